@@ -1,0 +1,64 @@
+# One word per task; `make` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+EXTRAS := dev
+STAMP  := $(VENV)/setup.stamp
+# Prefix of a command that finds the environment's tools first.
+INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+
+PROTO     := tierfs/metadata/records.proto
+PROTO_OUT := .
+
+.PHONY: help setup demo demo-s3 test test-quick test-deps lint format proto bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
+
+setup: ## install what is missing: system packages (as root) and .venv
+	@mount_helpers/install-deps runtime
+	@$(MAKE) --no-print-directory $(STAMP)
+
+$(STAMP): setup.py
+	@$(PYTHON) -m pip --version > /dev/null 2>&1 || python3 -m venv --clear $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
+	@touch $@
+
+test-deps: setup
+	@mount_helpers/install-deps tests
+
+demo: setup ## a store, a mount and what it can do, without S3
+	$(INSIDE) mount_helpers/demo
+
+demo-s3: test-deps ## the same with Ceph RGW as the cold tier
+	$(INSIDE) mount_helpers/demo --s3
+
+test: test-deps ## every test; starts a real S3 server (Ceph RGW)
+	$(INSIDE) $(PYTHON) -m pytest $(ARGS)
+
+test-quick: setup ## tests that need neither Ceph nor patience, under 2 minutes
+	$(INSIDE) $(PYTHON) -m pytest -m "not slow and not s3" $(ARGS)
+
+lint: setup ## ruff, mypy and the import contracts
+	$(INSIDE) ruff check .
+	$(INSIDE) ruff format --check .
+	$(INSIDE) mypy
+	$(INSIDE) lint-imports
+
+format: setup ## let ruff fix and format the code
+	$(INSIDE) ruff check --fix .
+	$(INSIDE) ruff format .
+
+# Included from the project's root, so that the descriptor and the classes carry the package's full name.
+proto: ## regenerate tierfs/metadata/records_pb2.py and .pyi
+	$(PYTHON) -m grpc_tools.protoc -I . --python_out=$(PROTO_OUT) --pyi_out=$(PROTO_OUT) $(PROTO)
+
+bench: test-deps ## run the benchmarks
+	$(INSIDE) $(PYTHON) -m tests.benchmarks $(ARGS)
+
+clean: ## remove .venv, caches and build output
+	rm -rf $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

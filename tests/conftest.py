@@ -1,0 +1,111 @@
+"""Fixtures every test shares: S3 servers, buckets, a clean AWS environment, and the watch on warnings."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
+from tests.servers.moto_server import MotoServer
+from tests.servers.process import ServerError
+from tests.servers.rgw import RgwServer
+
+Bucket = tuple[S3Endpoint, str]
+"""An endpoint and the name of an empty bucket there."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses Ceph, so that no test needs to remember."""
+    for item in items:
+        if "rgw" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.s3)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def aws_environment() -> Iterator[None]:
+    """The test servers' keys and nothing of the user's: no profile, endpoint, proxy or metadata service.
+
+    Processes that tests start inherit it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (
+            "AWS_PROFILE",
+            "AWS_SESSION_TOKEN",
+            "AWS_REGION",
+            "AWS_ENDPOINT_URL",
+            "AWS_ENDPOINT_URL_S3",
+        ):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+        patch.setenv("AWS_DEFAULT_REGION", REGION)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patch.setenv("AWS_CONFIG_FILE", "/dev/null")
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+        patch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        patch.setenv("no_proxy", "127.0.0.1,localhost")
+        yield
+
+
+@pytest.fixture(scope="session")
+def rgw(aws_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint]:
+    """Ceph RGW, started once for the run."""
+    server = RgwServer(tmp_path_factory.mktemp("rgw"))
+    try:
+        server.start()
+    except ServerError as exc:
+        pytest.fail(str(exc), pytrace=False)
+    yield server.endpoint
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def moto_s3(aws_environment: None) -> Iterator[S3Endpoint]:
+    """moto's server, started once for the run."""
+    with MotoServer() as server:
+        yield server.endpoint
+
+
+@pytest.fixture
+def rgw_bucket(rgw: S3Endpoint) -> Bucket:
+    """A fresh bucket in Ceph; it goes with the server."""
+    return rgw, rgw.create_bucket()
+
+
+@pytest.fixture
+def moto_bucket(moto_s3: S3Endpoint) -> Bucket:
+    """A fresh bucket in moto; it goes with the server."""
+    return moto_s3, moto_s3.create_bucket()
+
+
+class WarningRecorder(logging.Handler):
+    """Keeps the messages of level WARNING and above, formatted as `logger: message`."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record; called under the handler's lock, from any thread."""
+        self.messages.append(f"{record.name}: {record.getMessage()}")
+
+
+@pytest.fixture(autouse=True)
+def expected_warnings() -> Iterator[list[str]]:
+    """Fail the test when a tierfs logger warned of something it did not expect.
+
+    A test that provokes a warning requests this fixture and appends a regular expression that is found
+    in `logger: message`. Only this process is watched; processes that a test starts are not.
+    """
+    expected: list[str] = []
+    recorder = WarningRecorder()
+    logger = logging.getLogger("tierfs")
+    logger.addHandler(recorder)
+    yield expected
+    logger.removeHandler(recorder)
+    unexpected = [text for text in recorder.messages if not any(re.search(regex, text) for regex in expected)]
+    if unexpected:
+        pytest.fail("unexpected warnings:\n  " + "\n  ".join(unexpected), pytrace=False)

@@ -1,0 +1,53 @@
+"""What a test needs to know to talk to an S3 server."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+ACCESS_KEY = "testkey"
+SECRET_KEY = "testsecret"
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class S3Endpoint:
+    """Address and keys of one running S3 server."""
+
+    endpoint_url: str
+    region: str = REGION
+    access_key: str = ACCESS_KEY
+    secret_key: str = SECRET_KEY
+
+    def client(self) -> S3Client:
+        """A raw boto3 client without retries, for a test to check what tierfs did. Close it after use."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint_url,
+            region_name=self.region,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            config=Config(
+                retries={"total_max_attempts": 1},
+                s3={"addressing_style": "path"},
+                request_checksum_calculation="when_required",  # RGW before 19 knows no checksum trailers
+                response_checksum_validation="when_required",
+            ),
+        )
+
+    def create_bucket(self) -> str:
+        """Create an empty bucket with a name of its own and return the name."""
+        name = f"test-{uuid.uuid4().hex[:16]}"
+        client = self.client()
+        try:
+            client.create_bucket(Bucket=name)
+        finally:
+            client.close()
+        return name

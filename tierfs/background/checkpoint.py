@@ -1,0 +1,142 @@
+"""Checkpoint: the whole metadata at one position of the journal, in parts, manifest last.
+
+Crash order: intent committed -> parts created -> everything they contain published -> manifest created
+-> position moved -> superseded slots deleted, ascending, and only below the newest checkpoint but one.
+A crash leaves parts without a manifest; the next checkpoint deletes them by their attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tierfs.background.cold import require_owner
+from tierfs.background.journal_names import (
+    JOURNAL_PREFIX,
+    checkpoint_name,
+    checkpoint_slot,
+    entry_slot,
+    part_name,
+    part_of,
+)
+from tierfs.background.publish import Publisher
+from tierfs.checksum import crc32c
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.metadata import journal
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import RECORD_VERSION, CheckpointIntent
+from tierfs.metadata.store import MetadataStore, new_id
+
+_PART_BYTES = 4 * 1024 * 1024
+"""Changes per part end here, so that with one more of them a part stays below the 8 MiB it may have."""
+
+
+class Checkpointer:
+    """Writes checkpoints of one store. Used by the holder only."""
+
+    def __init__(
+        self, metadata: MetadataStore, storage: ChunkStorage, publisher: Publisher, every_entries: int
+    ) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._publisher = publisher
+        self._every_entries = every_entries
+
+    def checkpoint_if_due(self) -> bool:
+        """Write a checkpoint when enough entries came since the last; True when one was written."""
+        with self._metadata.read() as txn:
+            state = txn.store.journal
+        if state.next_slot - 1 - state.checkpoint_slot < self._every_entries:
+            return False
+        self.checkpoint()
+        return True
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint now; returns its slot. Raises Fenced and what the storage raises."""
+        self._publisher.publish()
+        intent = self._intend()
+        manifest = self._write_parts(intent)
+        self._publisher.publish()  # what the parts contain beyond the slot is named by the journal first
+        self._storage.put(checkpoint_name(intent.slot), BufferSource(journal.frame(manifest)))
+        self._confirm(intent)
+        self._delete_superseded()
+        return intent.slot
+
+    def _intend(self) -> CheckpointIntent:
+        with self._metadata.write() as txn:
+            require_owner(txn)
+            state = txn.store.journal
+            crashed = state.checkpoint
+            intent = CheckpointIntent(
+                attempt=new_id(), slot=state.next_slot - 1, last_sequence=txn.store.next_outbox - 1
+            )
+            txn.update_store(journal=replace(state, checkpoint=intent))
+        if crashed.attempt:
+            self._delete_parts(crashed)
+        return intent
+
+    def _write_parts(self, intent: CheckpointIntent) -> pb.CheckpointManifest:
+        with self._metadata.read() as txn:
+            manifest = pb.CheckpointManifest(
+                version=RECORD_VERSION,
+                store_id=txn.store.store_id,
+                store_epoch=txn.store.store_epoch,
+                slot=intent.slot,
+                attempt=intent.attempt,
+                last_sequence=txn.store.next_outbox - 1,
+                next_id=txn.store.next_id,
+                written_ms=txn.store.last_wall_ms,
+            )
+            for index, part in enumerate(_parts(journal.state_changes(txn), intent.attempt)):
+                data = journal.frame(part)
+                name = part_name(intent.slot, intent.attempt, index)
+                self._storage.put(name, BufferSource(data), metadata={"attempt": intent.attempt})
+                manifest.part_crc32c.append(crc32c(data))
+            manifest.parts = len(manifest.part_crc32c)
+        return manifest
+
+    def _confirm(self, intent: CheckpointIntent) -> None:
+        with self._metadata.write() as txn:
+            state = txn.store.journal
+            moved = replace(
+                state,
+                checkpoint=CheckpointIntent(),
+                checkpoint_slot=intent.slot,
+                previous_checkpoint_slot=state.checkpoint_slot,
+            )
+            txn.update_store(journal=moved)
+
+    def _delete_superseded(self) -> None:
+        """Everything below the newest checkpoint but one; the listing is ascending, so a crash leaves a tail."""
+        with self._metadata.read() as txn:
+            keep_from = txn.store.journal.previous_checkpoint_slot
+        if not keep_from:
+            return
+        for found in self._storage.list(JOURNAL_PREFIX):
+            slot = entry_slot(found.name)
+            checkpoint = checkpoint_slot(found.name)
+            part = part_of(found.name)
+            old_slot = slot is not None and slot <= keep_from
+            old_checkpoint = checkpoint is not None and checkpoint < keep_from
+            old_part = part is not None and part[0] < keep_from
+            if old_slot or old_checkpoint or old_part:
+                self._storage.delete(found.name)
+
+    def _delete_parts(self, crashed: CheckpointIntent) -> None:
+        for found in list(self._storage.list(checkpoint_name(crashed.slot))):
+            if part_of(found.name) == (crashed.slot, crashed.attempt):
+                self._storage.delete(found.name)
+
+
+def _parts(changes: Iterator[pb.Change], attempt: str) -> Iterator[pb.CheckpointPart]:
+    part = pb.CheckpointPart(version=RECORD_VERSION, attempt=attempt)
+    size_bytes = 0
+    for change in changes:
+        size = change.ByteSize()
+        if size_bytes and size_bytes + size > _PART_BYTES:
+            yield part
+            part = pb.CheckpointPart(version=RECORD_VERSION, attempt=attempt, index=part.index + 1)
+            size_bytes = 0
+        part.changes.append(change)
+        size_bytes += size
+    yield part

@@ -1,0 +1,55 @@
+"""The cold tier of a store as its tasks see it: where it is, how it is reached, whether we own it."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import Fenced
+from tierfs.metadata.records import RECORD_VERSION, StoreRecord
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import AttemptId, ByteRange, LocationId, SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class ColdTier:
+    """Where offload writes."""
+
+    location_id: LocationId
+    storage: ChunkStorage
+
+
+def object_name(segment_path: str, segment_id: SegmentId, span: ByteRange, epoch: int, attempt: AttemptId) -> str:
+    """Name of a cold object (design §6); never used twice."""
+    return f"segments/{segment_path}/{segment_id}/chunk-{span.start:020d}-{span.end:020d}-e{epoch}-{attempt}"
+
+
+def object_metadata(
+    store: StoreRecord, segment_path: str, segment_id: SegmentId, span: ByteRange, attempt: AttemptId, crc: int
+) -> dict[str, str]:
+    """What an object says of itself, so that a store can be rebuilt from objects alone. ASCII, under 2 KiB.
+
+    A name is base64url: at most 800 bytes of it stay under S3's limit, percent-encoding would not.
+    """
+    return {
+        "format": str(RECORD_VERSION),
+        "store": store.store_id,
+        "segment": str(segment_id),
+        "name": base64.urlsafe_b64encode(segment_path.encode()).decode("ascii"),
+        "start": str(span.start),
+        "end": str(span.end),
+        "epoch": str(store.store_epoch),
+        "attempt": attempt,
+        "crc32c": f"{crc:08x}",
+    }
+
+
+def require_owner(txn: ReadTransaction) -> None:
+    """Raise Fenced when another store owns the bucket by now (invariant 7)."""
+    epoch = txn.store.journal.fenced_by_epoch
+    if epoch:
+        raise Fenced(
+            f"another store owns the bucket since epoch {epoch}; this one may only be read",
+            remedy="read what only this disk holds with: tierfs cat --read-priority local-only",
+        )

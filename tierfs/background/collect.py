@@ -1,0 +1,93 @@
+"""Collect: delete garbage that is due, once the journal no longer names it (invariant 4).
+
+A row goes only after its file or object is gone; deleting twice is harmless. What fails is tried again
+later and stays listed with its error, never dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import TierfsError
+from tierfs.metadata import keys
+from tierfs.metadata.records import GarbageRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import GARBAGE
+from tierfs.types import LocationId, Tier
+
+log = logging.getLogger(__name__)
+
+_BATCH_ROWS = 1000
+_FIRST_RETRY_MS = 60 * 1000
+_LAST_RETRY_MS = 6 * 3600 * 1000
+"""A deletion that fails is tried after a minute, then twice as late each time, up to six hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection did."""
+
+    deleted: int = 0
+    bytes: int = 0
+    failed: int = 0
+
+
+class Collector:
+    """Deletes garbage. Cold objects are the holder's business; local files anybody's."""
+
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, storage_of: Callable[[LocationId], ChunkStorage]
+    ) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._storage_of = storage_of
+
+    def collect(self, *, tiers: tuple[Tier, ...] = tuple(Tier)) -> Collected:
+        """Delete what is due in these tiers. Failures are logged, counted and put off."""
+        total, after = Collected(), b""
+        while True:
+            due, after = self._due(after, tiers)
+            for key, record in due:
+                total = self._delete(total, key, record)
+            if not after:
+                return total
+
+    def _due(self, after: bytes, tiers: tuple[Tier, ...]) -> tuple[list[tuple[bytes, GarbageRecord]], bytes]:
+        """The next batch of rows that may go, and the key to go on behind; empty at the end."""
+        now_ms = self._metadata.clock.now_ms()
+        with self._metadata.read() as txn:
+            published = txn.store.journal.published_sequence
+            rows = list(islice(txn.scan(GARBAGE, after + b"\0" if after else b""), _BATCH_ROWS))
+        due = [
+            (key, record)
+            for key, record in rows
+            if record.due_ms <= now_ms and record.after_sequence <= published and record.tier in tiers
+        ]
+        more = len(rows) == _BATCH_ROWS and rows[-1][1].due_ms <= now_ms
+        return due, rows[-1][0] if more else b""
+
+    def _delete(self, total: Collected, key: bytes, record: GarbageRecord) -> Collected:
+        try:
+            if record.tier is Tier.LOCAL:
+                self._files.delete(record.name)
+            else:
+                self._storage_of(record.location_id).delete(record.name)
+        except TierfsError as exc:
+            log.info("cannot delete %s yet: %s", record.name, exc)
+            self._put_off(key, record, exc)
+            return replace(total, failed=total.failed + 1)
+        with self._metadata.write() as txn:
+            txn.delete(GARBAGE.name, key)
+        return replace(total, deleted=total.deleted + 1, bytes=total.bytes + record.length)
+
+    def _put_off(self, key: bytes, record: GarbageRecord, error: TierfsError) -> None:
+        pause_ms = min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(record.attempts, 16))
+        with self._metadata.write() as txn:
+            later = replace(record, due_ms=txn.now_ms + pause_ms, attempts=record.attempts + 1, last_error=str(error))
+            txn.delete(GARBAGE.name, key)
+            txn.put(GARBAGE, keys.pair(later.due_ms, later.sequence), later)

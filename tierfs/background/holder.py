@@ -1,0 +1,76 @@
+"""One holder per store does its cold work: a lock that dies with its process, and a note of who it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tierfs import locks, names
+from tierfs.clock import Clock
+from tierfs.errors import Conflict
+
+_FILE_MODE = 0o600
+_MAX_NOTE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds the store."""
+
+    pid: int
+    host: str
+    command: str
+    since_ms: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} ({names.printable(self.command)})"
+
+
+@contextmanager
+def hold(path: Path, clock: Clock) -> Iterator[None]:
+    """Be the store's holder inside the block. Raises Conflict naming the one there is."""
+    fd = _open(path)
+    try:
+        if not locks.try_lock(fd):
+            raise Conflict(f"the store is held by {_read(fd) or 'another process'}", remedy="wait until it is done")
+        _write(fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
+        yield
+    finally:
+        os.close(fd)  # releases the lock
+
+
+def current(path: Path) -> Holder | None:
+    """The living holder, or None."""
+    fd = _open(path)
+    try:
+        return _read(fd) if locks.is_locked(fd) else None
+    finally:
+        os.close(fd)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+
+
+def _command() -> str:
+    return " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
+
+
+def _write(fd: int, holder: Holder) -> None:
+    note = json.dumps(asdict(holder)).encode()[:_MAX_NOTE_BYTES]
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, note, 0)
+
+
+def _read(fd: int) -> Holder | None:
+    """The note; None while its owner is still writing it."""
+    try:
+        return Holder(**json.loads(os.pread(fd, _MAX_NOTE_BYTES, 0)))
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,185 @@
+"""Offload: one OffloadAction becomes one verified cold object.
+
+Crash order: intent committed -> object created -> verified -> one commit that revalidates the source,
+links the cold chunk, drops the intent and queues the change for the journal. Whatever a crash leaves
+is an intent whose object nobody refers to; `abandon_intents` turns it into garbage.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from tierfs.background.cold import ColdTier, object_metadata, object_name, require_owner
+from tierfs.background.planning import OffloadAction
+from tierfs.background.source import ChunkSource, SourceChunk
+from tierfs.checksum import combine
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.protocol import StoredObject
+from tierfs.errors import Conflict, DataLoss, NotFound, TierfsError
+from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata.records import ChunkRecord, GarbageRecord, IntentRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import CHUNKS, INTENTS, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import AttemptId, ChunkState, ObjectId, Tier
+
+log = logging.getLogger(__name__)
+
+_SECOND_DELETE_MS = 3600 * 1000
+"""A PUT that was cut off may still be carried out by the server: its object is deleted once more later."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """An action together with what its first transaction found."""
+
+    action: OffloadAction
+    intent: IntentRecord
+    sources: tuple[SourceChunk, ...]
+    crc32c: int
+    metadata: dict[str, str]
+
+
+class Offload:
+    """Carries out offload actions. Thread-safe."""
+
+    def __init__(self, metadata: MetadataStore, files: ChunkFiles, cold: ColdTier) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._cold = cold
+
+    def run(self, action: OffloadAction) -> int:
+        """Make the action's bytes cold; returns how many. Idempotent: nothing is uploaded twice for good.
+
+        Raises Conflict when the chunks moved meanwhile, DataLoss when a source is damaged (its chunk is
+        then suspect), Fenced, and what the storage raises; the local bytes stay in every case.
+        """
+        job = self._prepare(action)
+        try:
+            with closing(ChunkSource(self._files, job.sources)) as source:
+                stored = self._cold.storage.put(job.intent.name, source, metadata=job.metadata)
+                grid = self._verified(job, source, stored)
+            self._commit(job, stored, grid)
+        except TierfsError as exc:
+            log.info("offload of %s ended: %s", job.intent.name, exc)
+            self._abandon(job.intent)
+            raise
+        return action.range.length_bytes
+
+    def abandon_intents(self) -> int:
+        """Turn what a crashed offload left into garbage; call it as the holder before any other work."""
+        with self._metadata.read() as txn:
+            left = [intent for _, intent in txn.scan(INTENTS)]
+        for intent in left:
+            self._abandon(intent)
+        return len(left)
+
+    def _prepare(self, action: OffloadAction) -> _Job:
+        attempt = AttemptId(new_id())
+        with self._metadata.write() as txn:
+            require_owner(txn)
+            segment, holders = _revalidated(txn, action)
+            path = directories.path_of(txn, segment.parent_id, segment.name)
+            epoch = txn.store.store_epoch
+            intent = IntentRecord(
+                attempt=attempt,
+                location_id=self._cold.location_id,
+                name=object_name(path, segment.id, action.range, epoch, attempt),
+                segment_id=segment.id,
+                start_offset=action.range.start,
+                end_offset=action.range.end,
+                created_ms=txn.now_ms,
+                store_epoch=epoch,
+            )
+            txn.put(INTENTS, attempt.encode(), intent)
+            sources = tuple(_source_chunk(txn, holder) for holder in holders)
+            crc = _combined_crc(holders)
+            described = object_metadata(txn.store, path, segment.id, action.range, attempt, crc)
+        return _Job(action, intent, sources, crc, described)
+
+    def _verified(self, job: _Job, source: ChunkSource, stored: StoredObject) -> tuple[int, ...]:
+        """Size by the server's word, checksum by ours on what was sent and the server's on what arrived."""
+        if stored.length_bytes != source.length_bytes:
+            raise DataLoss(f"{job.intent.name}: {stored.length_bytes} of {source.length_bytes} bytes arrived")
+        try:
+            return source.verified_grid()
+        except DataLoss:
+            self._mark_suspect(job.action)
+            raise
+
+    def _commit(self, job: _Job, stored: StoredObject, grid: tuple[int, ...]) -> None:
+        with self._metadata.write() as txn:
+            require_owner(txn)
+            segment, _ = _revalidated(txn, job.action)
+            holder = ObjectRecord(
+                id=ObjectId(txn.allocate_id()),
+                tier=Tier.COLD,
+                location_id=self._cold.location_id,
+                name=job.intent.name,
+                length=stored.length_bytes,
+                etag=stored.etag,
+                crc32c=job.crc32c,
+                store_epoch=job.intent.store_epoch,
+                attempt=job.intent.attempt,
+                created_ms=txn.now_ms,
+                linked_sequence=txn.store.next_outbox,
+            )
+            span = job.action.range
+            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
+            for run in checksums.runs_of(holder.id, grid):
+                checksums.put_run(txn, holder.id, replace(run, object_id=0))
+            linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
+            txn.put(SEGMENTS, keys.u64(segment.id), linked)
+            journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+            journal.segment_changed(txn, linked)
+            txn.touch(inode=segment.inode)
+            txn.delete(INTENTS.name, job.intent.attempt.encode())
+
+    def _abandon(self, intent: IntentRecord) -> None:
+        with self._metadata.write() as txn:
+            if not txn.delete(INTENTS.name, intent.attempt.encode()):
+                return
+            for due_ms in (txn.now_ms, txn.now_ms + _SECOND_DELETE_MS):
+                length = intent.end_offset - intent.start_offset
+                garbage = GarbageRecord(
+                    due_ms=due_ms, tier=Tier.COLD, location_id=intent.location_id, name=intent.name, length=length
+                )
+                chains.add_garbage(txn, garbage)
+
+    def _mark_suspect(self, action: OffloadAction) -> None:
+        with self._metadata.write() as txn:
+            for chunk in action.chunks:
+                key = keys.chunk(action.segment_id, Tier.LOCAL, chunk.start_offset)
+                current = txn.get(CHUNKS, key)
+                if current is not None and current.object_id == chunk.object_id:
+                    txn.put(CHUNKS, key, replace(current, state=ChunkState.SUSPECT))
+
+
+def _revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:
+    """The segment and the local objects, if the chunks are still what the action was planned for."""
+    segment = directories.segment(txn, action.segment_id)
+    if segment is None:
+        raise NotFound(f"segment {action.segment_id} was deleted meanwhile")
+    holders: list[ObjectRecord] = []
+    for chunk in action.chunks:
+        current = txn.get(CHUNKS, keys.chunk(action.segment_id, Tier.LOCAL, chunk.start_offset))
+        if current is None or (current.object_id, current.length) != (chunk.object_id, chunk.length):
+            raise Conflict(f"segment {segment.name}: its chunk at {chunk.start_offset} changed meanwhile")
+        holders.append(chains.object_of(txn, current))
+    return segment, holders
+
+
+def _source_chunk(txn: ReadTransaction, holder: ObjectRecord) -> SourceChunk:
+    crcs = tuple(run.crc(index) for run in checksums.runs(txn, holder.id) for index in range(run.count))
+    return SourceChunk(holder.name, holder.length, crcs)
+
+
+def _combined_crc(holders: list[ObjectRecord]) -> int:
+    whole = 0
+    for holder in holders:
+        if holder.crc32c is None:
+            raise DataLoss(f"chunk file {holder.name} has no checksum", remedy="run: tierfs fsck")
+        whole = combine(whole, holder.crc32c, holder.length)
+    return whole

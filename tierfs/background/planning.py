@@ -1,0 +1,109 @@
+"""What there is to do, as pure functions: chunks of both tiers in, actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import ChunkRecord
+from tierfs.types import ByteRange, ChunkState, PayloadEncoding, SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadAction:
+    """Make one cold object of neighbouring sealed local chunks."""
+
+    segment_id: SegmentId
+    chunks: tuple[ChunkRecord, ...]
+
+    @property
+    def range(self) -> ByteRange:
+        """The segment's bytes that move."""
+        return ByteRange(self.chunks[0].start_offset, self.chunks[-1].end_offset)
+
+
+def offload_actions(
+    segment_id: SegmentId, sealed_local: Iterable[ChunkRecord], cold: Iterable[ChunkRecord], object_bytes: int
+) -> Iterator[OffloadAction]:
+    """Objects to make so that every sealed local chunk is cold; each at most `object_bytes`, or one chunk.
+
+    A chunk is taken unless cold chunks hold all of its bytes. Both inputs are in offset order.
+    """
+    run: list[ChunkRecord] = []
+    covered = _Cover(cold)
+    for chunk in sealed_local:
+        if (
+            covered.holds(chunk.range)
+            or chunk.state is not ChunkState.GOOD
+            or chunk.encoding is not PayloadEncoding.RAW
+        ):
+            if run:
+                yield OffloadAction(segment_id, tuple(run))
+            run = []
+            continue
+        if run and not _fits(run, chunk, object_bytes):
+            yield OffloadAction(segment_id, tuple(run))
+            run = []
+        run.append(chunk)
+    if run:
+        yield OffloadAction(segment_id, tuple(run))
+
+
+def _fits(run: Sequence[ChunkRecord], chunk: ChunkRecord, object_bytes: int) -> bool:
+    return run[-1].end_offset == chunk.start_offset and chunk.end_offset - run[0].start_offset <= object_bytes
+
+
+def evictable(
+    sealed_local: Iterable[ChunkRecord],
+    cold: Iterable[PlacedChunk],
+    *,
+    published_sequence: int,
+    cold_before_ms: int,
+) -> Iterator[ChunkRecord]:
+    """Local chunks whose every byte is in good cold chunks that the journal names (invariant 4).
+
+    `cold_before_ms`: only cold objects made before then count, which is how the deletion lag works.
+    """
+    trusted = (
+        placed.chunk
+        for placed in cold
+        if placed.chunk.state is ChunkState.GOOD
+        and placed.object.linked_sequence <= published_sequence
+        and placed.object.created_ms <= cold_before_ms
+    )
+    covered = _Cover(trusted)
+    for chunk in sealed_local:
+        if covered.holds(chunk.range):
+            yield chunk
+
+
+def runs(chunks: Iterable[ChunkRecord]) -> Iterator[list[ChunkRecord]]:
+    """Cut chunks into runs of neighbours in the list: each one's `next` is the one behind it."""
+    run: list[ChunkRecord] = []
+    for chunk in chunks:
+        if run and run[-1].next != chunk.start_offset:
+            yield run
+            run = []
+        run.append(chunk)
+    if run:
+        yield run
+
+
+class _Cover:
+    """Whether ranges, asked for in ascending order, are covered by chunks in offset order. Streams both."""
+
+    def __init__(self, chunks: Iterable[ChunkRecord]) -> None:
+        self._chunks = iter(chunks)
+        self._run: ByteRange | None = None
+        self._ahead = next(self._chunks, None)
+
+    def holds(self, wanted: ByteRange) -> bool:
+        while self._run is None or self._run.end < wanted.end:
+            chunk = self._ahead
+            if chunk is None or chunk.start_offset >= wanted.end:
+                break
+            self._ahead = next(self._chunks, None)
+            joined = self._run is not None and self._run.end == chunk.start_offset
+            self._run = ByteRange(self._run.start if joined and self._run else chunk.start_offset, chunk.end_offset)
+        return self._run is not None and self._run.contains(wanted)

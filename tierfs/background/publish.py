@@ -1,0 +1,168 @@
+"""Publish: the outbox becomes entries of the bucket's journal, one create-only slot after another.
+
+The journal is the fence (design §6). Crash order: intent committed (slot, range, attempt) -> slot
+created -> ownership confirmed by a listing -> rows dropped and the position moved in one commit. After
+a crash the same intent yields the same entry, and a slot that holds it already is our own.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from tierfs.background.cold import require_owner
+from tierfs.background.journal_names import (
+    JOURNAL_PREFIX,
+    checkpoint_slot,
+    entry_slot,
+    slot_name,
+)
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, Fenced
+from tierfs.metadata import journal, keys
+from tierfs.metadata.records import PublishIntent
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import OUTBOX_NAME
+from tierfs.metadata.transaction import ReadTransaction
+
+log = logging.getLogger(__name__)
+
+_ENTRY_BYTES = 4 * 1024 * 1024
+"""Changes per entry end here: half of what a journal object may have, so that framing always fits."""
+
+_ENTRY_CHANGES = 10_000
+"""And here, so that one entry is replayed in well under a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    intent: PublishIntent
+    data: bytes
+
+
+class Publisher:
+    """Writes the journal of one store. Used by the holder only."""
+
+    def __init__(self, metadata: MetadataStore, storage: ChunkStorage) -> None:
+        self._metadata = metadata
+        self._storage = storage
+
+    def publish(self) -> int:
+        """Publish until the outbox is empty; returns the number of entries written. Idempotent.
+
+        Raises Fenced when another owner's entries are found (the store is read-only from then on), and
+        what the storage raises: then nothing is lost, and the next call goes on.
+        """
+        entries = 0
+        while (entry := self._next_entry()) is not None:
+            self._create(entry)
+            self._require_newest(entry.intent.slot)
+            self._confirm(entry.intent)
+            entries += 1
+        return entries
+
+    def _next_entry(self) -> _Entry | None:
+        """The entry of the standing intent, or of a new one that is committed first."""
+        with self._metadata.write() as txn:
+            require_owner(txn)
+            state = txn.store.journal
+            intent = state.intent
+            if not intent.attempt:
+                found = _next_range(txn, state.published_sequence)
+                if found is None:
+                    return None
+                intent = PublishIntent(
+                    slot=state.next_slot, first_sequence=found[0], last_sequence=found[1], attempt=new_id()
+                )
+                txn.update_store(journal=replace(state, intent=intent))
+        with self._metadata.read() as view:
+            message = journal.entry_of(view, intent.slot, intent.first_sequence, intent.last_sequence, intent.attempt)
+        return _Entry(intent, journal.frame(message))
+
+    def _create(self, entry: _Entry) -> None:
+        """Win the slot, or find that it holds this very entry already."""
+        name = slot_name(entry.intent.slot)
+        try:
+            self._storage.put(name, BufferSource(entry.data), metadata={"attempt": entry.intent.attempt})
+        except AlreadyExists as exc:
+            self._require_own(name, entry, exc)
+
+    def _require_own(self, name: str, entry: _Entry, taken: AlreadyExists) -> None:
+        other = journal.parse_entry(read_small(self._storage, name), name)
+        store_id, epoch = self._identity()
+        if (other.store_id, other.store_epoch, other.attempt) == (store_id, epoch, entry.intent.attempt):
+            log.info("slot %d was written before a crash and is our own", entry.intent.slot)
+            return
+        if other.store_id == store_id and other.store_epoch == epoch:
+            raise self._fenced(
+                epoch,
+                "the bucket is ahead of this store's metadata, which must come from an old backup",
+                "rebuild the metadata from the bucket with: tierfs recover",
+            ) from taken
+        raise self._superseded(other.store_epoch) from taken
+
+    def _require_newest(self, slot: int) -> None:
+        """A create that succeeds is not yet ownership: superseded slots are deleted. Later ones are not."""
+        for found in self._storage.list(JOURNAL_PREFIX, after=slot_name(slot)):
+            later = entry_slot(found.name)
+            if later is not None and later > slot:
+                other = journal.parse_entry(read_small(self._storage, found.name), found.name)
+                raise self._superseded(other.store_epoch)
+            checkpoint = checkpoint_slot(found.name)
+            if checkpoint is not None and checkpoint >= slot:
+                manifest = journal.parse_manifest(read_small(self._storage, found.name), found.name)
+                raise self._superseded(manifest.store_epoch)
+
+    def _confirm(self, intent: PublishIntent) -> None:
+        with self._metadata.write() as txn:
+            state = txn.store.journal
+            if state.intent != intent:
+                raise Conflict("another process published meanwhile", remedy="run the command again")
+            for sequence in range(intent.first_sequence, intent.last_sequence + 1):
+                txn.delete(OUTBOX_NAME, keys.u64(sequence))
+            published = replace(
+                state,
+                next_slot=intent.slot + 1,
+                published_sequence=intent.last_sequence,
+                intent=PublishIntent(),
+            )
+            txn.update_store(journal=published)
+
+    def _identity(self) -> tuple[str, int]:
+        with self._metadata.read() as txn:
+            return txn.store.store_id, txn.store.store_epoch
+
+    def _superseded(self, epoch: int) -> Fenced:
+        return self._fenced(
+            epoch,
+            f"another store owns the bucket since epoch {epoch}; this one may only be read",
+            "read what only this disk holds with: tierfs cat --read-priority local-only",
+        )
+
+    def _fenced(self, epoch: int, message: str, remedy: str) -> Fenced:
+        """Remember it: from now on the store changes nothing in the bucket (invariant 7)."""
+        with self._metadata.write() as txn:
+            txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=epoch))
+        return Fenced(message, remedy=remedy)
+
+
+def _next_range(txn: ReadTransaction, published: int) -> tuple[int, int] | None:
+    """First and last sequence of the next entry, or None when everything is published."""
+    first, last, size_bytes = 0, 0, 0
+    for count, (sequence, data) in enumerate(journal.outbox(txn, published)):
+        size_bytes += len(data)
+        if count and (size_bytes > _ENTRY_BYTES or count >= _ENTRY_CHANGES):
+            break
+        first, last = first or sequence, sequence
+    return (first, last) if first else None
+
+
+def read_small(storage: ChunkStorage, name: str) -> bytes:
+    """All of a journal object. Its size is checked before it is read: what is in a bucket is hostile."""
+    length = storage.stat(name).length_bytes
+    if length > journal.MAX_OBJECT_BYTES:
+        raise DataLoss(f"{name} has {length} bytes; an object of a journal has at most {journal.MAX_OBJECT_BYTES}")
+    buffer = memoryview(bytearray(length))
+    if length:
+        storage.read_into(name, 0, buffer)
+    return bytes(buffer)

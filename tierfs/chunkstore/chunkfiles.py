@@ -1,0 +1,135 @@
+"""The local tier: chunk files that grow while they are active and never change once sealed.
+
+A file is named `<fan-out>/<segment id>-<start offset>-<attempt>`; names are never reused. Bytes beyond
+the committed length of its record do not exist for anybody. Files are opened relative to the held
+directory and never through a symbolic link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs.types import AttemptId, SegmentId
+
+_FAN_OUT = 256
+"""Directories below the root, so that a million files mean 4,000 to a directory."""
+
+_DIRECTORY_MODE = 0o700
+_ACTIVE_MODE = 0o600
+_SEALED_MODE = 0o440
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+_ATTEMPT_DIGITS = 16
+
+
+def file_name(segment_id: SegmentId, start_offset: int, attempt: AttemptId) -> str:
+    """Where a chunk of a segment lives, relative to the chunk directory."""
+    return f"{segment_id % _FAN_OUT:02x}/{segment_id:x}-{start_offset:x}-{attempt[:_ATTEMPT_DIGITS]}"
+
+
+class ChunkFiles:
+    """The chunk directory of one store. Thread-safe: it holds one descriptor and no state."""
+
+    def __init__(self, root: Path) -> None:
+        """Open an existing chunk directory; raises NotFound."""
+        self.root = root
+        with map_os_errors(str(root)):
+            self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | _OPEN_FLAGS)
+
+    @classmethod
+    def create(cls, root: Path) -> ChunkFiles:
+        """Make an empty chunk directory, durably."""
+        with map_os_errors(str(root)):
+            root.mkdir(mode=_DIRECTORY_MODE)
+            for number in range(_FAN_OUT):
+                (root / f"{number:02x}").mkdir(mode=_DIRECTORY_MODE)
+            files = cls(root)
+            os.fsync(files._root_fd)
+        return files
+
+    def create_file(self, name: str) -> int:
+        """A new empty file, open for reading and writing. Not durable before sync_directory."""
+        with map_os_errors(name):
+            return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, _ACTIVE_MODE, dir_fd=self._root_fd)
+
+    def open_for_append(self, name: str) -> int:
+        """An active chunk's file, to go on with it. Raises NotFound."""
+        with map_os_errors(name):
+            return os.open(name, os.O_RDWR | _OPEN_FLAGS, dir_fd=self._root_fd)
+
+    def open_for_read(self, name: str) -> int:
+        """A descriptor to read from; the caller closes it. Raises NotFound."""
+        with map_os_errors(name):
+            return os.open(name, os.O_RDONLY | _OPEN_FLAGS, dir_fd=self._root_fd)
+
+    def sync_directory(self, name: str) -> None:
+        """Make the creation of `name` durable."""
+        with map_os_errors(name):
+            fd = os.open(os.path.dirname(name), os.O_RDONLY | os.O_DIRECTORY | _OPEN_FLAGS, dir_fd=self._root_fd)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def seal(self, name: str) -> None:
+        """The file's bytes never change again: mode 0440. A missing file is the caller's DataLoss to find."""
+        with map_os_errors(name):
+            os.chmod(name, _SEALED_MODE, dir_fd=self._root_fd)
+
+    def length_bytes(self, name: str) -> int:
+        """Size of the file, which may exceed its committed length. Raises NotFound."""
+        with map_os_errors(name):
+            return os.stat(name, dir_fd=self._root_fd, follow_symlinks=False).st_size
+
+    def delete(self, name: str) -> None:
+        """Remove the file; a missing one is success."""
+        with map_os_errors(name):
+            try:
+                os.unlink(name, dir_fd=self._root_fd)
+            except FileNotFoundError:
+                return
+
+    def names(self) -> Iterator[str]:
+        """All files, in no order."""
+        for number in range(_FAN_OUT):
+            directory = f"{number:02x}"
+            for name in os.listdir(self.root / directory):
+                yield f"{directory}/{name}"
+
+    def free_bytes(self) -> int:
+        """Free space of the filesystem for unprivileged users."""
+        status = os.fstatvfs(self._root_fd)
+        return status.f_bavail * status.f_frsize
+
+    def close(self) -> None:
+        """Release the directory; idempotent."""
+        if self._root_fd >= 0:
+            os.close(self._root_fd)
+            self._root_fd = -1
+
+
+@contextmanager
+def map_os_errors(subject: str) -> Iterator[None]:
+    """Turn errors of the operating system into ours, naming `subject`."""
+    try:
+        yield
+    except OSError as exc:
+        raise _mapped(subject, exc) from exc
+
+
+def _mapped(subject: str, exc: OSError) -> TierfsError:
+    reason = os.strerror(exc.errno) if exc.errno else str(exc)
+    message = f"{subject}: {reason}"
+    if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(f"{subject}: the local disk is full", remedy="free space, or run: tierfs evict")
+    if exc.errno in (errno.ENOENT, errno.ENOTDIR):
+        return NotFound(message)
+    if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP):
+        return PermissionDenied(message)
+    if exc.errno == errno.EIO:
+        return DataLoss(message, remedy="check the disk, then run: tierfs fsck")
+    return Unavailable(message)

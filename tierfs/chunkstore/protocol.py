@@ -1,0 +1,131 @@
+"""The contract every provider keeps; the conformance suite in tests/conformance runs it on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tierfs.checksum import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a provider was found to honour. Probed once by `probe.py` and stored with the location."""
+
+    create_only_put: bool = True
+    """A single PUT with If-None-Match fails on an existing name."""
+    create_only_multipart: bool = True
+    """Completing a multipart upload with If-None-Match fails on an existing name (RGW ignores it)."""
+    verifies_crc32c: bool = False
+    """The server refuses bytes that do not match a CRC32C sent along; else Content-MD5 is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """What the server says of one object."""
+
+    name: str
+    length_bytes: int
+    etag: str
+    """Opaque; changes whenever the bytes change. Never empty."""
+    modified_ms: int = 0
+    """The server's clock."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """User metadata, lower-case ASCII keys; empty in listings, which do not carry it."""
+
+
+class Source(Protocol):
+    """Bytes to upload. Reads may come from several threads, in any order, and again after a retry."""
+
+    @property
+    def length_bytes(self) -> int:
+        """Total number of bytes."""
+        ...
+
+    def read(self, offset: int, length_bytes: int) -> Buffer:
+        """Exactly `length_bytes` from `offset`. The buffer stays unchanged while the caller holds it.
+
+        Raises DataLoss when the bytes are not there.
+        """
+        ...
+
+
+class BufferSource:
+    """A Source over bytes in memory."""
+
+    def __init__(self, data: Buffer) -> None:
+        self._view = memoryview(data)
+
+    @property
+    def length_bytes(self) -> int:
+        """Total number of bytes."""
+        return len(self._view)
+
+    def read(self, offset: int, length_bytes: int) -> Buffer:
+        """A view of the bytes; nothing is copied."""
+        return self._view[offset : offset + length_bytes]
+
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes received so far, counted from the start of the read; ascending."""
+
+
+class ChunkStorage(Protocol):
+    """A flat name space of immutable objects. Names are '/'-separated relative paths, at most 1024 bytes.
+
+    Every method is thread-safe, blocks, and raises only errors of tierfs.errors:
+    NotFound, AlreadyExists, PermissionDenied, StorageFull, Unavailable (worth a retry), DataLoss,
+    InvalidRequest (wrong bucket or endpoint, never worth a retry), Closed.
+    """
+
+    @property
+    def abilities(self) -> Abilities:
+        """What this provider honours."""
+        ...
+
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
+        """Store all of `source` under `name`, atomically and durably: readers see all of it or NotFound.
+
+        Not idempotent when create_only: an existing name raises AlreadyExists and keeps its bytes. After
+        Unavailable the object may exist: the caller resolves that by `stat`, never by assumption.
+        The returned length and etag are the server's, checked against what was sent.
+        """
+        ...
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Fill `buffer` with the object's bytes from `offset`; idempotent.
+
+        Bytes arrive in order; `progress` is called as they do, about every MiB. A read past the end raises
+        DataLoss (the buffer's content is then undefined), as does an object whose etag is not `if_match`.
+        """
+        ...
+
+    def stat(self, name: str) -> StoredObject:
+        """The object's length, etag and metadata. Raises NotFound."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove the object; a missing one is success (idempotent)."""
+        ...
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """Objects whose name starts with `prefix` and is greater than `after`, ascending by UTF-8 bytes.
+
+        Paginated inside. A failing page raises; an empty iterator always means that there is nothing.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release connections; idempotent. Later calls raise Closed."""
+        ...

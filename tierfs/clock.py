@@ -1,0 +1,51 @@
+"""Time as a component, so that tests own it: no other module reads a clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Source of time."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the epoch."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds that never go backwards, for measuring durations."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds since an arbitrary start."""
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move; for tests and simulations."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._monotonic_s = 0.0
+
+    def now_ms(self) -> int:
+        """The wall time last set."""
+        return self._now_ms
+
+    def monotonic_s(self) -> float:
+        """Seconds advanced so far."""
+        return self._monotonic_s
+
+    def advance(self, delay_s: float) -> None:
+        """Move both clocks forward."""
+        self._now_ms += round(delay_s * 1000)
+        self._monotonic_s += delay_s

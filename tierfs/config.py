@@ -1,0 +1,97 @@
+"""Every setting of a store, as one tree of frozen dataclasses: `STORE/store.toml` read by `settings.py`.
+
+Clock, storage and caches are components, never settings. Each field states its unit, why its default is
+what it is, and what changing it costs. Credentials are never settings: botocore's chain finds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tierfs.types import MIB, ReadPriority
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How reads use memory, connections and time."""
+
+    budget_bytes: int = 256 * MIB
+    """Memory for fetched bytes, shared by all readers. Less slows many parallel readers."""
+    streams: int = 4
+    """Fetches in flight (measured: 3 to 8 make no difference on two cores, 1 costs a quarter)."""
+    max_window_bytes: int = 64 * MIB
+    """How far one sequential reader runs ahead; beyond this nothing was gained."""
+    deadline_s: float = 30.0
+    """A read that has not got its bytes by then ends in EIO."""
+    open_files: int = 256
+    """Local chunk files kept open for reading."""
+    local_threads: int = 8
+    """Threads for local bytes that are not in the page cache."""
+    priority: ReadPriority | None = None
+    """Overrides the policies' read priority for this store."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColdSettings:
+    """How the cold tier is talked to."""
+
+    connections: int = 32
+    """Connections to S3 kept open."""
+    requests_in_flight: int = 32
+    """Requests of all kinds at once; above it callers wait."""
+    parts_in_parallel: int = 4
+    """Parts of one multipart upload at once; each holds 8 MiB of memory."""
+    attempts: int = 5
+    """Tries of a request that failed for a reason that may pass."""
+    retry_base_s: float = 0.1
+    retry_max_s: float = 5.0
+    """First and longest pause between tries; full jitter."""
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 20.0
+    presigned_reads: bool = True
+    """Ranged GETs through one presigned URL (measured: a third of the CPU); off: get_object."""
+    addressing: str = "auto"
+    """auto, path or virtual."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """How appends use the local disk."""
+
+    free_space_floor_bytes: int = 64 * MIB
+    """Appends are refused when the local disk has less; room for evict and collect to commit."""
+    open_chunks: int = 256
+    """Active chunk files kept open; idle ones beyond it are closed and reopened."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadSettings:
+    """How bytes reach the cold tier."""
+
+    objects_in_parallel: int = 2
+    """Objects uploaded at once, each in `cold.parts_in_parallel` parts (two cores: more gains nothing)."""
+    grace_s: int = 3600
+    """How long replaced or deleted objects stay for readers that still hold their layout."""
+    checkpoint_entries: int = 1000
+    """Journal entries between two checkpoints: bounds what a recovery replays."""
+
+
+@dataclass(frozen=True, slots=True)
+class MountSettings:
+    """How the mount behaves."""
+
+    poll_s: float = 0.25
+    """How often changes of other processes are looked for; they show within 1 s."""
+    sealed_timeout_s: float = 300.0
+    """How long the kernel trusts attributes of sealed segments (changes are pushed to it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of a store."""
+
+    read: ReadSettings = field(default_factory=ReadSettings)
+    write: WriteSettings = field(default_factory=WriteSettings)
+    cold: ColdSettings = field(default_factory=ColdSettings)
+    offload: OffloadSettings = field(default_factory=OffloadSettings)
+    mount: MountSettings = field(default_factory=MountSettings)

@@ -1,0 +1,134 @@
+"""Every error tierfs raises, split by what the caller should do.
+
+    TierfsError
+      InvalidRequest      fix the request                       EINVAL   exit 2
+        NotDirectory      a path runs through a segment         ENOTDIR  exit 2
+        IsDirectory       a directory where a segment is meant  EISDIR   exit 2
+      NotFound            the name does not exist               ENOENT   exit 3
+      PermissionDenied    ask the owner                         EACCES   exit 4
+      Conflict            somebody else was first; look again   EBUSY    exit 5
+        AlreadyExists     the name is taken                     EEXIST   exit 5
+        Fenced            a newer owner exists; stop for good   ESTALE   exit 6
+        Sealed            the segment ended                     EROFS    exit 7
+        OffsetMismatch    append at another offset              EINVAL   exit 8
+      Unavailable         retry later                           EAGAIN   exit 11
+      StorageFull         make room                             ENOSPC   exit 28
+      DataLoss            stop and page someone                 EIO      exit 74
+      Closed              you closed it                         EBADF    exit 70
+
+Vendor exceptions are mapped in one context manager per adapter, always `raise ... from exc`.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+
+
+class TierfsError(Exception):
+    """Base of the tree. `str(error)` says what failed and on what; `remedy` says what to do about it."""
+
+    errno: int = _errno.EIO
+    exit_code: int = 1
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class InvalidRequest(TierfsError):
+    """The request can never succeed as it is."""
+
+    errno = _errno.EINVAL
+    exit_code = 2
+
+
+class NotDirectory(InvalidRequest):
+    """A path runs through a segment as if it were a directory."""
+
+    errno = _errno.ENOTDIR
+
+
+class IsDirectory(InvalidRequest):
+    """The path names a directory where a segment is needed."""
+
+    errno = _errno.EISDIR
+
+
+class NotFound(TierfsError):
+    """The name does not exist."""
+
+    errno = _errno.ENOENT
+    exit_code = 3
+
+
+class PermissionDenied(TierfsError):
+    """The credentials or modes do not allow it."""
+
+    errno = _errno.EACCES
+    exit_code = 4
+
+
+class Conflict(TierfsError):
+    """Somebody else holds or changed it: look again before trying again."""
+
+    errno = _errno.EBUSY
+    exit_code = 5
+
+
+class AlreadyExists(Conflict):
+    """A create-only name is taken. Nothing was changed."""
+
+    errno = _errno.EEXIST
+
+
+class Fenced(Conflict):
+    """A newer writer or store owner exists; this one may change nothing any more."""
+
+    errno = _errno.ESTALE
+    exit_code = 6
+
+
+class Sealed(Conflict):
+    """The segment is sealed and takes no more bytes."""
+
+    errno = _errno.EROFS
+    exit_code = 7
+
+
+class OffsetMismatch(Conflict):
+    """A conditional append named another offset than the segment's length."""
+
+    errno = _errno.EINVAL
+    exit_code = 8
+
+    def __init__(self, message: str, *, actual_length: int, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.actual_length = actual_length
+
+
+class Unavailable(TierfsError):
+    """A service or disk does not answer now; the same request may succeed later."""
+
+    errno = _errno.EAGAIN
+    exit_code = 11
+
+
+class StorageFull(TierfsError):
+    """A disk or quota has no room; nothing was half-written."""
+
+    errno = _errno.ENOSPC
+    exit_code = 28
+
+
+class DataLoss(TierfsError):
+    """Bytes or records are damaged or gone. Stop and page someone."""
+
+    errno = _errno.EIO
+    exit_code = 74
+
+
+class Closed(TierfsError):
+    """The object was closed by its owner."""
+
+    errno = _errno.EBADF
+    exit_code = 70

@@ -1,0 +1,88 @@
+"""Edits of a segment's linked list of chunks, as pure functions.
+
+An edit takes the chain's head (TierState) and the neighbours of the place it changes, and says which
+records to write and which to remove. The caller loads neighbours by one cursor seek, so every edit is
+O(changed chunks). A list may have gaps; it never overlaps (ChunkRecord.check).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tierfs.metadata.records import ChunkRecord, TierState, require
+
+
+@dataclass(frozen=True, slots=True)
+class ChainEdit:
+    """What one edit changes: the new head, records to write, start offsets to remove.
+
+    `merged` says that a new chunk became part of its neighbour, so that its object has no new reference.
+    """
+
+    state: TierState
+    put: tuple[ChunkRecord, ...] = ()
+    remove: tuple[int, ...] = ()
+    merged: bool = False
+
+
+def insert(
+    state: TierState, new: ChunkRecord, *, previous: ChunkRecord | None, following: ChunkRecord | None
+) -> ChainEdit:
+    """Link `new` between its neighbours in offset order.
+
+    A chunk that continues `previous` in the same object merges into it. Raises DataLoss on overlap.
+    """
+    require(previous is None or previous.end_offset <= new.start_offset, "chunks overlap", new.start_offset)
+    require(following is None or new.end_offset <= following.start_offset, "chunks overlap", new.start_offset)
+    grown = replace(state, bytes=state.bytes + new.length)
+    if previous is not None and continues(previous, new):
+        return ChainEdit(grown, (replace(previous, length=previous.length + new.length),), merged=True)
+    linked = replace(new, next=following.start_offset if following is not None else 0)
+    put = (linked,) if previous is None else (replace(previous, next=new.start_offset), linked)
+    return ChainEdit(
+        replace(
+            grown,
+            count=state.count + 1,
+            first_chunk=new.start_offset if previous is None else state.first_chunk,
+            last_chunk=new.start_offset if following is None else state.last_chunk,
+        ),
+        put,
+    )
+
+
+def grow_last(state: TierState, last: ChunkRecord, length: int) -> ChainEdit:
+    """The chain's last chunk grows by `length` bytes: an append to the active chunk."""
+    require(last.start_offset == state.last_chunk and last.next == 0, "not the last chunk", last.start_offset)
+    return ChainEdit(replace(state, bytes=state.bytes + length), (replace(last, length=last.length + length),))
+
+
+def remove(
+    state: TierState, removed: Sequence[ChunkRecord], *, previous: ChunkRecord | None, following: ChunkRecord | None
+) -> ChainEdit:
+    """Unlink a run of neighbouring chunks, in offset order, from between `previous` and `following`."""
+    if not removed:
+        return ChainEdit(state)
+    for one, other in zip(removed, removed[1:], strict=False):
+        require(one.next == other.start_offset, "chunks are not neighbours", one.start_offset, other.start_offset)
+    count = state.count - len(removed)
+    left = state.bytes - sum(chunk.length for chunk in removed)
+    gone = tuple(chunk.start_offset for chunk in removed)
+    if count == 0:
+        return ChainEdit(TierState(), remove=gone)
+    after = following.start_offset if following is not None else 0
+    put = () if previous is None else (replace(previous, next=after),)
+    first = after if previous is None else state.first_chunk
+    last = state.last_chunk if previous is None or following is not None else previous.start_offset
+    return ChainEdit(TierState(first_chunk=first, last_chunk=last, count=count, bytes=left), put, gone)
+
+
+def continues(previous: ChunkRecord, new: ChunkRecord) -> bool:
+    """Whether `new` is the next run of bytes of `previous`'s object, so that both are one chunk."""
+    return (
+        previous.object_id == new.object_id
+        and previous.end_offset == new.start_offset
+        and previous.object_offset + previous.length == new.object_offset
+        and previous.encoding == new.encoding
+        and previous.state == new.state
+    )

@@ -1,0 +1,127 @@
+"""Chains in the database: the edits of chain.py with their neighbours, reference counts and garbage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tierfs.metadata import chain, checksums, keys
+from tierfs.metadata.chain import ChainEdit
+from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, require
+from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import ObjectId, SegmentId, Tier
+
+
+def chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> ChunkRecord | None:
+    """The chunk with the greatest start <= offset; the caller checks whether it reaches that far."""
+    prefix = keys.chunk_prefix(segment_id, tier)
+    return txn.at_or_before(CHUNKS, keys.chunk(segment_id, tier, offset), prefix=prefix)
+
+
+def chunks(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int = 0) -> Iterator[ChunkRecord]:
+    """Chunks of one tier from the one that holds `start` (or the next one) on, in offset order."""
+    first = chunk_at(txn, segment_id, tier, start)
+    begin = first.start_offset if first is not None and first.end_offset > start else start
+    prefix = keys.chunk_prefix(segment_id, tier)
+    for _, record in txn.scan(CHUNKS, keys.chunk(segment_id, tier, begin), prefix=prefix):
+        yield record
+
+
+def object_of(txn: ReadTransaction, chunk_record: ChunkRecord) -> ObjectRecord:
+    """The object that holds a chunk's bytes. Raises DataLoss when its record is gone."""
+    record = txn.get(OBJECTS, keys.u64(chunk_record.object_id))
+    require(record is not None, "a chunk names a missing object", chunk_record.object_id)
+    assert record is not None
+    return record
+
+
+def insert(
+    txn: WriteTransaction, segment: SegmentRecord, tier: Tier, new: ChunkRecord, holder: ObjectRecord
+) -> SegmentRecord:
+    """Link a chunk and count the reference to its object; returns the changed segment, not yet written."""
+    previous = chunk_at(txn, segment.id, tier, new.start_offset)
+    following = next(_from(txn, segment.id, tier, new.start_offset), None)
+    edit = chain.insert(segment.tier_state(tier), new, previous=previous, following=following)
+    references = holder.references + (0 if edit.merged else 1)
+    txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=references))
+    return _apply(txn, segment, tier, edit, moved=True)
+
+
+def grow_last(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, length: int) -> SegmentRecord:
+    """The active chunk grew; returns the changed segment, not yet written."""
+    edit = chain.grow_last(segment.local, last, length)
+    return _apply(txn, segment, Tier.LOCAL, edit, moved=False)
+
+
+def remove(
+    txn: WriteTransaction,
+    segment: SegmentRecord,
+    tier: Tier,
+    removed: Sequence[ChunkRecord],
+    *,
+    due_ms: int,
+    after_sequence: int,
+) -> SegmentRecord:
+    """Unlink neighbouring chunks; objects without references become garbage.
+
+    `due_ms` and `after_sequence` say when the garbage may go. Returns the changed segment, not yet written.
+    """
+    if not removed:
+        return segment
+    first, last = removed[0], removed[-1]
+    previous = chunk_at(txn, segment.id, tier, first.start_offset - 1) if first.start_offset else None
+    following = next(_from(txn, segment.id, tier, last.end_offset), None)
+    edit = chain.remove(segment.tier_state(tier), removed, previous=previous, following=following)
+    for record in removed:
+        _release(txn, record, due_ms, after_sequence)
+    return _apply(txn, segment, tier, edit, moved=True)
+
+
+def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
+    """Queue a file or object for deletion."""
+    sequence = txn.store.next_garbage
+    txn.put(GARBAGE, keys.pair(record.due_ms, sequence), replace(record, sequence=sequence))
+    txn.update_store(next_garbage=sequence + 1)
+
+
+def _from(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int) -> Iterator[ChunkRecord]:
+    """Chunks that start at or behind `start`."""
+    prefix = keys.chunk_prefix(segment_id, tier)
+    for _, record in txn.scan(CHUNKS, keys.chunk(segment_id, tier, start), prefix=prefix):
+        yield record
+
+
+def _apply(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, edit: ChainEdit, *, moved: bool) -> SegmentRecord:
+    for record in edit.put:
+        txn.put(CHUNKS, keys.chunk(segment.id, tier, record.start_offset), record)
+    for start_offset in edit.remove:
+        txn.delete(CHUNKS.name, keys.chunk(segment.id, tier, start_offset))
+    generation = segment.generation + (1 if moved else 0)
+    if tier is Tier.LOCAL:
+        return replace(segment, local=edit.state, generation=generation)
+    return replace(segment, cold=edit.state, generation=generation)
+
+
+def _release(txn: WriteTransaction, record: ChunkRecord, due_ms: int, after_sequence: int) -> None:
+    """Drop one reference; an owned object without references is forgotten and becomes garbage."""
+    holder = object_of(txn, record)
+    require(holder.references > 0, "an object lost a reference it did not have", holder.id)
+    if holder.references > 1:
+        txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references - 1))
+        return
+    txn.delete(OBJECTS.name, keys.u64(holder.id))
+    checksums.delete(txn, ObjectId(holder.id))
+    if holder.foreign:
+        return
+    add_garbage(
+        txn,
+        GarbageRecord(
+            due_ms=due_ms,
+            tier=holder.tier,
+            location_id=holder.location_id,
+            name=holder.name,
+            length=holder.length,
+            after_sequence=after_sequence,
+        ),
+    )

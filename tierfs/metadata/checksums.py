@@ -1,0 +1,82 @@
+"""CRC32C grids of objects: runs of 128 KiB blocks, found by one cursor seek."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tierfs.errors import DataLoss
+from tierfs.metadata import keys
+from tierfs.metadata.records import ChecksumRun
+from tierfs.metadata.tables import CHECKSUMS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
+
+RUN_BLOCKS = 256
+"""CRCs per run: 1 KiB, so that two runs share an LMDB page (512 would need an overflow page each)."""
+
+RUN_BYTES = RUN_BLOCKS * CRC_BLOCK_BYTES
+
+
+def pack(crcs: Sequence[int]) -> bytes:
+    """CRCs as a run stores them."""
+    return b"".join(crc.to_bytes(4, "big") for crc in crcs)
+
+
+def runs_of(object_id: ObjectId, crcs: Sequence[int]) -> Iterator[ChecksumRun]:
+    """The runs of a whole object, from its block CRCs."""
+    for first in range(0, len(crcs), RUN_BLOCKS):
+        packed = pack(crcs[first : first + RUN_BLOCKS])
+        yield ChecksumRun(start=first * CRC_BLOCK_BYTES, crcs=packed, object_id=object_id)
+
+
+def put_run(txn: WriteTransaction, object_id: ObjectId, run: ChecksumRun) -> None:
+    """Write one run."""
+    txn.put(CHECKSUMS, keys.pair(object_id, run.start), run)
+
+
+def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRun | None:
+    """The run that covers an offset of the object, or None when it has no checksum there."""
+    run = txn.at_or_before(CHECKSUMS, keys.pair(object_id, offset), prefix=keys.u64(object_id))
+    if run is None or offset >= run.start + run.count * CRC_BLOCK_BYTES:
+        return None
+    return run
+
+
+def runs(txn: ReadTransaction, object_id: ObjectId) -> Iterator[ChecksumRun]:
+    """All runs of an object, ascending."""
+    for _, run in txn.scan(CHECKSUMS, prefix=keys.u64(object_id)):
+        yield run
+
+
+def runs_covering(txn: ReadTransaction, object_id: ObjectId, wanted: ByteRange) -> tuple[ChecksumRun, ...]:
+    """The runs that cover a range of an object. Raises DataLoss where there is none."""
+    found: list[ChecksumRun] = []
+    offset = wanted.start
+    while offset < wanted.end:
+        run = run_at(txn, object_id, offset)
+        if run is None:
+            raise DataLoss(f"object {object_id} has no checksum at {offset}", remedy="run: tierfs fsck")
+        found.append(run)
+        offset = run.start + run.count * CRC_BLOCK_BYTES
+    return tuple(found)
+
+
+def write_blocks(txn: WriteTransaction, object_id: ObjectId, first_block: int, crcs: Sequence[int]) -> None:
+    """Set the CRCs of consecutive blocks of a growing object, whose grid starts at 0."""
+    at = 0
+    while at < len(crcs):
+        block = first_block + at
+        run_start = block // RUN_BLOCKS * RUN_BYTES
+        index = block % RUN_BLOCKS
+        count = min(RUN_BLOCKS - index, len(crcs) - at)
+        old = txn.get(CHECKSUMS, keys.pair(object_id, run_start)) if index else None
+        kept = old.crcs[: index * 4] if old is not None else b""
+        packed = kept + pack(crcs[at : at + count])
+        put_run(txn, object_id, ChecksumRun(start=run_start, crcs=packed, stored=old.stored if old else b""))
+        at += count
+
+
+def delete(txn: WriteTransaction, object_id: ObjectId) -> None:
+    """Remove all runs of an object."""
+    for key in [key for key, _ in txn.scan(CHECKSUMS, prefix=keys.u64(object_id))]:
+        txn.delete(CHECKSUMS.name, key)

@@ -1,0 +1,145 @@
+"""The tree of names: lookups, listings by cursor, and changes of entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tierfs import names
+from tierfs.errors import AlreadyExists, IsDirectory, NotDirectory, NotFound
+from tierfs.metadata import keys
+from tierfs.metadata.records import DirectoryRecord, DirentRecord, SegmentRecord
+from tierfs.metadata.tables import DIRECTORIES, DIRENTS, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, Inode, SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory."""
+
+    name: str
+    kind: EntryKind
+    id: int
+
+
+def lookup(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> Entry | None:
+    """The entry `name` of a directory: one LMDB get."""
+    record = txn.get(DIRENTS, keys.dirent(parent_id, name))
+    return None if record is None else Entry(name, record.kind, record.id)
+
+
+def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") -> Iterator[Entry]:
+    """Entries of a directory in byte order of their names, behind `after`; streams off one cursor."""
+    start = keys.dirent(parent_id, after) + b"\0" if after else keys.u64(parent_id)
+    for key, record in txn.scan(DIRENTS, start, prefix=keys.u64(parent_id)):
+        yield Entry(keys.dirent_name(key), record.kind, record.id)
+
+
+def find(txn: ReadTransaction, name: str) -> Entry | None:
+    """The entry a path leads to; the empty path is the root. Raises NotDirectory behind a segment."""
+    entry = Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
+    for part in names.split(name):
+        if entry.kind is not EntryKind.DIRECTORY:
+            raise NotDirectory(f"{names.printable(name)}: {names.printable(entry.name)} is a segment, not a directory")
+        found = lookup(txn, DirectoryId(entry.id), part)
+        if found is None:
+            return None
+        entry = found
+    return entry
+
+
+def directory(txn: ReadTransaction, directory_id: int) -> DirectoryRecord:
+    """The directory with this id; raises NotFound."""
+    return txn.must_get(DIRECTORIES, keys.u64(directory_id), f"directory {directory_id}")
+
+
+def segment_by_name(txn: ReadTransaction, name: str) -> SegmentRecord:
+    """The segment at a path; raises NotFound, or IsDirectory."""
+    entry = find(txn, name)
+    if entry is None:
+        raise NotFound(f"segment {names.printable(name)} does not exist")
+    if entry.kind is EntryKind.DIRECTORY:
+        raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
+    return txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(name)}")
+
+
+def path_of(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> str:
+    """The full name of `name` in directory `parent_id`."""
+    parts = [name]
+    while parent_id != ROOT_DIRECTORY:
+        record = directory(txn, parent_id)
+        parts.append(record.name)
+        parent_id = record.parent_id
+    return names.join(tuple(reversed(parts)))
+
+
+def segments_below(txn: ReadTransaction, entry: Entry, path: str) -> Iterator[tuple[str, SegmentRecord]]:
+    """Full names and records of a segment, or of all segments under a directory, depth first."""
+    if entry.kind is EntryKind.SEGMENT:
+        yield path, txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(path)}")
+        return
+    for child in entries(txn, DirectoryId(entry.id)):
+        yield from segments_below(txn, child, f"{path}/{child.name}" if path else child.name)
+
+
+def make_directories(txn: WriteTransaction, parts: tuple[str, ...]) -> tuple[DirectoryId, list[DirectoryRecord]]:
+    """Make the directories of a path that are missing; returns the last one's id and the new ones."""
+    parent_id, made = ROOT_DIRECTORY, []
+    for depth, part in enumerate(parts):
+        entry = lookup(txn, parent_id, part)
+        if entry is not None and entry.kind is EntryKind.SEGMENT:
+            path = names.join(parts[: depth + 1])
+            raise NotDirectory(f"{names.printable(path)} is a segment, so nothing can be created below it")
+        if entry is None:
+            record = _make_directory(txn, parent_id, part)
+            made.append(record)
+            parent_id = record.id
+        else:
+            parent_id = DirectoryId(entry.id)
+    return parent_id, made
+
+
+def _make_directory(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> DirectoryRecord:
+    record = DirectoryRecord(
+        id=DirectoryId(txn.allocate_id()),
+        parent_id=parent_id,
+        name=name,
+        inode=Inode(txn.allocate_id()),
+        created_ms=txn.now_ms,
+        modified_ms=txn.now_ms,
+    )
+    txn.put(DIRECTORIES, keys.u64(record.id), record)
+    add_entry(txn, parent_id, Entry(name, EntryKind.DIRECTORY, record.id))
+    return record
+
+
+def add_entry(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
+    """Add a name to a directory; raises AlreadyExists."""
+    key = keys.dirent(parent_id, entry.name)
+    if txn.get(DIRENTS, key) is not None:
+        raise AlreadyExists(f"{names.printable(entry.name)} exists already")
+    txn.put(DIRENTS, key, DirentRecord(kind=entry.kind, id=entry.id))
+    _entry_changed(txn, parent_id, entry.name)
+
+
+def remove_entry(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> None:
+    """Remove a name from a directory; a missing one is success."""
+    if txn.delete(DIRENTS.name, keys.dirent(parent_id, name)):
+        _entry_changed(txn, parent_id, name)
+
+
+def is_empty(txn: ReadTransaction, directory_id: DirectoryId) -> bool:
+    """Whether the directory has no entries."""
+    return next(entries(txn, directory_id), None) is None
+
+
+def _entry_changed(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> None:
+    parent = directory(txn, parent_id)
+    txn.put(DIRECTORIES, keys.u64(parent_id), replace(parent, modified_ms=txn.now_ms))
+    txn.touch(parent_inode=parent.inode, name=name)
+
+
+def segment(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord | None:
+    """The segment with this id, or None."""
+    return txn.get(SEGMENTS, keys.u64(segment_id))

@@ -1,0 +1,146 @@
+"""The LMDB environment and its rules (design §5): one per process, stamped with the pid.
+
+Open it after daemonizing; after a fork it is opened anew. `map_size` is large and sparse and never
+changes. After a commit that failed for anything but a full disk it is not trusted again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from tierfs.errors import Closed, DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs.metadata import host
+from tierfs.metadata.tables import ALL_NAMES
+from tierfs.metadata.write_watch import WriteWatch
+
+log = logging.getLogger(__name__)
+
+MAX_READERS = 4096
+"""Reader slots over all processes of the store; a slot is 64 bytes."""
+
+MAP_SIZE_BYTES = 1 << 40
+"""Address space, not disk: the file stays as small as its records."""
+
+_MAX_DATABASES = 64
+_DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
+
+_registry: dict[Path, Environment] = {}
+_registry_lock = threading.Lock()
+
+
+class Environment:
+    """One open LMDB environment. Get it through `open_environment`, never directly."""
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        self.path = path
+        self.pid = os.getpid()
+        self.broken: str | None = None
+        self._fds = [
+            os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE) for name in ("namespace", "writer")
+        ]
+        host.claim_pid_namespace(self._fds[0], path)
+        self.watch = WriteWatch(self._fds[1])
+        with map_lmdb_errors(path):
+            self.lmdb = lmdb.open(
+                str(path),
+                map_size=MAP_SIZE_BYTES,
+                max_readers=MAX_READERS,
+                max_dbs=_MAX_DATABASES,
+                mode=_FILE_MODE,
+                subdir=True,
+                metasync=True,
+                sync=True,
+                writemap=False,
+            )
+            self.databases = {name: self.lmdb.open_db(name, create=create) for name in ALL_NAMES}
+            self.lmdb.reader_check()
+
+    def last_transaction_id(self) -> int:
+        """Number of the newest committed transaction of any process; costs no transaction."""
+        return int(self.lmdb.info()["last_txnid"])
+
+    def close(self) -> None:
+        """Release everything; idempotent. The owner makes sure that no transaction is open."""
+        if self._fds:
+            self.lmdb.close()
+            for fd in self._fds:
+                os.close(fd)
+            self._fds = []
+
+
+def create_directory(path: Path) -> None:
+    """Make the environment's directory, refusing filesystems LMDB cannot live on."""
+    path.mkdir(mode=_DIRECTORY_MODE)
+    host.refuse_network_filesystem(path)
+
+
+def open_environment(path: Path, *, create: bool = False) -> Environment:
+    """The process's environment for `path`, opened on first use and again after a fork.
+
+    `create` makes the databases of a new store; the directory must exist. Raises NotFound when there
+    is none, Conflict from another PID namespace, DataLoss for damage.
+    """
+    path = path.resolve()
+    if not path.is_dir():
+        raise NotFound(f"{path} is not a tierfs store", remedy="create one with: tierfs init")
+    with _registry_lock:
+        environment = _registry.get(path)
+        if environment is None or environment.pid != os.getpid():
+            host.refuse_network_filesystem(path)
+            environment = _registry[path] = Environment(path, create=create)
+        return environment
+
+
+def close_environment(path: Path) -> None:
+    """Close and forget the environment of `path`; idempotent."""
+    with _registry_lock:
+        environment = _registry.pop(path.resolve(), None)
+    if environment is not None and environment.pid == os.getpid():
+        environment.close()
+
+
+@contextmanager
+def map_lmdb_errors(path: Path) -> Iterator[None]:
+    """Turn LMDB's errors into ours."""
+    try:
+        yield
+    except TierfsError:
+        raise
+    except lmdb.ReadersFullError as exc:
+        raise Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers") from exc
+    except (lmdb.MapFullError, lmdb.DiskError) as exc:
+        if isinstance(exc, lmdb.MapFullError) or "No space left" in str(exc):
+            raise StorageFull(
+                f"{path}: the disk of the metadata is full", remedy="free space, or run: tierfs evict"
+            ) from exc
+        raise DataLoss(f"{path}: the disk of the metadata fails: {exc}", remedy="run: tierfs fsck") from exc
+    except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError) as exc:
+        raise DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs fsck, or tierfs recover") from exc
+    except lmdb.NotFoundError as exc:
+        raise DataLoss(
+            f"{path} holds no complete store", remedy="finish it with tierfs init in an empty directory"
+        ) from exc
+    except lmdb.ReadonlyError as exc:
+        raise PermissionDenied(f"{path}: {exc}") from exc
+    except lmdb.Error as exc:
+        raise _from_message(path, exc) from exc
+
+
+def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
+    """py-lmdb raises its base class for plain errno values; only the text tells them apart."""
+    text = str(exc)
+    if "No space left" in text or "Disk quota" in text:
+        return StorageFull(f"{path}: the disk of the metadata is full", remedy="free space, or run: tierfs evict")
+    if "Permission denied" in text:
+        return PermissionDenied(f"{path}: permission denied")
+    if "closed" in text:
+        return Closed(f"{path}: the metadata was closed")
+    return DataLoss(f"{path}: the metadata cannot be used: {text}", remedy="run: tierfs fsck")

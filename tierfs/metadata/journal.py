@@ -1,0 +1,213 @@
+"""Changes, journal entries and checkpoints: the bucket's ordered log of metadata (design §6).
+
+Changes are upserts of whole records in the bucket's view, which knows nothing of the local tier, so
+replaying one twice is harmless. Objects of the journal are framed: magic, format version, CRC32C,
+payload. Everything read back is hostile until its frame and sizes were checked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from tierfs.checksum import crc32c
+from tierfs.errors import DataLoss
+from tierfs.metadata import chains, checksums, keys
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import (
+    RECORD_VERSION,
+    ChunkRecord,
+    DirectoryRecord,
+    LocationRecord,
+    ObjectRecord,
+    PolicyRecord,
+    SegmentRecord,
+    TierState,
+    WriterInfo,
+)
+from tierfs.metadata.tables import (
+    CHECKSUMS,
+    CHUNKS,
+    DIRECTORIES,
+    LOCATIONS,
+    OBJECTS,
+    OUTBOX_NAME,
+    POLICIES,
+    SEGMENTS,
+)
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import ObjectId, SegmentId, Tier
+
+M = TypeVar("M", bound=Message)
+
+MAGIC = b"TFSJ"
+_HEADER = struct.Struct(">4sIIQ")
+"""Magic, format version, CRC32C of the payload, length of the payload."""
+
+MAX_OBJECT_BYTES = 8 * 1024 * 1024
+"""Journal objects are single PUTs and are refused above this size before they are read."""
+
+
+def bucket_view(segment: SegmentRecord) -> SegmentRecord:
+    """The segment as other hosts may know it: without local chunks, writer and inode generation."""
+    return replace(
+        segment,
+        local=TierState(),
+        active=False,
+        resumable=False,
+        writer=WriterInfo(),
+        stored=segment.stored,
+    )
+
+
+def segment_changed(txn: WriteTransaction, segment: SegmentRecord) -> int:
+    """A segment was created, sealed or changed; returns the change's sequence."""
+    return _add(txn, pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment))))  # type: ignore[arg-type]
+
+
+def segment_removed(txn: WriteTransaction, segment_id: SegmentId) -> int:
+    """A segment was deleted."""
+    return _add(txn, pb.Change(segment_removed=segment_id))
+
+
+def directory_changed(txn: WriteTransaction, directory: DirectoryRecord) -> int:
+    """A directory was created."""
+    return _add(txn, pb.Change(directory=DIRECTORIES.codec.to_message(directory)))  # type: ignore[arg-type]
+
+
+def directory_removed(txn: WriteTransaction, directory_id: int) -> int:
+    """A directory was removed."""
+    return _add(txn, pb.Change(directory_removed=directory_id))
+
+
+def location_changed(txn: WriteTransaction, location: LocationRecord) -> int:
+    """A location was added."""
+    return _add(txn, pb.Change(location=LOCATIONS.codec.to_message(location)))  # type: ignore[arg-type]
+
+
+def policy_changed(txn: WriteTransaction, policy: PolicyRecord) -> int:
+    """Settings of a directory or segment changed."""
+    return _add(txn, pb.Change(policy=POLICIES.codec.to_message(policy)))  # type: ignore[arg-type]
+
+
+def owner_begins(txn: WriteTransaction, host: str) -> int:
+    """This store starts to own the bucket with its epoch."""
+    store = txn.store
+    body = pb.OwnerBegins(store_epoch=store.store_epoch, store_id=store.store_id, wall_ms=txn.now_ms, host=host)
+    return _add(txn, pb.Change(owner_begins=body))
+
+
+def cold_linked(
+    txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[ChunkRecord], objects: Sequence[ObjectRecord]
+) -> int:
+    """Cold chunks were linked; carries their objects and checksum runs."""
+    return _add(txn, pb.Change(cold_link=_link_message(txn, segment_id, chunks, objects)))
+
+
+def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: Sequence[int]) -> int:
+    """Cold chunks were unlinked."""
+    return _add(txn, pb.Change(cold_unlink=pb.ColdUnlink(segment_id=segment_id, start_offsets=start_offsets)))
+
+
+def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
+    """Changes not yet known to be in the journal: sequence and serialized Change."""
+    for key, data in txn.scan_raw(OUTBOX_NAME, keys.u64(after + 1)):
+        yield keys.read_u64(key), data
+
+
+def entry_of(txn: ReadTransaction, slot: int, first: int, last: int, attempt: str) -> pb.JournalEntry:
+    """The journal entry for a range of outbox rows. The same arguments always give the same changes."""
+    entry = pb.JournalEntry(
+        version=RECORD_VERSION,
+        store_id=txn.store.store_id,
+        store_epoch=txn.store.store_epoch,
+        slot=slot,
+        attempt=attempt,
+        first_sequence=first,
+        last_sequence=last,
+    )
+    for sequence, data in outbox(txn, first - 1):
+        if sequence > last:
+            break
+        change = pb.Change.FromString(data)
+        change.sequence = sequence
+        entry.changes.append(change)
+    return entry
+
+
+def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
+    """The whole state of the bucket's metadata as changes without sequence: what a checkpoint holds."""
+    for _, location in txn.scan(LOCATIONS):
+        yield pb.Change(location=LOCATIONS.codec.to_message(location))  # type: ignore[arg-type]
+    for _, directory in txn.scan(DIRECTORIES):
+        yield pb.Change(directory=DIRECTORIES.codec.to_message(directory))  # type: ignore[arg-type]
+    for _, policy in txn.scan(POLICIES):
+        yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+    for _, segment in txn.scan(SEGMENTS):
+        yield pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
+        yield from _cold_chain(txn, segment)
+
+
+def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD):
+        holder = chains.object_of(txn, chunk)
+        yield pb.Change(cold_link=_link_message(txn, segment.id, (chunk,), (holder,)))
+
+
+def _link_message(
+    txn: ReadTransaction, segment_id: SegmentId, chunks: Iterable[ChunkRecord], objects: Iterable[ObjectRecord]
+) -> pb.ColdLink:
+    message = pb.ColdLink(segment_id=segment_id)
+    message.chunks.extend(CHUNKS.codec.to_message(chunk) for chunk in chunks)  # type: ignore[misc]
+    for holder in objects:
+        message.objects.append(OBJECTS.codec.to_message(holder))  # type: ignore[arg-type]
+        for run in checksums.runs(txn, ObjectId(holder.id)):
+            named = replace(run, object_id=holder.id)
+            message.checksums.append(CHECKSUMS.codec.to_message(named))  # type: ignore[arg-type]
+    return message
+
+
+def _add(txn: WriteTransaction, change: pb.Change) -> int:
+    return txn.add_to_outbox(change.SerializeToString(deterministic=True))
+
+
+def frame(message: Message) -> bytes:
+    """The bytes of a journal object."""
+    payload = message.SerializeToString(deterministic=True)
+    return _HEADER.pack(MAGIC, RECORD_VERSION, crc32c(payload), len(payload)) + payload
+
+
+def parse_entry(data: bytes, name: str) -> pb.JournalEntry:
+    """The journal entry in an object's bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.JournalEntry)
+
+
+def parse_manifest(data: bytes, name: str) -> pb.CheckpointManifest:
+    """The checkpoint manifest in an object's bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.CheckpointManifest)
+
+
+def parse_part(data: bytes, name: str) -> pb.CheckpointPart:
+    """The checkpoint part in an object's bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.CheckpointPart)
+
+
+def _parse(data: bytes, name: str, kind: type[M]) -> M:
+    if len(data) < _HEADER.size:
+        raise DataLoss(f"{name} is cut: {len(data)} bytes")
+    magic, version, crc, length = _HEADER.unpack_from(data)
+    payload = data[_HEADER.size :]
+    if magic != MAGIC:
+        raise DataLoss(f"{name} is no object of a tierfs journal")
+    if version > RECORD_VERSION:
+        raise DataLoss(f"{name} has format version {version}", remedy="upgrade tierfs")
+    if length != len(payload) or crc != crc32c(payload):
+        raise DataLoss(f"{name} is damaged: its checksum differs")
+    try:
+        return kind.FromString(payload)
+    except DecodeError as exc:
+        raise DataLoss(f"{name} cannot be decoded") from exc

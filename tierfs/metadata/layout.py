@@ -1,0 +1,71 @@
+"""Layout snapshots: where the bytes of one window of a segment live, at one instant.
+
+A snapshot is immutable and belongs to one generation of the segment. It covers a window of the
+segment, so opening a file of a million chunks loads only the chunks around the offset being read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tierfs.metadata import chains
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import ByteRange, Tier
+
+WINDOW_CHUNKS = 64
+"""Chunks of each tier loaded at once: 4 GiB of 64 MiB chunks, about 0.5 ms of decoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedChunk:
+    """A chunk together with its object."""
+
+    chunk: ChunkRecord
+    object: ObjectRecord
+
+    @property
+    def range(self) -> ByteRange:
+        """The segment's bytes it holds."""
+        return self.chunk.range
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One window of a segment: chunks of each tier in offset order, complete inside `window`."""
+
+    segment: SegmentRecord
+    window: ByteRange
+    local: tuple[PlacedChunk, ...]
+    cold: tuple[PlacedChunk, ...]
+    transaction_id: int
+
+    def chunks(self, tier: Tier) -> tuple[PlacedChunk, ...]:
+        """The window's chunks in one tier."""
+        return self.local if tier is Tier.LOCAL else self.cold
+
+    @property
+    def readable(self) -> ByteRange:
+        """The part of the window that holds bytes."""
+        return self.window.intersect(self.segment.range)
+
+
+def load(txn: ReadTransaction, segment: SegmentRecord, offset: int) -> Layout:
+    """The layout from `offset` on, for up to WINDOW_CHUNKS chunks of each tier."""
+    start = min(max(offset, segment.start_offset), segment.length)
+    end = segment.length
+    loaded: list[tuple[PlacedChunk, ...]] = []
+    for tier in (Tier.LOCAL, Tier.COLD):
+        found = tuple(_placed(txn, segment, tier, start))
+        if len(found) == WINDOW_CHUNKS:
+            end = min(end, found[-1].range.end)
+        loaded.append(found)
+    return Layout(segment, ByteRange(start, max(start, end)), loaded[0], loaded[1], txn.id)
+
+
+def _placed(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, start: int) -> Iterator[PlacedChunk]:
+    for count, record in enumerate(chains.chunks(txn, segment.id, tier, start)):
+        if count == WINDOW_CHUNKS:
+            return
+        yield PlacedChunk(record, chains.object_of(txn, record))

@@ -1,0 +1,330 @@
+"""The records of the store as frozen dataclasses. records.proto documents every field.
+
+`check()` states a record's invariants and raises DataLoss when one is broken; it runs on everything
+that is written and on everything that is decoded for a change. `stored` is the message the record was
+decoded from: fields of newer versions live there and survive a rewrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tierfs.errors import DataLoss
+from tierfs.types import (
+    AttemptId,
+    ByteRange,
+    ChunkState,
+    DirectoryId,
+    EntryKind,
+    Inode,
+    LocationId,
+    ObjectId,
+    PayloadEncoding,
+    SegmentId,
+    SegmentKind,
+    SegmentStatus,
+    Tier,
+)
+
+RECORD_VERSION = 1
+
+_CRC_BYTES = 4
+
+
+def require(condition: bool, message: str, *subject: object) -> None:
+    """Raise DataLoss naming `subject` unless `condition` holds."""
+    if not condition:
+        raise DataLoss(f"metadata is damaged: {message}: {' '.join(map(str, subject))}", remedy="run: tierfs fsck")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Base of everything stored under a key."""
+
+    version: int = RECORD_VERSION
+    stored: bytes = field(default=b"", repr=False, compare=False)
+
+    def check(self) -> None:
+        """Raise DataLoss when an invariant of the record is broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierState:
+    """Head of one tier's chain: where its list begins and ends, and its sums."""
+
+    first_chunk: int = 0
+    last_chunk: int = 0
+    count: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterInfo:
+    """Who appends to a segment; for messages."""
+
+    pid: int = 0
+    host: str = ""
+    command: str = ""
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRecord(Record):
+    """A segment: its name, its range and the heads of its chains."""
+
+    id: SegmentId
+    parent_id: DirectoryId
+    name: str
+    inode: Inode
+    kind: SegmentKind = SegmentKind.BYTES
+    status: SegmentStatus = SegmentStatus.OPEN
+    successor_id: int = 0
+    start_offset: int = 0
+    length: int = 0
+    writer_epoch: int = 0
+    generation: int = 0
+    local: TierState = field(default_factory=TierState)
+    cold: TierState = field(default_factory=TierState)
+    created_ms: int = 0
+    modified_ms: int = 0
+    changed_ms: int = 0
+    sealed_ms: int = 0
+    recovered_ms: int = 0
+    active: bool = False
+    resumable: bool = False
+    writer: WriterInfo = field(default_factory=WriterInfo)
+
+    @property
+    def range(self) -> ByteRange:
+        """The readable bytes."""
+        return ByteRange(self.start_offset, self.length)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the segment takes no more bytes."""
+        return self.status is not SegmentStatus.OPEN
+
+    def tier_state(self, tier: Tier) -> TierState:
+        """The chain head of `tier`."""
+        return self.local if tier is Tier.LOCAL else self.cold
+
+    def check(self) -> None:
+        """Lengths are ordered, empty chains have no chunks, only an open segment has an active chunk."""
+        require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
+        for tier in Tier:
+            state = self.tier_state(tier)
+            require((state.count == 0) == (state.bytes == 0), "an empty chain holds bytes", self.id, tier.name)
+            require(state.first_chunk <= state.last_chunk, "a chain ends before it begins", self.id, tier.name)
+            require(state.count != 1 or state.first_chunk == state.last_chunk, "one chunk, two ends", self.id)
+        require(not self.active or self.local.count > 0, "an active chunk without local chunks", self.id)
+        require(not (self.active and self.sealed), "a sealed segment has an active chunk", self.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRecord(Record):
+    """A run of a segment's bytes in one object; one node of a chain."""
+
+    start_offset: int
+    length: int
+    next: int = 0
+    object_id: ObjectId
+    object_offset: int = 0
+    encoding: PayloadEncoding = PayloadEncoding.RAW
+    first_entry_id: int = 0
+    state: ChunkState = ChunkState.GOOD
+
+    @property
+    def end_offset(self) -> int:
+        """Offset just past the chunk's last byte."""
+        return self.start_offset + self.length
+
+    @property
+    def range(self) -> ByteRange:
+        """The segment's bytes that this chunk holds."""
+        return ByteRange(self.start_offset, self.end_offset)
+
+    def check(self) -> None:
+        """A chunk holds bytes, and the list only goes forward without overlap."""
+        require(self.length > 0, "a chunk without bytes", self.start_offset)
+        require(self.object_id > 0, "a chunk without an object", self.start_offset)
+        require(self.next == 0 or self.next >= self.end_offset, "chunks overlap", self.start_offset, self.next)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectRecord(Record):
+    """One file or S3 object."""
+
+    id: ObjectId
+    tier: Tier
+    location_id: LocationId = LocationId(0)
+    name: str
+    length: int
+    etag: str = ""
+    foreign: bool = False
+    references: int = 0
+    crc32c: int | None = None
+    store_epoch: int = 0
+    attempt: AttemptId = AttemptId("")
+    created_ms: int = 0
+    linked_sequence: int = 0
+
+    def check(self) -> None:
+        """A cold object belongs to a location and has an etag."""
+        require(self.tier is Tier.LOCAL or self.location_id > 0, "a cold object without a location", self.id)
+        require(self.tier is Tier.LOCAL or bool(self.etag), "a cold object without an etag", self.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChecksumRun(Record):
+    """CRC32C per 128 KiB of an object, from `start` on; packed big-endian."""
+
+    start: int
+    crcs: bytes
+    object_id: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of blocks in the run."""
+        return len(self.crcs) // _CRC_BYTES
+
+    def crc(self, index: int) -> int:
+        """CRC32C of the run's block `index`."""
+        return int.from_bytes(self.crcs[index * _CRC_BYTES : (index + 1) * _CRC_BYTES], "big")
+
+    def check(self) -> None:
+        """Whole CRCs only."""
+        require(len(self.crcs) % _CRC_BYTES == 0, "a checksum run is cut", self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishIntent:
+    """A journal slot that is about to be created."""
+
+    slot: int = 0
+    first_sequence: int = 0
+    last_sequence: int = 0
+    attempt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointIntent:
+    """A checkpoint whose parts are being written."""
+
+    attempt: str = ""
+    slot: int = 0
+    last_sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalState:
+    """Where this owner stands in the bucket's journal. Slots start at 1; an intent without attempt means none."""
+
+    next_slot: int = 0
+    published_sequence: int = 0
+    checkpoint_slot: int = 0
+    previous_checkpoint_slot: int = 0
+    intent: PublishIntent = field(default_factory=PublishIntent)
+    fenced_by_epoch: int = 0
+    checkpoint: CheckpointIntent = field(default_factory=CheckpointIntent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRecord(Record):
+    """The superblock: identity, counters, and the journal's position."""
+
+    min_reader_version: int = RECORD_VERSION
+    min_writer_version: int = RECORD_VERSION
+    store_id: str
+    next_id: int = 2
+    store_epoch: int = 1
+    created_ms: int = 0
+    last_wall_ms: int = 0
+    next_outbox: int = 1
+    next_change: int = 1
+    next_garbage: int = 1
+    journal: JournalState = field(default_factory=JournalState)
+    cold_location_id: LocationId = LocationId(0)
+    next_request: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirentRecord(Record):
+    """One name in a directory."""
+
+    kind: EntryKind
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryRecord(Record):
+    """A directory."""
+
+    id: DirectoryId
+    parent_id: DirectoryId
+    name: str
+    inode: Inode
+    created_ms: int = 0
+    modified_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocationRecord(Record):
+    """A cold place and what it was found to honour."""
+
+    id: LocationId
+    url: str
+    endpoint_url: str = ""
+    region: str = ""
+    profile: str = ""
+    writable: bool = True
+    create_only_put: bool = True
+    create_only_multipart: bool = True
+    verifies_crc32c: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRecord(Record):
+    """Settings of one directory or segment; what is absent is inherited."""
+
+    target_id: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentRecord(Record):
+    """An object that is about to be created."""
+
+    attempt: AttemptId
+    location_id: LocationId
+    name: str
+    segment_id: SegmentId
+    start_offset: int
+    end_offset: int
+    created_ms: int = 0
+    store_epoch: int = 0
+    upload_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GarbageRecord(Record):
+    """A file or object to delete when due and when the journal has published `after_sequence`."""
+
+    sequence: int = 0
+    due_ms: int
+    tier: Tier
+    location_id: LocationId = LocationId(0)
+    name: str
+    length: int = 0
+    after_sequence: int = 0
+    attempts: int = 0
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TouchRecord(Record):
+    """What a mount must invalidate: an entry of a directory, or an inode."""
+
+    parent_inode: int = 0
+    name: str = ""
+    inode: int = 0

@@ -1,0 +1,591 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TierState(_message.Message):
+    __slots__ = ("first_chunk", "last_chunk", "count", "bytes")
+    FIRST_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    LAST_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    first_chunk: int
+    last_chunk: int
+    count: int
+    bytes: int
+    def __init__(self, first_chunk: _Optional[int] = ..., last_chunk: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class WriterInfo(_message.Message):
+    __slots__ = ("pid", "host", "command", "since_ms")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    host: str
+    command: str
+    since_ms: int
+    def __init__(self, pid: _Optional[int] = ..., host: _Optional[str] = ..., command: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
+
+class SegmentRecord(_message.Message):
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    COLD_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    MODIFIED_MS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_MS_FIELD_NUMBER: _ClassVar[int]
+    SEALED_MS_FIELD_NUMBER: _ClassVar[int]
+    RECOVERED_MS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    RESUMABLE_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    id: int
+    parent_id: int
+    name: str
+    inode: int
+    kind: int
+    status: int
+    successor_id: int
+    start_offset: int
+    length: int
+    writer_epoch: int
+    generation: int
+    local: TierState
+    cold: TierState
+    created_ms: int
+    modified_ms: int
+    changed_ms: int
+    sealed_ms: int
+    recovered_ms: int
+    active: bool
+    resumable: bool
+    writer: WriterInfo
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ...) -> None: ...
+
+class ChunkRecord(_message.Message):
+    __slots__ = ("version", "start_offset", "length", "next", "object_id", "object_offset", "encoding", "first_entry_id", "state")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    start_offset: int
+    length: int
+    next: int
+    object_id: int
+    object_offset: int
+    encoding: int
+    first_entry_id: int
+    state: int
+    def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., encoding: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
+
+class ObjectRecord(_message.Message):
+    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    LINKED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    id: int
+    tier: int
+    location_id: int
+    name: str
+    length: int
+    etag: str
+    foreign: bool
+    references: int
+    crc32c: int
+    store_epoch: int
+    attempt: str
+    created_ms: int
+    linked_sequence: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ...) -> None: ...
+
+class ChecksumRun(_message.Message):
+    __slots__ = ("version", "start", "crcs", "object_id")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    CRCS_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    start: int
+    crcs: bytes
+    object_id: int
+    def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., crcs: _Optional[bytes] = ..., object_id: _Optional[int] = ...) -> None: ...
+
+class StoreRecord(_message.Message):
+    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MIN_READER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MIN_WRITER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_WALL_MS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OUTBOX_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_GARBAGE_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    COLD_LOCATION_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    min_reader_version: int
+    min_writer_version: int
+    store_id: str
+    next_id: int
+    store_epoch: int
+    created_ms: int
+    last_wall_ms: int
+    next_outbox: int
+    next_change: int
+    next_garbage: int
+    journal: JournalState
+    cold_location_id: int
+    next_request: int
+    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ...) -> None: ...
+
+class JournalState(_message.Message):
+    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint")
+    NEXT_SLOT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_SLOT_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_CHECKPOINT_SLOT_FIELD_NUMBER: _ClassVar[int]
+    INTENT_FIELD_NUMBER: _ClassVar[int]
+    FENCED_BY_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    next_slot: int
+    published_sequence: int
+    checkpoint_slot: int
+    previous_checkpoint_slot: int
+    intent: PublishIntent
+    fenced_by_epoch: int
+    checkpoint: CheckpointIntent
+    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ...) -> None: ...
+
+class PublishIntent(_message.Message):
+    __slots__ = ("slot", "first_sequence", "last_sequence", "attempt")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    first_sequence: int
+    last_sequence: int
+    attempt: str
+    def __init__(self, slot: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., attempt: _Optional[str] = ...) -> None: ...
+
+class CheckpointIntent(_message.Message):
+    __slots__ = ("attempt", "slot", "last_sequence")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    attempt: str
+    slot: int
+    last_sequence: int
+    def __init__(self, attempt: _Optional[str] = ..., slot: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
+
+class DirentRecord(_message.Message):
+    __slots__ = ("version", "kind", "id")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    kind: int
+    id: int
+    def __init__(self, version: _Optional[int] = ..., kind: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
+
+class DirectoryRecord(_message.Message):
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "created_ms", "modified_ms")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    MODIFIED_MS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    id: int
+    parent_id: int
+    name: str
+    inode: int
+    created_ms: int
+    modified_ms: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ...) -> None: ...
+
+class LocationRecord(_message.Message):
+    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_URL_FIELD_NUMBER: _ClassVar[int]
+    REGION_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_ONLY_PUT_FIELD_NUMBER: _ClassVar[int]
+    CREATE_ONLY_MULTIPART_FIELD_NUMBER: _ClassVar[int]
+    VERIFIES_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    id: int
+    url: str
+    endpoint_url: str
+    region: str
+    profile: str
+    writable: bool
+    create_only_put: bool
+    create_only_multipart: bool
+    verifies_crc32c: bool
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ...) -> None: ...
+
+class PolicyRecord(_message.Message):
+    __slots__ = ("version", "target_id", "settings")
+    class SettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TARGET_ID_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    target_id: int
+    settings: _containers.ScalarMap[str, str]
+    def __init__(self, version: _Optional[int] = ..., target_id: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class IntentRecord(_message.Message):
+    __slots__ = ("version", "attempt", "location_id", "name", "segment_id", "start_offset", "end_offset", "created_ms", "store_epoch", "upload_id")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    attempt: str
+    location_id: int
+    name: str
+    segment_id: int
+    start_offset: int
+    end_offset: int
+    created_ms: int
+    store_epoch: int
+    upload_id: str
+    def __init__(self, version: _Optional[int] = ..., attempt: _Optional[str] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., segment_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., created_ms: _Optional[int] = ..., store_epoch: _Optional[int] = ..., upload_id: _Optional[str] = ...) -> None: ...
+
+class GarbageRecord(_message.Message):
+    __slots__ = ("version", "sequence", "due_ms", "tier", "location_id", "name", "length", "after_sequence", "attempts", "last_error")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    sequence: int
+    due_ms: int
+    tier: int
+    location_id: int
+    name: str
+    length: int
+    after_sequence: int
+    attempts: int
+    last_error: str
+    def __init__(self, version: _Optional[int] = ..., sequence: _Optional[int] = ..., due_ms: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., after_sequence: _Optional[int] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+
+class EntryRun(_message.Message):
+    __slots__ = ("version", "first_entry_id", "payload_start", "lengths")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_START_FIELD_NUMBER: _ClassVar[int]
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    first_entry_id: int
+    payload_start: int
+    lengths: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., lengths: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RequestRecord(_message.Message):
+    __slots__ = ("version", "id", "verb", "path", "state", "done_bytes", "total_bytes", "error_kind", "error", "options", "result", "created_ms")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DONE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ERROR_KIND_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    id: int
+    verb: str
+    path: str
+    state: int
+    done_bytes: int
+    total_bytes: int
+    error_kind: str
+    error: str
+    options: _containers.ScalarMap[str, str]
+    result: str
+    created_ms: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., verb: _Optional[str] = ..., path: _Optional[str] = ..., state: _Optional[int] = ..., done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., result: _Optional[str] = ..., created_ms: _Optional[int] = ...) -> None: ...
+
+class BatchRecord(_message.Message):
+    __slots__ = ("version", "application", "batch", "committed_ms", "segment_ids")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_IDS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    application: str
+    batch: str
+    committed_ms: int
+    segment_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class LedgerRecord(_message.Message):
+    __slots__ = ("version", "managed_ledger_id", "ledger_id", "segment_id", "entries", "bytes", "timestamp_ms", "offload", "driver")
+    class DriverEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MANAGED_LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    OFFLOAD_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    managed_ledger_id: int
+    ledger_id: int
+    segment_id: int
+    entries: int
+    bytes: int
+    timestamp_ms: int
+    offload: OffloadContext
+    driver: _containers.ScalarMap[str, bytes]
+    def __init__(self, version: _Optional[int] = ..., managed_ledger_id: _Optional[int] = ..., ledger_id: _Optional[int] = ..., segment_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., offload: _Optional[_Union[OffloadContext, _Mapping]] = ..., driver: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
+class OffloadContext(_message.Message):
+    __slots__ = ("uid_msb", "uid_lsb", "complete", "local_deleted", "timestamp_ms", "driver_name", "driver_properties")
+    class DriverPropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    UID_MSB_FIELD_NUMBER: _ClassVar[int]
+    UID_LSB_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_DELETED_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_NAME_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    uid_msb: int
+    uid_lsb: int
+    complete: bool
+    local_deleted: bool
+    timestamp_ms: int
+    driver_name: str
+    driver_properties: _containers.ScalarMap[str, str]
+    def __init__(self, uid_msb: _Optional[int] = ..., uid_lsb: _Optional[int] = ..., complete: _Optional[bool] = ..., local_deleted: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., driver_name: _Optional[str] = ..., driver_properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class TouchRecord(_message.Message):
+    __slots__ = ("version", "parent_inode", "name", "inode")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARENT_INODE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    parent_inode: int
+    name: str
+    inode: int
+    def __init__(self, version: _Optional[int] = ..., parent_inode: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("sequence", "owner_begins", "segment", "segment_removed", "directory", "directory_removed", "cold_link", "cold_unlink", "location", "policy", "batch", "ledger", "counters", "garbage")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_BEGINS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    COLD_LINK_FIELD_NUMBER: _ClassVar[int]
+    COLD_UNLINK_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    GARBAGE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    owner_begins: OwnerBegins
+    segment: SegmentRecord
+    segment_removed: int
+    directory: DirectoryRecord
+    directory_removed: int
+    cold_link: ColdLink
+    cold_unlink: ColdUnlink
+    location: LocationRecord
+    policy: PolicyRecord
+    batch: BatchRecord
+    ledger: LedgerRecord
+    counters: Counters
+    garbage: GarbageRecord
+    def __init__(self, sequence: _Optional[int] = ..., owner_begins: _Optional[_Union[OwnerBegins, _Mapping]] = ..., segment: _Optional[_Union[SegmentRecord, _Mapping]] = ..., segment_removed: _Optional[int] = ..., directory: _Optional[_Union[DirectoryRecord, _Mapping]] = ..., directory_removed: _Optional[int] = ..., cold_link: _Optional[_Union[ColdLink, _Mapping]] = ..., cold_unlink: _Optional[_Union[ColdUnlink, _Mapping]] = ..., location: _Optional[_Union[LocationRecord, _Mapping]] = ..., policy: _Optional[_Union[PolicyRecord, _Mapping]] = ..., batch: _Optional[_Union[BatchRecord, _Mapping]] = ..., ledger: _Optional[_Union[LedgerRecord, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., garbage: _Optional[_Union[GarbageRecord, _Mapping]] = ...) -> None: ...
+
+class OwnerBegins(_message.Message):
+    __slots__ = ("store_epoch", "store_id", "wall_ms", "host")
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    WALL_MS_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    store_epoch: int
+    store_id: str
+    wall_ms: int
+    host: str
+    def __init__(self, store_epoch: _Optional[int] = ..., store_id: _Optional[str] = ..., wall_ms: _Optional[int] = ..., host: _Optional[str] = ...) -> None: ...
+
+class ColdLink(_message.Message):
+    __slots__ = ("segment_id", "chunks", "objects", "checksums")
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
+    segment_id: int
+    chunks: _containers.RepeatedCompositeFieldContainer[ChunkRecord]
+    objects: _containers.RepeatedCompositeFieldContainer[ObjectRecord]
+    checksums: _containers.RepeatedCompositeFieldContainer[ChecksumRun]
+    def __init__(self, segment_id: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ChunkRecord, _Mapping]]] = ..., objects: _Optional[_Iterable[_Union[ObjectRecord, _Mapping]]] = ..., checksums: _Optional[_Iterable[_Union[ChecksumRun, _Mapping]]] = ...) -> None: ...
+
+class ColdUnlink(_message.Message):
+    __slots__ = ("segment_id", "start_offsets", "objects_released")
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_RELEASED_FIELD_NUMBER: _ClassVar[int]
+    segment_id: int
+    start_offsets: _containers.RepeatedScalarFieldContainer[int]
+    objects_released: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, segment_id: _Optional[int] = ..., start_offsets: _Optional[_Iterable[int]] = ..., objects_released: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Counters(_message.Message):
+    __slots__ = ("next_id",)
+    NEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    next_id: int
+    def __init__(self, next_id: _Optional[int] = ...) -> None: ...
+
+class JournalEntry(_message.Message):
+    __slots__ = ("version", "store_id", "store_epoch", "slot", "attempt", "first_sequence", "last_sequence", "written_ms", "changes")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    store_id: str
+    store_epoch: int
+    slot: int
+    attempt: str
+    first_sequence: int
+    last_sequence: int
+    written_ms: int
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., slot: _Optional[int] = ..., attempt: _Optional[str] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+
+class CheckpointPart(_message.Message):
+    __slots__ = ("version", "attempt", "index", "changes")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    attempt: str
+    index: int
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    def __init__(self, version: _Optional[int] = ..., attempt: _Optional[str] = ..., index: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+
+class CheckpointManifest(_message.Message):
+    __slots__ = ("version", "store_id", "store_epoch", "slot", "attempt", "last_sequence", "parts", "part_crc32c", "written_ms", "next_id")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    PART_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    store_id: str
+    store_epoch: int
+    slot: int
+    attempt: str
+    last_sequence: int
+    parts: int
+    part_crc32c: _containers.RepeatedScalarFieldContainer[int]
+    written_ms: int
+    next_id: int
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., slot: _Optional[int] = ..., attempt: _Optional[str] = ..., last_sequence: _Optional[int] = ..., parts: _Optional[int] = ..., part_crc32c: _Optional[_Iterable[int]] = ..., written_ms: _Optional[int] = ..., next_id: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,209 @@
+"""Typed access to the records inside one LMDB transaction.
+
+A change of metadata is one synchronous function over one WriteTransaction: no I/O, no await. The
+superblock is read once and written at commit if it changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from tierfs.clock import Clock
+from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.metadata import keys
+from tierfs.metadata.environment import Environment, map_lmdb_errors
+from tierfs.metadata.records import Record, StoreRecord, TouchRecord
+from tierfs.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table
+
+R = TypeVar("R", bound=Record)
+
+SUPERBLOCK_KEY = b"superblock"
+
+MAX_TOUCHES = 100_000
+"""Rows kept in `changes`; a mount that polls every 0.25 s is never that far behind."""
+
+_TRIM_BATCH = 1000
+
+
+class ReadTransaction:
+    """A consistent view of the store. Valid inside its `with` block and on its thread only."""
+
+    def __init__(self, environment: Environment, txn: Any) -> None:
+        self._databases = environment.databases
+        self._txn = txn
+        self._store: StoreRecord | None = None
+
+    @property
+    def id(self) -> int:
+        """Number of the newest committed transaction that this one sees."""
+        return int(self._txn.id())
+
+    @property
+    def store(self) -> StoreRecord:
+        """The superblock."""
+        if self._store is None:
+            record = self.get(STORE, SUPERBLOCK_KEY)
+            if record is None:
+                raise DataLoss("the store has no superblock", remedy="run: tierfs recover")
+            self._store = record
+        return self._store
+
+    def get(self, table: Table[R], key: bytes) -> R | None:
+        """The record under `key`, or None."""
+        data = self._txn.get(key, db=self._databases[table.name])
+        return None if data is None else table.codec.decode(data)
+
+    def must_get(self, table: Table[R], key: bytes, what: str) -> R:
+        """The record under `key`; raises NotFound naming `what`."""
+        record = self.get(table, key)
+        if record is None:
+            raise NotFound(f"{what} does not exist")
+        return record
+
+    def scan(self, table: Table[R], start: bytes = b"", *, prefix: bytes = b"") -> Iterator[tuple[bytes, R]]:
+        """Records in key order from the first key >= `start`, as long as keys begin with `prefix`."""
+        for key, data in self.scan_raw(table.name, start or prefix, prefix=prefix):
+            yield key, table.codec.decode(data)
+
+    def scan_raw(self, name: bytes, start: bytes = b"", *, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """The same, undecoded."""
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            if not (cursor.set_range(start) if start else cursor.first()):
+                return
+            for key, data in cursor.iternext():
+                if not key.startswith(prefix):
+                    return
+                yield key, data
+
+    def at_or_before(self, table: Table[R], key: bytes, *, prefix: bytes = b"") -> R | None:
+        """The record with the greatest key <= `key` that begins with `prefix`."""
+        with self._txn.cursor(db=self._databases[table.name]) as cursor:
+            if cursor.set_range(key):
+                if cursor.key() != key and not cursor.prev():
+                    return None
+            elif not cursor.last():
+                return None
+            found, data = cursor.item()
+        return table.codec.decode(data) if found.startswith(prefix) else None
+
+    def count(self, name: bytes) -> int:
+        """Number of rows of a database."""
+        return int(self._txn.stat(db=self._databases[name])["entries"])
+
+
+class WriteTransaction(ReadTransaction):
+    """The one writer of the store. Everything or nothing of it is committed."""
+
+    def __init__(self, environment: Environment, txn: Any, now_ms: int) -> None:
+        super().__init__(environment, txn)
+        self.now_ms = now_ms
+        self._store_changed = False
+
+    def put(self, table: Table[R], key: bytes, record: R) -> None:
+        """Write a record after its check()."""
+        self._txn.put(key, table.codec.encode(record), db=self._databases[table.name])
+
+    def put_raw(self, name: bytes, key: bytes, data: bytes) -> None:
+        """Write bytes that are encoded already."""
+        self._txn.put(key, data, db=self._databases[name])
+
+    def delete(self, name: bytes, key: bytes) -> bool:
+        """Remove a row; False when there was none."""
+        return bool(self._txn.delete(key, db=self._databases[name]))
+
+    def create_store(self, record: StoreRecord) -> None:
+        """Write the superblock of a new store."""
+        self._store = record
+        self._store_changed = True
+
+    def update_store(self, **changes: Any) -> None:
+        """Change fields of the superblock."""
+        self._store = dataclasses.replace(self.store, **changes)
+        self._store_changed = True
+
+    def allocate_id(self) -> int:
+        """A number never used before for a segment, directory, object or inode."""
+        number = self.store.next_id
+        self.update_store(next_id=number + 1)
+        return number
+
+    def touch(self, *, parent_inode: int = 0, name: str = "", inode: int = 0) -> None:
+        """Tell mounts what to invalidate."""
+        sequence = self.store.next_change
+        record = TouchRecord(parent_inode=parent_inode, name=name, inode=inode)
+        self.put(TOUCHES, keys.u64(sequence), record)
+        self.update_store(next_change=sequence + 1)
+        if sequence > MAX_TOUCHES and sequence % _TRIM_BATCH == 0:
+            self._trim_touches(sequence - MAX_TOUCHES)
+
+    def add_to_outbox(self, data: bytes) -> int:
+        """Queue a serialized Change for the journal; returns its sequence. `data` lacks the sequence."""
+        sequence = self.store.next_outbox
+        self.put_raw(OUTBOX_NAME, keys.u64(sequence), data)
+        self.update_store(next_outbox=sequence + 1)
+        return sequence
+
+    def finish(self) -> None:
+        """Write the superblock if it changed; called before the commit."""
+        if not self._store_changed:
+            return
+        wall_ms = max(self.store.last_wall_ms, self.now_ms)
+        self.put(STORE, SUPERBLOCK_KEY, dataclasses.replace(self.store, last_wall_ms=wall_ms))
+
+    def _trim_touches(self, below: int) -> None:
+        with self._txn.cursor(db=self._databases[TOUCHES.name]) as cursor:
+            found = cursor.first()
+            while found and keys.read_u64(cursor.key()) < below:
+                found = cursor.delete()
+
+
+@contextmanager
+def read_transaction(environment: Environment) -> Iterator[ReadTransaction]:
+    """A read-only view; never waits for the writer."""
+    with map_lmdb_errors(environment.path), environment.lmdb.begin() as txn:
+        yield ReadTransaction(environment, txn)
+
+
+@contextmanager
+def write_transaction(environment: Environment, clock: Clock) -> Iterator[WriteTransaction]:
+    """The writer's transaction: durable when the block ends, undone when it raises.
+
+    A commit that fails for anything but a full disk leaves the environment unusable for writing.
+    """
+    if environment.broken is not None:
+        raise Unavailable(f"an earlier commit failed ({environment.broken})", remedy="restart this process")
+    with map_lmdb_errors(environment.path):
+        txn = _begin(environment)
+        try:
+            writer = WriteTransaction(environment, txn, clock.now_ms())
+            yield writer
+            writer.finish()
+            environment.watch.released()
+            _commit(environment, txn)
+        except BaseException:
+            environment.watch.released()
+            txn.abort()
+            raise
+
+
+def _begin(environment: Environment) -> Any:
+    environment.watch.waiting()
+    try:
+        txn = environment.lmdb.begin(write=True)
+    except BaseException:
+        environment.watch.gave_up()
+        raise
+    environment.watch.acquired()
+    return txn
+
+
+def _commit(environment: Environment, txn: Any) -> None:
+    try:
+        with map_lmdb_errors(environment.path):
+            txn.commit()
+    except DataLoss as exc:
+        environment.broken = str(exc)
+        raise

@@ -1,0 +1,77 @@
+"""Names of segments and directories: what is allowed, how they are split, how they reach a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from tierfs.errors import InvalidRequest
+
+MAX_COMPONENT_BYTES = 255
+"""A FUSE directory entry, and one component of an S3 key on strict servers."""
+
+MAX_NAME_BYTES = 800
+"""With an 80-byte prefix and the chunk's own part the key stays under S3's 1024."""
+
+_HADOOP_HIDDEN = ("_", ".")
+_HADOOP_SPECIAL = frozenset(":*?{}[]\\")
+_BIDIRECTIONAL = frozenset("\u200e\u200f\u061c" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))
+
+
+def split(name: str) -> tuple[str, ...]:
+    """Components of a segment or directory name; the empty name is the root.
+
+    Leading and trailing slashes are ignored. Raises InvalidRequest for everything design §6 forbids.
+    """
+    parts = tuple(part for part in name.split("/") if part)
+    for part in parts:
+        check_component(part)
+    try:
+        length_bytes = len("/".join(parts).encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"{printable(name)}: a name must be valid UTF-8") from exc
+    if length_bytes > MAX_NAME_BYTES:
+        raise InvalidRequest(
+            f"{printable(name)}: a name is at most {MAX_NAME_BYTES} bytes, this one has {length_bytes}"
+        )
+    return parts
+
+
+def check_component(part: str) -> None:
+    """Raise InvalidRequest unless `part` can be one component of a name."""
+    if part in ("", ".", ".."):
+        raise InvalidRequest(f"{part!r} cannot be part of a segment's name")
+    try:
+        length_bytes = len(part.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"{printable(part)}: a name must be valid UTF-8") from exc
+    if length_bytes > MAX_COMPONENT_BYTES:
+        raise InvalidRequest(f"{printable(part[:40])}…: a component of a name is at most {MAX_COMPONENT_BYTES} bytes")
+    for character in part:
+        if character == "/" or unicodedata.category(character) == "Cc" or character in _BIDIRECTIONAL:
+            raise InvalidRequest(f"{printable(part)}: {character!a} cannot be part of a segment's name")
+
+
+def join(parts: tuple[str, ...]) -> str:
+    """The canonical name of `parts`: no leading or trailing slash."""
+    return "/".join(parts)
+
+
+def hadoop_warning(name: str) -> str | None:
+    """Why Hadoop and Spark cannot read a segment of this name by path, or None when they can."""
+    for part in name.split("/"):
+        if part.startswith(_HADOOP_HIDDEN):
+            return f"Hadoop and Spark skip {printable(part)}: it begins with {part[0]!r}"
+        special = sorted(_HADOOP_SPECIAL.intersection(part))
+        if special:
+            return f"Hadoop and Spark cannot name {printable(part)}: it holds {special[0]!r}"
+    return None
+
+
+def printable(text: str) -> str:
+    """`text` made safe for terminals and logs: controls and bidirectional marks become escapes."""
+    return "".join(
+        character
+        if character.isprintable() and character not in _BIDIRECTIONAL
+        else character.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for character in text
+    )

@@ -1,0 +1,49 @@
+"""Policies: settings of directories and segments that inherit downwards, and their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tierfs.errors import InvalidRequest
+from tierfs.types import MIB, ReadPriority
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The settings in force for one segment. Sizes in bytes, times in seconds."""
+
+    chunk_bytes: int = 64 * MIB
+    """Where the active chunk rolls. Bigger chunks cost fewer objects and records, and evict later."""
+    object_bytes: int = 64 * MIB
+    """Largest object an offload makes from neighbouring sealed chunks."""
+    deletion_lag_s: int = 4 * 3600
+    """How long local bytes stay after they are cold, so that fresh data is read locally."""
+    read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
+    """The PIP's default; `tierfs init` writes local-first into a new store."""
+
+
+_SIZES = ("chunk_bytes", "object_bytes")
+_TIMES = {"deletion_lag": "deletion_lag_s"}
+
+KEYS = (*_SIZES, *_TIMES, "read_priority")
+"""Names under which settings are stored."""
+
+
+def inherit(levels: list[Mapping[str, str]]) -> Policy:
+    """The policy of a segment: `levels` are settings from the root down; the nearest one wins."""
+    policy = Policy()
+    for level in levels:
+        for key, value in level.items():
+            policy = _with(policy, key, value)
+    return policy
+
+
+def _with(policy: Policy, key: str, value: str) -> Policy:
+    if key in _SIZES:
+        return replace(policy, **{key: int(value)})  # type: ignore[arg-type]
+    if key in _TIMES:
+        return replace(policy, **{_TIMES[key]: int(value)})  # type: ignore[arg-type]
+    if key == "read_priority":
+        return replace(policy, read_priority=ReadPriority(value))
+    raise InvalidRequest(f"policy {key!r} is unknown to this tierfs; it knows {', '.join(KEYS)}")

@@ -1,0 +1,131 @@
+"""The chunk a segment is being appended to, in memory: its file, its length and its running CRCs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tierfs.checksum import Buffer, crc32c
+from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ObjectId
+
+
+@dataclass(slots=True)
+class ActiveChunk:
+    """A chunk file being written. Belongs to one SegmentWriter and is used under its lock."""
+
+    name: str
+    attempt: AttemptId
+    start_offset: int
+    length: int = 0
+    object_id: ObjectId = ObjectId(0)
+    """0 until the chunk's first bytes are committed."""
+    tail_crc: int = 0
+    """CRC32C of the bytes in the last, partial block."""
+    whole_crc: int = 0
+    directory_synced: bool = False
+    sync_failed: bool = False
+    fd: int = -1
+    users: int = 0
+    """Threads that write to or sync the file; it is not closed meanwhile."""
+
+    def checksum(self, data: Buffer) -> BlockCrcs:
+        """Advance the CRCs over `data` and return those of the blocks it touches."""
+        view = memoryview(data)
+        first_block, into_block = divmod(self.length, CRC_BLOCK_BYTES)
+        crcs: list[int] = []
+        at = 0
+        running = self.tail_crc
+        while at < len(view):
+            size = min(CRC_BLOCK_BYTES - into_block, len(view) - at)
+            running = crc32c(view[at : at + size], running)
+            crcs.append(running)
+            at += size
+            into_block += size
+            if into_block == CRC_BLOCK_BYTES:
+                into_block, running = 0, 0
+        self.tail_crc = running
+        self.whole_crc = crc32c(view, self.whole_crc)
+        self.length += len(view)
+        return BlockCrcs(first_block, tuple(crcs), self.whole_crc)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCrcs:
+    """CRC32C of consecutive blocks of a chunk file, the last one possibly partial."""
+
+    first_block: int
+    crcs: tuple[int, ...]
+    whole: int
+
+
+@dataclass(slots=True)
+class ChunkDescriptors:
+    """Descriptors of active chunks, at most `limit` of them open while idle (invariant 9)."""
+
+    files: ChunkFiles
+    limit: int
+    _open: OrderedDict[int, ActiveChunk] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def use(self, chunk: ActiveChunk) -> Iterator[int]:
+        """The chunk's descriptor, open for as long as the block runs."""
+        with self._lock:
+            if chunk.fd < 0:
+                chunk.fd = self.files.open_for_append(chunk.name)
+            self._open[id(chunk)] = chunk
+            self._open.move_to_end(id(chunk))
+            chunk.users += 1
+        try:
+            yield chunk.fd
+        finally:
+            with self._lock:
+                chunk.users -= 1
+                self._close_idle()
+
+    def create(self, chunk: ActiveChunk) -> None:
+        """Create the chunk's file."""
+        fd = self.files.create_file(chunk.name)
+        with self._lock:
+            chunk.fd = fd
+            self._open[id(chunk)] = chunk
+
+    def close(self, chunk: ActiveChunk) -> None:
+        """Close the chunk's descriptor for good, once nobody uses it."""
+        with self._lock:
+            if chunk.users == 0 and chunk.fd >= 0:
+                os.close(chunk.fd)
+                chunk.fd = -1
+                self._open.pop(id(chunk), None)
+
+    def sync(self, chunk: ActiveChunk) -> None:
+        """Make the file's bytes durable, and its name too if it is new. Raises what the disk says."""
+        with self.use(chunk) as fd, map_os_errors(chunk.name):
+            os.fdatasync(fd)
+        if not chunk.directory_synced:
+            self.files.sync_directory(chunk.name)
+            chunk.directory_synced = True
+
+    def _close_idle(self) -> None:
+        excess = len(self._open) - self.limit
+        for key, chunk in list(self._open.items()):
+            if excess <= 0:
+                return
+            if chunk.users == 0:
+                os.close(chunk.fd)
+                chunk.fd = -1
+                del self._open[key]
+                excess -= 1
+
+
+def write_all(fd: int, data: Buffer, offset: int) -> None:
+    """Write all of `data` at `offset`."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written

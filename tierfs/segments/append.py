@@ -1,0 +1,138 @@
+"""Appending: bytes into the active chunk, splitting exactly at the chunk limit, then one group commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tierfs.checksum import Buffer
+from tierfs.metadata import chains, checksums, journal, keys
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.tables import OBJECTS, SEGMENTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.segments import ownership
+from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs
+from tierfs.segments.group_commit import PendingCommit, StaleBase
+from tierfs.types import ObjectId, SegmentId, SegmentStatus, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of one append that went into one chunk file."""
+
+    chunk: ActiveChunk
+    length: int
+    crcs: BlockCrcs
+    begins_chunk: bool
+    fills_chunk: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Who writes where: the writer's view of its segment when it queued an append."""
+
+    segment_id: SegmentId
+    name: str
+    epoch: int
+    base_length: int
+
+
+class PendingAppend(PendingCommit):
+    """An append on its way to the commit; `last` marks the chunk resumable, `seal` ends the segment."""
+
+    def __init__(self, writing: Writing, pieces: Sequence[Piece], *, last: bool, seal: bool) -> None:
+        super().__init__([piece.chunk for piece in pieces])
+        self._writing = writing
+        self._pieces = pieces
+        self._last = last
+        self._seal = seal
+        self.is_stale = False
+
+    @property
+    def sealed_chunks(self) -> list[ActiveChunk]:
+        """Chunks that this append filled."""
+        return [piece.chunk for piece in self._pieces if piece.fills_chunk]
+
+    def apply(self, txn: WriteTransaction) -> None:
+        """Link new chunks, grow the active one, and move the length; revalidates everything first."""
+        writing = self._writing
+        segment = ownership.require_current(txn, writing.segment_id, writing.epoch, writing.name)
+        self._revalidate(txn, segment)
+        for piece in self._pieces:
+            segment = _begin(txn, segment, piece) if piece.begins_chunk else _grow(txn, segment, piece)
+            segment = replace(segment, active=not piece.fills_chunk)
+        segment = replace(segment, resumable=self._last and segment.active)
+        if self._pieces:
+            segment = replace(segment, modified_ms=txn.now_ms)
+        if self._seal:
+            seal_record(txn, segment)
+        else:
+            txn.put(SEGMENTS, keys.u64(segment.id), segment)
+
+    def failed(self) -> None:
+        """Tell the writer that its view is no longer the store's."""
+        self.is_stale = True
+
+    def _revalidate(self, txn: WriteTransaction, segment: SegmentRecord) -> None:
+        """The active chunk and the base length are those the bytes were written for."""
+        if segment.length != self._writing.base_length:
+            raise StaleBase("an append before this one failed")
+        if not self._pieces or self._pieces[0].begins_chunk:
+            return
+        last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
+        if not segment.active or last is None or last.object_id != self._pieces[0].chunk.object_id:
+            raise StaleBase("the active chunk was sealed meanwhile")
+
+
+def seal_record(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """Write the segment as sealed by the user, and tell mounts and the journal."""
+    sealed = replace(
+        segment,
+        status=SegmentStatus.SEALED,
+        active=False,
+        resumable=False,
+        sealed_ms=txn.now_ms,
+        changed_ms=txn.now_ms,
+    )
+    txn.put(SEGMENTS, keys.u64(sealed.id), sealed)
+    txn.touch(inode=sealed.inode)
+    journal.segment_changed(txn, sealed)
+    return sealed
+
+
+def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: Piece) -> SegmentRecord:
+    chunk = piece.chunk
+    chunk.object_id = ObjectId(txn.allocate_id())
+    holder = ObjectRecord(
+        id=chunk.object_id,
+        tier=Tier.LOCAL,
+        name=chunk.name,
+        length=piece.length,
+        crc32c=piece.crcs.whole,
+        store_epoch=txn.store.store_epoch,
+        created_ms=txn.now_ms,
+    )
+    record = ChunkRecord(start_offset=segment.length, length=piece.length, object_id=chunk.object_id)
+    changed = chains.insert(txn, segment, Tier.LOCAL, record, holder)
+    checksums.write_blocks(txn, chunk.object_id, 0, piece.crcs.crcs)
+    return replace(changed, length=segment.length + piece.length)
+
+
+def _grow(txn: WriteTransaction, segment: SegmentRecord, piece: Piece) -> SegmentRecord:
+    last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
+    if last is None:
+        raise StaleBase("the active chunk is gone")
+    holder = chains.object_of(txn, last)
+    grown = replace(holder, length=holder.length + piece.length, crc32c=piece.crcs.whole)
+    txn.put(OBJECTS, keys.u64(holder.id), grown)
+    checksums.write_blocks(txn, grown.id, piece.crcs.first_block, piece.crcs.crcs)
+    changed = chains.grow_last(txn, segment, last, piece.length)
+    return replace(changed, length=segment.length + piece.length)
+
+
+def split(data: Buffer, room_bytes: int, chunk_bytes: int) -> list[memoryview]:
+    """Cut data where chunks end: first at `room_bytes` (0: the chunk is full), then every `chunk_bytes`."""
+    view = memoryview(data).cast("B")
+    cuts = [view[:room_bytes]] if room_bytes else []
+    cuts.extend(view[at : at + chunk_bytes] for at in range(room_bytes, len(view), chunk_bytes))
+    return [cut for cut in cuts if len(cut)]

@@ -1,0 +1,37 @@
+"""Creating a segment, with the directories on its way."""
+
+from __future__ import annotations
+
+from tierfs import names
+from tierfs.errors import InvalidRequest
+from tierfs.metadata import directories, journal, keys
+from tierfs.metadata.directories import Entry
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.types import EntryKind, Inode, SegmentId, SegmentKind
+
+
+def create(txn: WriteTransaction, name: str, kind: SegmentKind = SegmentKind.BYTES) -> SegmentRecord:
+    """Make an empty open segment. Raises AlreadyExists, NotDirectory or InvalidRequest."""
+    parts = names.split(name)
+    if not parts:
+        raise InvalidRequest("a segment needs a name")
+    parent_id, made = directories.make_directories(txn, parts[:-1])
+    for record in made:
+        journal.directory_changed(txn, record)
+    segment_id = SegmentId(txn.allocate_id())
+    segment = SegmentRecord(
+        id=segment_id,
+        parent_id=parent_id,
+        name=parts[-1],
+        inode=Inode(txn.allocate_id()),
+        kind=kind,
+        created_ms=txn.now_ms,
+        modified_ms=txn.now_ms,
+        changed_ms=txn.now_ms,
+    )
+    directories.add_entry(txn, parent_id, Entry(parts[-1], EntryKind.SEGMENT, segment_id))
+    txn.put(SEGMENTS, keys.u64(segment_id), segment)
+    journal.segment_changed(txn, segment)
+    return segment

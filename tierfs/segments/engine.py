@@ -1,0 +1,151 @@
+"""Engine: the verbs of one store for one process. Thread-safe; close it when done."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from tierfs import names
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.clock import Clock
+from tierfs.config import WriteSettings
+from tierfs.errors import IsDirectory, Sealed, StorageFull
+from tierfs.metadata import chains, directories, policies
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.policy import Policy
+from tierfs.segments import create, delete, ownership, seal
+from tierfs.segments.active_chunk import ChunkDescriptors
+from tierfs.segments.delete import Deletion
+from tierfs.segments.group_commit import GroupCommit
+from tierfs.segments.writer import SegmentWriter, WriterTools, offset_mismatch
+from tierfs.segments.writer_locks import WriterLocks
+from tierfs.types import EntryKind, SegmentId, SegmentStatus, Tier
+
+
+class Engine:
+    """Creates, appends to, seals and deletes segments."""
+
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, locks_path: Path, clock: Clock, settings: WriteSettings
+    ) -> None:
+        """`locks_path` is the file whose bytes are the writers' locks, shared by all processes of the store."""
+        self.metadata = metadata
+        self.files = files
+        self._clock = clock
+        self._locks = WriterLocks(locks_path)
+        descriptors = ChunkDescriptors(files, settings.open_chunks)
+        self._tools = WriterTools(
+            metadata, files, descriptors, GroupCommit(metadata, descriptors), clock, settings.free_space_floor_bytes
+        )
+        self._writers: dict[SegmentId, SegmentWriter] = {}
+        self._lock = threading.Lock()
+
+    def open_writer(self, name: str, *, expected_offset: int | None = None, take_over: bool = False) -> SegmentWriter:
+        """Become the writer of a segment, creating it and its directories when they are missing.
+
+        Raises Conflict naming a live writer in another process (unless `take_over`), Sealed,
+        OffsetMismatch, IsDirectory, NotDirectory, StorageFull or InvalidRequest, with nothing created.
+        """
+        self._require_floor(name)
+        with self._lock:
+            segment, policy, ended = self._register(name, expected_offset, take_over)
+            own = self._writers.pop(segment.id, None)
+            if own is not None:
+                own.abandon()
+            if ended is not None:
+                self.files.seal(ended)
+            writer = SegmentWriter(self._tools, names.join(names.split(name)), segment, policy.chunk_bytes)
+            self._writers[segment.id] = writer
+            return writer
+
+    def close_writer(self, writer: SegmentWriter) -> None:
+        """Close a writer and let other processes write at once; idempotent."""
+        try:
+            writer.close()
+        finally:
+            self._forget(writer)
+
+    def seal(self, name: str) -> SegmentRecord:
+        """End a segment for good; repeating it succeeds. Raises NotFound, or Conflict naming a live writer."""
+        segment, ended = seal.seal(self.metadata, self._locks, name)
+        if ended is not None:
+            self.files.seal(ended)
+        return segment
+
+    def roll(self, segment_id: SegmentId) -> None:
+        """End the active chunk, so that it can be offloaded; idempotent."""
+        ended = seal.roll(self.metadata, segment_id)
+        if ended is not None:
+            self.files.seal(ended)
+
+    def delete(self, path: str, *, recursive: bool, cold_due_ms: int) -> Deletion:
+        """Delete a segment or, with `recursive`, a directory; see delete.delete."""
+        return delete.delete(self.metadata, self._locks, path, recursive=recursive, cold_due_ms=cold_due_ms)
+
+    def close(self) -> None:
+        """Close all writers and the locks."""
+        for writer in list(self._writers.values()):
+            self.close_writer(writer)
+        self._locks.close()
+
+    def _register(
+        self, name: str, expected_offset: int | None, take_over: bool
+    ) -> tuple[SegmentRecord, Policy, str | None]:
+        """One commit that makes this process the writer; also the chunk file that ended by it."""
+        locked: tuple[SegmentId, int] | None = None
+        try:
+            with self.metadata.write() as txn:
+                before = self._find_or_create(txn, name)
+                if expected_offset is not None and expected_offset != before.length:
+                    raise offset_mismatch(name, expected_offset, before.length)
+                locked = (before.id, before.writer_epoch + 1)
+                segment = ownership.register(txn, before, self._locks, take_over=take_over)
+                policy = policies.effective(txn, segment)
+                ended = _ended_chunk(txn, before, segment)
+        except BaseException:
+            if locked is not None:
+                self._locks.unlock(*locked)
+            raise
+        self._locks.unlock(before.id, before.writer_epoch)
+        return segment, policy, ended
+
+    def _find_or_create(self, txn: WriteTransaction, name: str) -> SegmentRecord:
+        entry = directories.find(txn, name)
+        if entry is None:
+            return create.create(txn, name)
+        if entry.kind is EntryKind.DIRECTORY:
+            raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
+        segment = directories.segment_by_name(txn, name)
+        while segment.status is SegmentStatus.SEALED_BY_POLICY and segment.successor_id:
+            successor = directories.segment(txn, SegmentId(segment.successor_id))
+            if successor is None:
+                break
+            segment = successor
+        if segment.sealed:
+            raise Sealed(f"cannot append to {names.printable(name)}: it is sealed", remedy="append to another segment")
+        return segment
+
+    def _require_floor(self, name: str) -> None:
+        floor = self._tools.free_space_floor_bytes
+        free = self.files.free_bytes()
+        if free < floor:
+            raise StorageFull(
+                f"cannot append to {names.printable(name)}: the local disk has {free >> 20} MiB free, {floor >> 20} MiB are kept",
+                remedy="make room: tierfs offload PATH, then tierfs evict PATH",
+            )
+
+    def _forget(self, writer: SegmentWriter) -> None:
+        with self._lock:
+            if self._writers.get(writer.segment_id) is writer:
+                del self._writers[writer.segment_id]
+                self._locks.unlock(writer.segment_id, writer.epoch)
+
+
+def _ended_chunk(txn: WriteTransaction, before: SegmentRecord, after: SegmentRecord) -> str | None:
+    """File of the active chunk that a new writer did not go on with."""
+    if not before.active or after.active:
+        return None
+    last = chains.chunk_at(txn, before.id, Tier.LOCAL, before.length)
+    return None if last is None else chains.object_of(txn, last).name

@@ -1,0 +1,110 @@
+"""Group commit: appenders that come together share file syncs and one LMDB commit.
+
+The first to arrive leads: it takes everything queued, syncs each file once, commits once, and wakes
+the others. Whoever arrives meanwhile forms the next group. Order inside a segment is queue order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tierfs.errors import Conflict, NotFound, TierfsError
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors
+
+
+class PendingCommit:
+    """One change that waits for its group. Subclasses say what it changes."""
+
+    def __init__(self, chunks: Sequence[ActiveChunk]) -> None:
+        self.chunks = tuple(chunks)
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+
+    def apply(self, txn: WriteTransaction) -> None:
+        """Change the records. Raises StaleBase, Conflict or NotFound before the first change, or not at all.
+
+        Anything else it raises undoes the whole group.
+        """
+        raise NotImplementedError
+
+    def failed(self) -> None:
+        """Called on the leader's thread, before anybody is woken, when the change was not committed."""
+
+
+@dataclass(slots=True)
+class GroupCommit:
+    """One per engine. `enqueue` in the order in which changes must apply, then `wait`."""
+
+    metadata: MetadataStore
+    descriptors: ChunkDescriptors
+    _queue: list[PendingCommit] = field(default_factory=list)
+    _queue_lock: threading.Lock = field(default_factory=threading.Lock)
+    _leading: threading.Lock = field(default_factory=threading.Lock)
+
+    def enqueue(self, pending: PendingCommit) -> None:
+        """Put a change in line; cheap, never blocks on the disk."""
+        with self._queue_lock:
+            self._queue.append(pending)
+
+    def wait(self, pending: PendingCommit) -> None:
+        """Return when the change is durable; raises its error, with nothing changed."""
+        while not pending.done.is_set():
+            with self._leading:  # the next leader waits here while a group is on its way
+                if not pending.done.is_set():
+                    self._lead()
+        if pending.error is not None:
+            raise pending.error
+
+    def _lead(self) -> None:
+        with self._queue_lock:
+            group, self._queue = self._queue, []
+        try:
+            self._sync(group)
+            self._commit([pending for pending in group if pending.error is None])
+        except BaseException as exc:
+            for pending in group:
+                pending.error = pending.error or exc
+            if not isinstance(exc, Exception):
+                raise
+        finally:
+            for pending in group:
+                if pending.error is not None:
+                    pending.failed()
+                pending.done.set()
+
+    def _sync(self, group: Sequence[PendingCommit]) -> None:
+        """Sync each file once. A failed sync spoils its file for good: the next append starts another."""
+        synced: set[int] = set()
+        for pending in group:
+            for chunk in pending.chunks:
+                try:
+                    if id(chunk) not in synced and not chunk.sync_failed:
+                        self.descriptors.sync(chunk)
+                        synced.add(id(chunk))
+                except TierfsError as exc:
+                    chunk.sync_failed = True
+                    pending.error = exc
+                if chunk.sync_failed and pending.error is None:
+                    pending.error = _SyncFailed(f"{chunk.name}: an earlier sync failed")
+
+    def _commit(self, group: Sequence[PendingCommit]) -> None:
+        if not group:
+            return
+        with self.metadata.write() as txn:
+            for pending in group:
+                try:
+                    pending.apply(txn)
+                except (StaleBase, Conflict, NotFound) as exc:
+                    pending.error = exc
+
+
+class StaleBase(TierfsError):
+    """Internal: something before this change failed or moved; the bytes are to be written again."""
+
+
+class _SyncFailed(StaleBase):
+    """Internal: the file was spoilt by the sync of an earlier change of the same group."""

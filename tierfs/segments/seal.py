@@ -1,0 +1,46 @@
+"""Sealing a segment, and rolling its active chunk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tierfs.metadata import chains, directories, keys
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.segments import ownership
+from tierfs.segments.append import seal_record
+from tierfs.segments.writer_locks import WriterLocks
+from tierfs.types import SegmentId, Tier
+
+
+def seal(metadata: MetadataStore, writer_locks: WriterLocks, name: str) -> tuple[SegmentRecord, str | None]:
+    """End a segment for good; a sealed one is success. Returns it and the chunk file that ended.
+
+    Raises NotFound, or Conflict naming a live writer. Earlier writers are fenced.
+    """
+    with metadata.write() as txn:
+        segment = directories.segment_by_name(txn, name)
+        if segment.sealed:
+            return segment, None
+        fenced = ownership.fence(txn, segment, writer_locks)
+        last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length) if segment.active else None
+        ended = chains.object_of(txn, last).name if last is not None else None
+        return seal_record(txn, fenced), ended
+
+
+def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:
+    """End the active chunk at the committed length; returns its file, or None when there was none.
+
+    A live writer goes on: its next commit finds the chunk ended and its bytes are written again to a
+    new one. Idempotent.
+    """
+    with metadata.write() as txn:
+        segment = directories.segment(txn, segment_id)
+        if segment is None or not segment.active:
+            return None
+        last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
+        ended = chains.object_of(txn, last).name if last is not None else None
+        rolled = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
+        txn.put(SEGMENTS, keys.u64(segment.id), rolled)
+        return ended

@@ -1,0 +1,91 @@
+"""Looking at segments: what `info`, `ls` and extended attributes show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tierfs import names
+from tierfs.checksum import combine
+from tierfs.errors import NotFound
+from tierfs.metadata import chains, directories, keys, policies
+from tierfs.metadata.records import ChunkRecord, DirectoryRecord, SegmentRecord
+from tierfs.metadata.tables import DIRECTORIES, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import DirectoryId, EntryKind, ReadPriority, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStat:
+    """A segment with its full name and what holds for it."""
+
+    name: str
+    record: SegmentRecord
+    read_priority: ReadPriority
+    crc32c: int | None
+    """CRC32C of all readable bytes, from the records; None when they do not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of a listing."""
+
+    name: str
+    kind: EntryKind
+    segment: SegmentRecord | None
+    directory: DirectoryRecord | None
+
+
+def stat(txn: ReadTransaction, name: str) -> SegmentStat:
+    """Everything about one segment. Raises NotFound or IsDirectory."""
+    segment = directories.segment_by_name(txn, name)
+    return SegmentStat(
+        names.join(names.split(name)),
+        segment,
+        policies.effective(txn, segment).read_priority,
+        segment_crc(txn, segment),
+    )
+
+
+def segment_crc(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
+    """CRC32C of a segment's bytes, combined from its objects'; local chunks first, cold ones for the rest."""
+    whole, offset = 0, segment.start_offset
+    while offset < segment.length:
+        step = next((found for tier in Tier if (found := _whole_object_at(txn, segment, tier, offset))), None)
+        if step is None:
+            return None
+        chunk, crc = step
+        whole = combine(whole, crc, chunk.length)
+        offset = chunk.end_offset
+    return whole
+
+
+def _whole_object_at(
+    txn: ReadTransaction, segment: SegmentRecord, tier: Tier, offset: int
+) -> tuple[ChunkRecord, int] | None:
+    """The chunk that starts at `offset` and is all of an object of known CRC."""
+    chunk = chains.chunk_at(txn, segment.id, tier, offset)
+    if chunk is None or chunk.start_offset != offset or chunk.end_offset > segment.length:
+        return None
+    holder = chains.object_of(txn, chunk)
+    if holder.crc32c is None or holder.length != chunk.length:
+        return None
+    return chunk, holder.crc32c
+
+
+def listing(txn: ReadTransaction, path: str) -> Iterator[Listed]:
+    """Entries of a directory in name order, or the one segment at `path`. Raises NotFound."""
+    entry = directories.find(txn, path)
+    if entry is None:
+        raise NotFound(f"{names.printable(path)} does not exist")
+    if entry.kind is EntryKind.SEGMENT:
+        yield _listed(txn, entry)
+        return
+    for child in directories.entries(txn, DirectoryId(entry.id)):
+        yield _listed(txn, child)
+
+
+def _listed(txn: ReadTransaction, entry: directories.Entry) -> Listed:
+    if entry.kind is EntryKind.DIRECTORY:
+        return Listed(entry.name, entry.kind, None, txn.get(DIRECTORIES, keys.u64(entry.id)))
+    return Listed(entry.name, entry.kind, txn.get(SEGMENTS, keys.u64(entry.id)), None)

@@ -1,0 +1,228 @@
+"""SegmentWriter: one process's hold on one segment. Threads may share it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from tierfs import names
+from tierfs.checksum import Buffer
+from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name, map_os_errors
+from tierfs.clock import Clock
+from tierfs.errors import Closed, DataLoss, OffsetMismatch, StorageFull
+from tierfs.metadata import chains, checksums
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.segments import ownership
+from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, write_all
+from tierfs.segments.append import PendingAppend, Piece, Writing, split
+from tierfs.segments.group_commit import GroupCommit, StaleBase
+from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, Tier
+
+_MAX_REWRITES = 8
+"""Times an append is written again because one before it failed; each is somebody else's failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterTools:
+    """What all writers of an engine share."""
+
+    metadata: MetadataStore
+    files: ChunkFiles
+    descriptors: ChunkDescriptors
+    commits: GroupCommit
+    clock: Clock
+    free_space_floor_bytes: int
+
+
+class SegmentWriter:
+    """Appends to one segment in order. Made by Engine.open_writer; close it to let others go on at once."""
+
+    def __init__(self, tools: WriterTools, name: str, segment: SegmentRecord, chunk_bytes: int) -> None:
+        self.name = name
+        self.segment_id = segment.id
+        self.epoch = segment.writer_epoch
+        self._tools = tools
+        self._chunk_bytes = chunk_bytes
+        self._lock = threading.Lock()
+        self._length = segment.length
+        self._chunk: ActiveChunk | None = None
+        self._newest: PendingAppend | None = None
+        self._resumable = False
+        self._closed = False
+        if segment.active:
+            self._chunk = self._resume(segment)
+
+    @property
+    def length(self) -> int:
+        """End of the segment, bytes on their way included."""
+        return self._length
+
+    def append(
+        self, data: Buffer, *, expected_offset: int | None = None, last: bool = False, seal: bool = False
+    ) -> ByteRange:
+        """Append all of `data` and return where it lies, once it is durable.
+
+        `last` says that this writer will be closed: its chunk can go on in the next process. `seal` ends
+        the segment. Raises OffsetMismatch, Sealed, Fenced, NotFound, StorageFull or Unavailable, and then
+        none of `data` is part of the segment.
+        """
+        for _ in range(_MAX_REWRITES):
+            with self._lock:
+                pending, written = self._write(memoryview(data).cast("B"), expected_offset, last=last, seal=seal)
+                self._tools.commits.enqueue(pending)
+                self._newest = pending
+            try:
+                self._tools.commits.wait(pending)
+            except StaleBase:
+                continue
+            self._closed = self._closed or seal
+            self._resumable = last or seal
+            self._protect(pending, seal=seal)
+            return written
+        raise Closed(f"segment {names.printable(self.name)}: appends before this one keep failing")
+
+    def close(self) -> None:
+        """Stop writing. Marks the chunk resumable unless the last append did; idempotent."""
+        if self._closed:
+            return
+        if not self._resumable and self._chunk is not None:
+            self.append(b"", last=True)
+        self._closed = True
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Stop writing without a word, as a crash would; committed bytes stay."""
+        self._closed = True
+        with self._lock:
+            if self._chunk is not None:
+                self._tools.descriptors.close(self._chunk)
+                self._chunk = None
+
+    def _write(
+        self, data: memoryview, expected_offset: int | None, *, last: bool, seal: bool
+    ) -> tuple[PendingAppend, ByteRange]:
+        """Write the bytes to chunk files; undone when a write fails."""
+        if self._closed:
+            raise Closed(f"the writer of {names.printable(self.name)} is closed")
+        self._catch_up()
+        if expected_offset is not None and expected_offset != self._length:
+            raise offset_mismatch(self.name, expected_offset, self._length)
+        self._require_room(len(data))
+        before = _Before(self._chunk, self._length)
+        pieces: list[Piece] = []
+        try:
+            room = self._chunk_bytes - self._chunk.length if self._chunk is not None else 0
+            for part in split(data, max(0, room), self._chunk_bytes):
+                pieces.append(self._write_piece(part))
+        except BaseException:
+            self._undo(before, pieces)
+            raise
+        writing = Writing(self.segment_id, self.name, self.epoch, before.length)
+        return PendingAppend(writing, pieces, last=last, seal=seal), ByteRange(before.length, self._length)
+
+    def _write_piece(self, part: memoryview) -> Piece:
+        begins = self._chunk is None or self._chunk.length >= self._chunk_bytes
+        if begins:
+            if self._chunk is not None:
+                self._tools.descriptors.close(self._chunk)
+            self._chunk = self._new_chunk()
+        chunk = self._chunk
+        assert chunk is not None
+        with self._tools.descriptors.use(chunk) as fd, map_os_errors(chunk.name):
+            write_all(fd, part, chunk.length)
+        crcs = chunk.checksum(part)
+        self._length += len(part)
+        return Piece(chunk, len(part), crcs, begins, chunk.length >= self._chunk_bytes)
+
+    def _new_chunk(self) -> ActiveChunk:
+        attempt = AttemptId(new_id())
+        chunk = ActiveChunk(file_name(self.segment_id, self._length, attempt), attempt, self._length)
+        self._tools.descriptors.create(chunk)
+        return chunk
+
+    def _undo(self, before: _Before, pieces: list[Piece]) -> None:
+        """Give back the room of an append that failed half-way; the next one starts a new chunk.
+
+        The old chunk's bytes beyond its committed length belong to nobody, so cutting them is only tidy.
+        """
+        fresh = {id(piece.chunk): piece.chunk for piece in pieces if piece.begins_chunk}
+        if self._chunk is not None and self._chunk is not before.chunk:
+            fresh[id(self._chunk)] = self._chunk
+        for chunk in fresh.values():
+            self._tools.descriptors.close(chunk)
+            self._tools.files.delete(chunk.name)
+        if before.chunk is not None:
+            self._tools.descriptors.close(before.chunk)
+        self._chunk = None
+        self._length = before.length
+
+    def _protect(self, pending: PendingAppend, *, seal: bool) -> None:
+        """Sealed chunk files become read-only, so that a mistake at a shell cannot change them."""
+        for chunk in pending.sealed_chunks:
+            self._tools.files.seal(chunk.name)
+        if seal and self._chunk is not None:
+            self._tools.files.seal(self._chunk.name)
+
+    def _catch_up(self) -> None:
+        """After a failed commit the store's view counts: its length, and no active chunk of ours."""
+        if self._newest is None or not self._newest.is_stale:
+            return
+        with self._tools.metadata.read() as txn:
+            segment = ownership.require_current(txn, self.segment_id, self.epoch, self.name)
+        if self._chunk is not None:
+            self._tools.descriptors.close(self._chunk)
+        self._chunk = None
+        self._length = segment.length
+        self._newest = None
+
+    def _resume(self, segment: SegmentRecord) -> ActiveChunk:
+        """Go on with the chunk of a writer that closed cleanly; its running CRCs are in the records."""
+        with self._tools.metadata.read() as txn:
+            last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
+            assert last is not None
+            holder = chains.object_of(txn, last)
+            run = checksums.run_at(txn, holder.id, last.length - 1)
+        stored = self._tools.files.length_bytes(holder.name)
+        if stored < last.length or run is None:
+            raise DataLoss(
+                f"segment {names.printable(self.name)}: its chunk file {holder.name} has {stored} of {last.length} bytes",
+                remedy="run: tierfs fsck",
+            )
+        partial = last.length % CRC_BLOCK_BYTES
+        return ActiveChunk(
+            holder.name,
+            holder.attempt,
+            last.start_offset,
+            length=last.length,
+            object_id=holder.id,
+            tail_crc=run.crc(run.count - 1) if partial else 0,
+            whole_crc=holder.crc32c or 0,
+            directory_synced=True,
+        )
+
+    def _require_room(self, size_bytes: int) -> None:
+        free = self._tools.files.free_bytes()
+        if free - size_bytes < self._tools.free_space_floor_bytes:
+            raise StorageFull(
+                f"cannot append to {names.printable(self.name)}: the local disk is full "
+                f"({free >> 20} MiB free, {self._tools.free_space_floor_bytes >> 20} MiB are kept)",
+                remedy="offload and evict make room: tierfs offload PATH && tierfs evict PATH",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """Where a writer stood before an append."""
+
+    chunk: ActiveChunk | None
+    length: int
+
+
+def offset_mismatch(name: str, expected_offset: int, length: int) -> OffsetMismatch:
+    """The error of a conditional append at another offset; names the true length."""
+    return OffsetMismatch(
+        f"cannot append to {names.printable(name)} at {expected_offset}: its length is {length}",
+        actual_length=length,
+        remedy=f"append with --expect-offset {length}",
+    )

@@ -1,0 +1,122 @@
+"""The vocabulary shared by every layer: identifiers, byte ranges, tiers and states. No I/O.
+
+Every range is half-open and in bytes; every time is an integer of milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import NewType
+
+SegmentId = NewType("SegmentId", int)
+DirectoryId = NewType("DirectoryId", int)
+ObjectId = NewType("ObjectId", int)
+LocationId = NewType("LocationId", int)
+Inode = NewType("Inode", int)
+AttemptId = NewType("AttemptId", str)
+"""32 hexadecimal digits, random: tells two attempts at the same object apart."""
+
+ROOT_DIRECTORY = DirectoryId(1)
+ROOT_INODE = Inode(1)
+
+CRC_BLOCK_BYTES = 128 * 1024
+"""Grain of every checksum grid: the FUSE request size of an untuned kernel (measured: finer costs CPU)."""
+
+MIB = 1024 * 1024
+
+
+class Tier(IntEnum):
+    """A place chunks live. The number is stored, so a third tier only adds a member."""
+
+    LOCAL = 0
+    COLD = 1
+
+
+class SegmentKind(IntEnum):
+    """What the bytes of a segment are."""
+
+    BYTES = 0
+    LEDGER = 1
+
+
+class SegmentStatus(IntEnum):
+    """Life of a segment; only OPEN segments are appended to."""
+
+    OPEN = 0
+    SEALED = 1
+    SEALED_BY_POLICY = 2
+    DELETED = 3
+
+
+class ChunkState(IntEnum):
+    """How far the bytes of a chunk are trusted."""
+
+    GOOD = 0
+    SUSPECT = 1
+    LOST = 2
+
+
+class PayloadEncoding(IntEnum):
+    """How a segment's bytes lie inside the object."""
+
+    RAW = 0
+    PULSAR_BLOCK = 1
+
+
+class EntryKind(IntEnum):
+    """What a name in a directory stands for."""
+
+    DIRECTORY = 0
+    SEGMENT = 1
+
+
+class ReadPriority(StrEnum):
+    """Which tier serves a byte that both hold (Pulsar's tiered read priorities, plus the two strict ones)."""
+
+    LOCAL_ONLY = "local-only"
+    LOCAL_FIRST = "local-first"
+    OFFLOADED_ONLY = "offloaded-only"
+    OFFLOADED_FIRST = "offloaded-first"
+
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """The tiers that may be asked, best first."""
+        return _TIERS_BY_PRIORITY[self]
+
+
+_TIERS_BY_PRIORITY = {
+    ReadPriority.LOCAL_ONLY: (Tier.LOCAL,),
+    ReadPriority.LOCAL_FIRST: (Tier.LOCAL, Tier.COLD),
+    ReadPriority.OFFLOADED_ONLY: (Tier.COLD,),
+    ReadPriority.OFFLOADED_FIRST: (Tier.COLD, Tier.LOCAL),
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ByteRange:
+    """Half-open range of bytes, `[start, end)`; empty when both are equal."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"not a byte range: [{self.start}, {self.end})")
+
+    @property
+    def length_bytes(self) -> int:
+        """Number of bytes in the range."""
+        return self.end - self.start
+
+    def __bool__(self) -> bool:
+        return self.end > self.start
+
+    def intersect(self, other: ByteRange) -> ByteRange:
+        """The common part; empty (at the later start) when there is none."""
+        start = max(self.start, other.start)
+        return ByteRange(start, max(start, min(self.end, other.end)))
+
+    def contains(self, other: ByteRange) -> bool:
+        """Whether every byte of `other` lies in this range."""
+        return self.start <= other.start and other.end <= self.end
