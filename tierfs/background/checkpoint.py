@@ -2,7 +2,8 @@
 
 Crash order: intent committed -> parts created -> everything they contain published -> manifest created
 -> position moved -> superseded slots deleted, ascending, and only below the newest checkpoint but one.
-A crash leaves parts without a manifest; the next checkpoint deletes them by their attempt.
+A crash leaves parts without a manifest, which the next checkpoint deletes by their attempt, or a
+manifest that was not confirmed, which it takes for what it is: a complete checkpoint.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from tierfs.background.journal_names import (
     part_name,
     part_of,
 )
-from tierfs.background.publish import Publisher
+from tierfs.background.publish import Publisher, read_small
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.errors import NotFound
 from tierfs.metadata import journal
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import RECORD_VERSION, CheckpointIntent
+from tierfs.metadata.records import RECORD_VERSION, CheckpointIntent, JournalState
 from tierfs.metadata.store import MetadataStore, new_id
 
 _PART_BYTES = 4 * 1024 * 1024
@@ -44,8 +46,7 @@ class Checkpointer:
 
     def checkpoint_if_due(self) -> bool:
         """Write a checkpoint when enough entries came since the last; True when one was written."""
-        with self._metadata.read() as txn:
-            state = txn.store.journal
+        state = self._state()
         if state.next_slot - 1 - state.checkpoint_slot < self._every_entries:
             return False
         self.checkpoint()
@@ -54,7 +55,10 @@ class Checkpointer:
     def checkpoint(self) -> int:
         """Write a checkpoint now; returns its slot. Raises Fenced and what the storage raises."""
         self._publisher.publish()
+        self._resolve_crashed()
         intent = self._intend()
+        if intent is None:
+            return self._state().checkpoint_slot
         manifest = self._write_parts(intent)
         self._publisher.publish()  # what the parts contain beyond the slot is named by the journal first
         self._storage.put(checkpoint_name(intent.slot), BufferSource(journal.frame(manifest)))
@@ -62,17 +66,35 @@ class Checkpointer:
         self._delete_superseded()
         return intent.slot
 
-    def _intend(self) -> CheckpointIntent:
+    def _resolve_crashed(self) -> None:
+        """Confirm a crashed checkpoint whose manifest was written; delete the parts of one without."""
+        crashed = self._state().checkpoint
+        if not crashed.attempt:
+            return
+        name = checkpoint_name(crashed.slot)
+        try:
+            manifest = journal.parse_manifest(read_small(self._storage, name), name)
+        except NotFound:
+            self._delete_parts(crashed)
+            return
+        if manifest.attempt == crashed.attempt:
+            self._confirm(crashed)
+
+    def _state(self) -> JournalState:
+        with self._metadata.read() as txn:
+            return txn.store.journal
+
+    def _intend(self) -> CheckpointIntent | None:
+        """Commit to a checkpoint at the newest slot; None when that one exists."""
         with self._metadata.write() as txn:
             require_owner(txn)
             state = txn.store.journal
-            crashed = state.checkpoint
+            if state.checkpoint_slot == state.next_slot - 1:
+                return None
             intent = CheckpointIntent(
                 attempt=new_id(), slot=state.next_slot - 1, last_sequence=txn.store.next_outbox - 1
             )
             txn.update_store(journal=replace(state, checkpoint=intent))
-        if crashed.attempt:
-            self._delete_parts(crashed)
         return intent
 
     def _write_parts(self, intent: CheckpointIntent) -> pb.CheckpointManifest:
@@ -108,8 +130,7 @@ class Checkpointer:
 
     def _delete_superseded(self) -> None:
         """Everything below the newest checkpoint but one; the listing is ascending, so a crash leaves a tail."""
-        with self._metadata.read() as txn:
-            keep_from = txn.store.journal.previous_checkpoint_slot
+        keep_from = self._state().previous_checkpoint_slot
         if not keep_from:
             return
         for found in self._storage.list(JOURNAL_PREFIX):

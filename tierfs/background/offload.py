@@ -17,7 +17,7 @@ from tierfs.background.source import ChunkSource, SourceChunk
 from tierfs.checksum import combine
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
-from tierfs.errors import Conflict, DataLoss, NotFound, TierfsError
+from tierfs.errors import Conflict, DataLoss, TierfsError
 from tierfs.metadata import chains, checksums, directories, journal, keys
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, IntentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 
 _SECOND_DELETE_MS = 3600 * 1000
 """A PUT that was cut off may still be carried out by the server: its object is deleted once more later."""
+
+
+class ChunksMoved(Conflict):
+    """The chunks of an action changed since it was planned; plan again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Offload:
     def run(self, action: OffloadAction) -> int:
         """Make the action's bytes cold; returns how many. Idempotent: nothing is uploaded twice for good.
 
-        Raises Conflict when the chunks moved meanwhile, DataLoss when a source is damaged (its chunk is
+        Raises ChunksMoved when the chunks moved meanwhile, DataLoss when a source is damaged (its chunk is
         then suspect), Fenced, and what the storage raises; the local bytes stay in every case.
         """
         job = self._prepare(action)
@@ -161,12 +165,12 @@ def _revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRe
     """The segment and the local objects, if the chunks are still what the action was planned for."""
     segment = directories.segment(txn, action.segment_id)
     if segment is None:
-        raise NotFound(f"segment {action.segment_id} was deleted meanwhile")
+        raise ChunksMoved(f"segment {action.segment_id} was deleted meanwhile")
     holders: list[ObjectRecord] = []
     for chunk in action.chunks:
         current = txn.get(CHUNKS, keys.chunk(action.segment_id, Tier.LOCAL, chunk.start_offset))
         if current is None or (current.object_id, current.length) != (chunk.object_id, chunk.length):
-            raise Conflict(f"segment {segment.name}: its chunk at {chunk.start_offset} changed meanwhile")
+            raise ChunksMoved(f"segment {segment.name}: its chunk at {chunk.start_offset} changed meanwhile")
         holders.append(chains.object_of(txn, current))
     return segment, holders
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tierfs.metadata.records import ChunkRecord, TierState, require
 
@@ -63,7 +64,7 @@ def remove(
     """Unlink a run of neighbouring chunks, in offset order, from between `previous` and `following`."""
     if not removed:
         return ChainEdit(state)
-    for one, other in zip(removed, removed[1:], strict=False):
+    for one, other in pairwise(removed):
         require(one.next == other.start_offset, "chunks are not neighbours", one.start_offset, other.start_offset)
     count = state.count - len(removed)
     left = state.bytes - sum(chunk.length for chunk in removed)

@@ -39,7 +39,8 @@ class Codec(Generic[R]):
         record = self._record_type(**values, stored=message.SerializeToString() if stored is None else stored)
         if record.version > RECORD_VERSION:
             raise DataLoss(
-                f"a {self._record_type.__name__} has format version {record.version}, this tierfs reads up to {RECORD_VERSION}",
+                f"a {self._record_type.__name__} has format version {record.version}, "
+                f"this tierfs reads up to {RECORD_VERSION}",
                 remedy="upgrade tierfs",
             )
         return record

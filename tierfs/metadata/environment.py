@@ -118,27 +118,27 @@ def map_lmdb_errors(path: Path) -> Iterator[None]:
         raise Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers") from exc
     except (lmdb.MapFullError, lmdb.DiskError) as exc:
         if isinstance(exc, lmdb.MapFullError) or "No space left" in str(exc):
-            raise StorageFull(
-                f"{path}: the disk of the metadata is full", remedy="free space, or run: tierfs evict"
-            ) from exc
+            raise _disk_full(path) from exc
         raise DataLoss(f"{path}: the disk of the metadata fails: {exc}", remedy="run: tierfs fsck") from exc
     except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError) as exc:
-        raise DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs fsck, or tierfs recover") from exc
+        raise DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs fsck") from exc
     except lmdb.NotFoundError as exc:
-        raise DataLoss(
-            f"{path} holds no complete store", remedy="finish it with tierfs init in an empty directory"
-        ) from exc
+        raise DataLoss(f"{path} holds no complete store", remedy="run tierfs init in an empty directory") from exc
     except lmdb.ReadonlyError as exc:
         raise PermissionDenied(f"{path}: {exc}") from exc
     except lmdb.Error as exc:
         raise _from_message(path, exc) from exc
 
 
+def _disk_full(path: Path) -> StorageFull:
+    return StorageFull(f"{path}: the disk of the metadata is full", remedy="free space, or run: tierfs evict")
+
+
 def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
     """py-lmdb raises its base class for plain errno values; only the text tells them apart."""
     text = str(exc)
     if "No space left" in text or "Disk quota" in text:
-        return StorageFull(f"{path}: the disk of the metadata is full", remedy="free space, or run: tierfs evict")
+        return _disk_full(path)
     if "Permission denied" in text:
         return PermissionDenied(f"{path}: permission denied")
     if "closed" in text:

@@ -132,7 +132,8 @@ class Engine:
         free = self.files.free_bytes()
         if free < floor:
             raise StorageFull(
-                f"cannot append to {names.printable(name)}: the local disk has {free >> 20} MiB free, {floor >> 20} MiB are kept",
+                f"cannot append to {names.printable(name)}: the local disk is full "
+                f"({free >> 20} MiB free, {floor >> 20} MiB are kept)",
                 remedy="make room: tierfs offload PATH, then tierfs evict PATH",
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from tierfs import names
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name, map_os_errors
 from tierfs.clock import Clock
-from tierfs.errors import Closed, DataLoss, OffsetMismatch, StorageFull
+from tierfs.errors import Closed, Conflict, DataLoss, NotFound, OffsetMismatch, StorageFull
 from tierfs.metadata import chains, checksums
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
@@ -18,6 +19,8 @@ from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, write_al
 from tierfs.segments.append import PendingAppend, Piece, Writing, split
 from tierfs.segments.group_commit import GroupCommit, StaleBase
 from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, Tier
+
+log = logging.getLogger(__name__)
 
 _MAX_REWRITES = 8
 """Times an append is written again because one before it failed; each is somebody else's failure."""
@@ -86,9 +89,11 @@ class SegmentWriter:
         """Stop writing. Marks the chunk resumable unless the last append did; idempotent."""
         if self._closed:
             return
-        if not self._resumable and self._chunk is not None:
-            self.append(b"", last=True)
-        self._closed = True
+        try:
+            if not self._resumable and self._chunk is not None:
+                self.append(b"", last=True)
+        except (Conflict, NotFound) as exc:
+            log.debug("%s: nothing left to hand over: %s", names.printable(self.name), exc)
         self.abandon()
 
     def abandon(self) -> None:
@@ -186,7 +191,7 @@ class SegmentWriter:
         stored = self._tools.files.length_bytes(holder.name)
         if stored < last.length or run is None:
             raise DataLoss(
-                f"segment {names.printable(self.name)}: its chunk file {holder.name} has {stored} of {last.length} bytes",
+                f"segment {names.printable(self.name)}: {holder.name} has {stored} of {last.length} bytes",
                 remedy="run: tierfs fsck",
             )
         partial = last.length % CRC_BLOCK_BYTES

@@ -1,0 +1,167 @@
+"""Stores for tests: small chunks, a clock that stands still, a cold tier in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.cold import ColdTier
+from tierfs.background.collect import Collector
+from tierfs.background.inline import EvictReport, InlineTools, InlineWork, OffloadReport, Progress
+from tierfs.background.offload import Offload
+from tierfs.background.publish import Publisher
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.clock import ManualClock
+from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.metadata import chains, directories, journal, keys, policies
+from tierfs.metadata.layout import Layout, load
+from tierfs.metadata.records import LocationRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.segments.engine import Engine
+from tierfs.types import ROOT_DIRECTORY, LocationId, Tier
+
+LOCATION = LocationId(1)
+
+
+@dataclass(slots=True)
+class TestStore:
+    """One store, opened piece by piece."""
+
+    __test__ = False
+
+    path: Path
+    clock: ManualClock
+    metadata: MetadataStore
+    files: ChunkFiles
+    engine: Engine
+    cold: ChunkStorage
+    settings: OffloadSettings
+
+    def work(self) -> InlineWork:
+        """The inline tasks, as a new process would make them."""
+        publisher = Publisher(self.metadata, self.cold)
+        tier = ColdTier(LOCATION, self.cold)
+        return InlineWork(
+            InlineTools(
+                engine=self.engine,
+                cold=tier,
+                offload=Offload(self.metadata, self.files, tier),
+                publisher=publisher,
+                checkpointer=Checkpointer(self.metadata, self.cold, publisher, self.settings.checkpoint_entries),
+                collector=Collector(self.metadata, self.files, lambda _: self.cold),
+                settings=self.settings,
+                holder_path=self.path / "holder",
+                ballast_path=self.path / "ballast",
+            )
+        )
+
+    def append(self, name: str, *parts: bytes, seal: bool = False) -> None:
+        """Append each part on its own, then close the writer."""
+        writer = self.engine.open_writer(name)
+        for part in parts:
+            writer.append(part)
+        self.engine.close_writer(writer)
+        if seal:
+            self.engine.seal(name)
+
+    def offload(self, path: str = "") -> OffloadReport:
+        """Offload below a path."""
+        return self.work().offload(path, quiet)
+
+    def evict(self, path: str = "", *, force: bool = False) -> EvictReport:
+        """Evict below a path."""
+        return self.work().evict(path, force=force, dry_run=False, report=quiet)
+
+    def segment(self, name: str) -> SegmentRecord:
+        """The segment's record."""
+        with self.metadata.read() as txn:
+            return directories.segment_by_name(txn, name)
+
+    def layout(self, name: str) -> Layout:
+        """The segment's layout from its start."""
+        with self.metadata.read() as txn:
+            return load(txn, directories.segment_by_name(txn, name), 0)
+
+    def read(self, name: str, tier: Tier | None = None) -> bytes:
+        """The segment's bytes, straight from the files and objects; one tier's only if one is named."""
+        with self.metadata.read() as txn:
+            segment = directories.segment_by_name(txn, name)
+            placed = [
+                (chunk, chains.object_of(txn, chunk), where)
+                for where in (Tier if tier is None else (tier,))
+                for chunk in chains.chunks(txn, segment.id, where)
+            ]
+        out = bytearray(segment.length)
+        for chunk, holder, where in placed:
+            buffer = bytearray(chunk.length)
+            if where is Tier.LOCAL:
+                data = (self.files.root / holder.name).read_bytes()
+                buffer[:] = data[chunk.object_offset : chunk.object_offset + chunk.length]
+            else:
+                self.cold.read_into(holder.name, chunk.object_offset, memoryview(buffer))
+            out[chunk.start_offset : chunk.end_offset] = buffer
+        return bytes(out)
+
+    def reopen(self) -> None:
+        """Go on as another process after a crash would: no lock, no writer, no memory of before."""
+        self.engine._locks.close()
+        self.engine = Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
+
+    def close(self) -> None:
+        """Release everything."""
+        self.engine.close()
+        self.files.close()
+        self.metadata.close()
+
+
+def quiet(_: Progress) -> None:
+    """A progress report nobody reads."""
+
+
+@contextmanager
+def open_test_store(
+    path: Path,
+    *,
+    policy: Mapping[str, str] | None = None,
+    cold: ChunkStorage | None = None,
+    settings: OffloadSettings | None = None,
+) -> Iterator[TestStore]:
+    """A new store in `path` with 4-byte chunks and 8-byte objects unless `policy` says otherwise."""
+    clock = ManualClock()
+    path.mkdir(parents=True, exist_ok=True)
+    metadata = MetadataStore.create(path / "metadata", clock)
+    files = ChunkFiles.create(path / "chunks")
+    with metadata.write() as txn:
+        journal.owner_begins(txn, "test")
+        location = LocationRecord(id=LOCATION, url="memory:")
+        txn.put(LOCATIONS, keys.u32(LOCATION), location)
+        txn.update_store(cold_location_id=LOCATION)
+        policies.put(txn, ROOT_DIRECTORY, policy or {"chunk_bytes": "4", "object_bytes": "8"})
+    engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
+    store = TestStore(path, clock, metadata, files, engine, cold or MemoryStorage(clock), settings or OffloadSettings())
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def assert_layout(store: TestStore, name: str, *, local: list[int], cold: list[int]) -> None:
+    """The lengths of a segment's chunks in both tiers, and that both lists are sound."""
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, name)
+        for tier, expected in ((Tier.LOCAL, local), (Tier.COLD, cold)):
+            found = list(chains.chunks(txn, segment.id, tier))
+            assert [chunk.length for chunk in found] == expected, f"{tier.name} chunks of {name}"
+            state = segment.tier_state(tier)
+            assert (state.count, state.bytes) == (len(expected), sum(expected))
+            following = [*(chunk.start_offset for chunk in found[1:]), 0][: len(found)]
+            assert [chunk.next for chunk in found] == following, f"{tier.name} list of {name}"
+            if found:
+                assert (state.first_chunk, state.last_chunk) == (found[0].start_offset, found[-1].start_offset)
+        segment.check()

@@ -1,0 +1,132 @@
+"""What `tierfs status` shows: tiers, backlog, journal, garbage and the holder, from one snapshot."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tierfs.background import holder
+from tierfs.background.holder import Holder
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.metadata import keys
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import DIRECTORIES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class TierStatus:
+    """What one tier holds."""
+
+    chunks: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStatus:
+    """Where this store stands in the bucket's journal."""
+
+    slot: int
+    unpublished: int
+    checkpoint_slot: int
+    fenced_by_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """One store at one instant."""
+
+    path: str
+    store_id: str
+    store_epoch: int
+    cold_url: str | None
+    segments: int
+    directories: int
+    bytes: int
+    local: TierStatus
+    cold: TierStatus
+    not_offloaded_bytes: int
+    """At most this much exists only on the local disk."""
+    local_free_bytes: int
+    journal: JournalStatus
+    uploads_in_flight: int
+    garbage: int
+    garbage_bytes: int
+    garbage_errors: tuple[str, ...]
+    holder: Holder | None
+    warnings: tuple[str, ...]
+
+
+_MAX_ERRORS = 5
+
+
+def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path) -> StoreStatus:
+    """Look at everything once; costs one pass over the segments."""
+    with metadata.read() as txn:
+        totals = _Totals(txn)
+        location = txn.get(LOCATIONS, keys.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
+        state = txn.store.journal
+        garbage = [record for _, record in txn.scan(GARBAGE)]
+        return StoreStatus(
+            path=str(store),
+            store_id=txn.store.store_id,
+            store_epoch=txn.store.store_epoch,
+            cold_url=location.url if location is not None else None,
+            segments=txn.count(SEGMENTS.name),
+            directories=txn.count(DIRECTORIES.name) - 1,
+            bytes=totals.bytes,
+            local=TierStatus(totals.local_chunks, totals.local_bytes),
+            cold=TierStatus(totals.cold_chunks, totals.cold_bytes),
+            not_offloaded_bytes=totals.not_offloaded_bytes,
+            local_free_bytes=files.free_bytes(),
+            journal=JournalStatus(
+                slot=state.next_slot - 1,
+                unpublished=txn.count(OUTBOX_NAME),
+                checkpoint_slot=state.checkpoint_slot,
+                fenced_by_epoch=state.fenced_by_epoch,
+            ),
+            uploads_in_flight=txn.count(INTENTS.name),
+            garbage=len(garbage),
+            garbage_bytes=sum(record.length for record in garbage),
+            garbage_errors=tuple(record.last_error for record in garbage if record.last_error)[:_MAX_ERRORS],
+            holder=holder.current(holder_path),
+            warnings=_warnings(store, location.url if location is not None else None, state.fenced_by_epoch),
+        )
+
+
+class _Totals:
+    """Sums over all segments."""
+
+    def __init__(self, txn: ReadTransaction) -> None:
+        self.bytes = self.local_chunks = self.local_bytes = 0
+        self.cold_chunks = self.cold_bytes = self.not_offloaded_bytes = 0
+        for _, segment in txn.scan(SEGMENTS):
+            self.bytes += segment.range.length_bytes
+            self.local_chunks += segment.local.count
+            self.local_bytes += segment.local.bytes
+            self.cold_chunks += segment.cold.count
+            self.cold_bytes += segment.cold.bytes
+            self.not_offloaded_bytes += max(0, segment.range.length_bytes - segment.cold.bytes)
+
+
+def _warnings(store: Path, cold_url: str | None, fenced_by_epoch: int) -> tuple[str, ...]:
+    found: list[str] = []
+    if fenced_by_epoch:
+        found.append(f"another store owns the bucket since epoch {fenced_by_epoch}: this store may only be read")
+    shared = shared_filesystem_warning(store, cold_url)
+    if shared:
+        found.append(shared)
+    return tuple(found)
+
+
+def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
+    """Why a cold tier in a directory is no protection, or None."""
+    if cold_url is None:
+        return "there is no cold tier: this disk holds the only copy"
+    if not cold_url.startswith("file:"):
+        return None
+    cold = store / cold_url.removeprefix("file:")
+    if os.stat(store).st_dev == os.stat(cold).st_dev:
+        return "the cold tier is on the store's own filesystem: it adds no protection against losing the disk"
+    return None
