@@ -1,0 +1,143 @@
+"""The LMDB environment and its transactions: atomic, one per process, safe over fork and wrong places."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tierfs.clock import ManualClock
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
+from tierfs.metadata import directories, environment, host, keys
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LOCATIONS, TOUCHES
+from tierfs.types import ROOT_DIRECTORY, LocationId
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    made = MetadataStore.create(tmp_path / "m", ManualClock())
+    yield made
+    made.close()
+
+
+def test_a_block_that_raises_changes_nothing(store: MetadataStore) -> None:
+    with pytest.raises(ZeroDivisionError), store.write() as txn:
+        directories.make_directories(txn, ("a", "b"))
+        raise ZeroDivisionError
+    with store.read() as txn:
+        assert list(directories.entries(txn, ROOT_DIRECTORY)) == []
+        assert txn.store.next_id == 2
+
+
+def test_ids_are_never_used_twice(store: MetadataStore) -> None:
+    with store.write() as txn:
+        first = [txn.allocate_id() for _ in range(5)]
+    with store.write() as txn:
+        assert txn.allocate_id() == first[-1] + 1
+
+
+def test_the_transaction_id_moves_with_every_commit_and_only_then(store: MetadataStore) -> None:
+    before = store.last_transaction_id()
+    with store.read() as txn:
+        assert txn.id == before
+    assert store.last_transaction_id() == before
+    with store.write() as txn:
+        txn.touch(inode=5)
+    assert store.last_transaction_id() == before + 1
+
+
+def test_listings_go_on_behind_a_name(store: MetadataStore) -> None:
+    with store.write() as txn:
+        for name in ("b", "a", "é", "a.b", "c"):
+            directories.make_directories(txn, (name, "inner"))
+    with store.read() as txn:
+        names = [entry.name for entry in directories.entries(txn, ROOT_DIRECTORY)]
+        assert names == sorted(names, key=str.encode)
+        assert [e.name for e in directories.entries(txn, ROOT_DIRECTORY, after="b")] == names[names.index("b") + 1 :]
+
+
+def test_a_store_is_not_made_twice_nor_opened_where_there_is_none(tmp_path: Path, store: MetadataStore) -> None:
+    with pytest.raises(AlreadyExists):
+        MetadataStore.create(store.path, ManualClock())
+    with pytest.raises(NotFound):
+        MetadataStore(tmp_path / "nothing", ManualClock())
+
+
+def test_a_newer_format_is_refused_with_the_remedy(store: MetadataStore) -> None:
+    with store.write() as txn:
+        txn.update_store(min_reader_version=99, version=1)
+    with pytest.raises(DataLoss) as caught:
+        MetadataStore(store.path, ManualClock())
+    assert caught.value.remedy == "upgrade tierfs"
+
+
+def test_a_forked_child_opens_its_own_environment(store: MetadataStore) -> None:
+    with store.write() as txn:
+        txn.touch(inode=5)
+    child = os.fork()
+    if child == 0:
+        with store.write() as txn:
+            txn.touch(inode=6)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    with store.read() as txn:
+        assert [touch.inode for _, touch in txn.scan(TOUCHES)] == [5, 6]
+
+
+def test_network_filesystems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_filesystem_of", lambda path: "nfs4")
+    with pytest.raises(InvalidRequest, match="network filesystem"):
+        MetadataStore.create(tmp_path / "net", ManualClock())
+
+
+def test_another_pid_namespace_is_refused_while_we_live(store: MetadataStore) -> None:
+    code = f"""
+from pathlib import Path
+from tierfs.clock import ManualClock
+from tierfs.metadata.store import MetadataStore
+MetadataStore(Path({str(store.path)!r}), ManualClock())
+"""
+    with store.read():
+        inside = subprocess.run(
+            ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert "PID namespace" in inside.stderr
+    assert Conflict.__name__ in inside.stderr
+
+
+def test_a_waiting_writer_names_the_holder(
+    store: MetadataStore, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append(f"held by process {os.getpid()}")
+    monkeypatch.setattr("tierfs.metadata.write_watch.WARN_AFTER_S", 0.0)
+    monkeypatch.setattr("tierfs.metadata.write_watch._POLL_S", 0.01)
+    warned = threading.Event()
+    monkeypatch.setattr("tierfs.metadata.write_watch.log.warning", lambda *_: warned.set())
+    waiting = threading.Thread(target=lambda: store.write().__enter__().__class__)
+    with store.write() as txn:
+        txn.touch(inode=1)
+        waiting.start()
+        assert warned.wait(10)
+    waiting.join(10)
+
+
+def test_records_of_every_table_are_checked_on_write(store: MetadataStore) -> None:
+    with store.write() as txn:
+        txn.put(LOCATIONS, keys.u32(1), LocationRecord(id=LocationId(1), url="s3://b"))
+    with store.read() as txn:
+        assert txn.must_get(LOCATIONS, keys.u32(1), "it").url == "s3://b"
+        with pytest.raises(NotFound, match="location 2 does not exist"):
+            txn.must_get(LOCATIONS, keys.u32(2), "location 2")
+
+
+def test_the_environment_is_one_per_process(store: MetadataStore) -> None:
+    assert environment.open_environment(store.path) is environment.open_environment(store.path)

@@ -1,0 +1,157 @@
+"""Random verbs against a bytearray per segment, with crashes between them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+
+from tests.stores import open_test_store
+from tierfs.errors import NotFound, Sealed
+from tierfs.metadata import chains, directories, journal
+from tierfs.metadata.tables import CHECKSUMS, CHUNKS, INTENTS, OBJECTS, SEGMENTS
+from tierfs.segments import stat
+from tierfs.segments.writer import SegmentWriter
+from tierfs.types import ByteRange, Tier
+
+NAMES = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/c"])
+DATA = st.binary(min_size=0, max_size=19)
+
+
+class StoreModel(RuleBasedStateMachine):
+    """One store and what its bytes must be."""
+
+    segments = Bundle("segments")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="tierfs-model-"))
+        self.context = open_test_store(self.directory / "store")
+        self.store = self.context.__enter__()
+        self.model: dict[str, bytearray] = {}
+        self.sealed: set[str] = set()
+        self.writers: dict[str, SegmentWriter] = {}
+
+    def teardown(self) -> None:
+        self.context.__exit__(None, None, None)
+        shutil.rmtree(self.directory)
+
+    @rule(target=segments, name=NAMES)
+    def create(self, name: str) -> object:
+        if name in self.model:
+            return multiple()
+        self.store.append(name, b"")
+        self.model[name] = bytearray()
+        return name
+
+    @rule(name=segments, data=DATA)
+    def append(self, name: str, data: bytes) -> None:
+        if name in self.sealed or name not in self.model:
+            return
+        writer = self.writers.get(name)
+        if writer is None:
+            writer = self.writers[name] = self.store.engine.open_writer(name)
+        before = len(self.model[name])
+        assert writer.append(data, expected_offset=before) == ByteRange(before, before + len(data))
+        self.model[name] += data
+
+    @rule(name=segments)
+    def close(self, name: str) -> None:
+        writer = self.writers.pop(name, None)
+        if writer is not None:
+            self.store.engine.close_writer(writer)
+
+    @rule(name=segments)
+    def seal(self, name: str) -> None:
+        if name not in self.model:
+            with pytest.raises(NotFound):
+                self.store.engine.seal(name)
+            return
+        self.store.engine.seal(name)
+        self.sealed.add(name)
+        writer = self.writers.pop(name, None)
+        if writer is not None:
+            with pytest.raises(Sealed):
+                writer.append(b"x")
+
+    @rule(name=segments)
+    def roll(self, name: str) -> None:
+        if name in self.model:
+            self.store.engine.roll(self.store.segment(name).id)
+
+    @rule()
+    def offload(self) -> None:
+        self.store.offload()
+        for name, data in self.model.items():
+            assert self.store.segment(name).cold.bytes == len(data)
+
+    @rule()
+    def evict(self) -> None:
+        self.store.evict()
+
+    @rule(name=segments)
+    def delete(self, name: str) -> None:
+        if name not in self.model:
+            return
+        self.store.engine.delete(name, recursive=False, cold_due_ms=self.store.clock.now_ms())
+        self.writers.pop(name, None)
+        del self.model[name]
+        self.sealed.discard(name)
+
+    @rule()
+    def crash(self) -> None:
+        self.writers = {}
+        self.store.reopen()
+
+    @rule()
+    def settle_and_look_for_orphans(self) -> None:
+        self.store.clock.advance(7200)
+        self.store.work().settle()
+        with self.store.metadata.read() as txn:
+            holders = [holder for _, holder in txn.scan(OBJECTS)]
+            assert txn.count(INTENTS.name) == 0
+            assert list(journal.outbox(txn, 0)) == []
+        cold = {holder.name for holder in holders if holder.tier is Tier.COLD}
+        assert {found.name for found in self.store.cold.list("segments/")} == cold
+
+    @invariant()
+    def bytes_and_records_agree(self) -> None:
+        with self.store.metadata.read() as txn:
+            found = {name: record for name, record in directories.segments_below(txn, directories.Entry("", 0, 1), "")}
+            assert set(found) == set(self.model)
+            assert txn.count(SEGMENTS.name) == len(self.model)
+            self._check_references(txn)
+            for name in found:
+                stat.stat(txn, name)
+        for name, data in self.model.items():
+            assert self.store.read(name) == bytes(data)
+
+    def _check_references(self, txn) -> None:
+        references: dict[int, int] = {}
+        for _, chunk in txn.scan(CHUNKS):
+            chunk.check()
+            references[chunk.object_id] = references.get(chunk.object_id, 0) + 1
+        holders = {holder.id: holder for _, holder in txn.scan(OBJECTS)}
+        assert {key: holder.references for key, holder in holders.items()} == references
+        runs = {int.from_bytes(key[:8], "big") for key, _ in txn.scan(CHECKSUMS)}
+        assert runs == set(holders)
+        for _, segment in txn.scan(SEGMENTS):
+            segment.check()
+            for tier in Tier:
+                lengths = [chunk.length for chunk in chains.chunks(txn, segment.id, tier)]
+                assert (len(lengths), sum(lengths)) == (segment.tier_state(tier).count, segment.tier_state(tier).bytes)
+
+
+TestStoreModel = StoreModel.TestCase
+TestStoreModel.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
