@@ -29,9 +29,7 @@ def test_warns(expected_warnings):
         ("botocore", "warning", [], True),
     ],
 )
-def test_unexpected_warnings_fail(
-    tmp_path: Path, logger: str, method: str, expected: list[str], passes: bool
-) -> None:
+def test_unexpected_warnings_fail(tmp_path: Path, logger: str, method: str, expected: list[str], passes: bool) -> None:
     test = tmp_path / "test_it.py"
     test.write_text(TEST.format(logger=logger, method=method, expected=expected))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]

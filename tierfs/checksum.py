@@ -15,7 +15,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 def crc32c(data: Buffer, previous: int = 0) -> int:
     """CRC32C of `data`, continuing from `previous` (0 for none)."""
-    return int(_crt.crc32c(data, previous))  # type: ignore[arg-type]
+    return int(_crt.crc32c(data, previous))
 
 
 def combine(crc_a: int, crc_b: int, length_b_bytes: int) -> int:

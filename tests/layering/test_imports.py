@@ -12,7 +12,5 @@ RUN = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_impo
 
 
 def test_import_contracts_are_kept() -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", RUN], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([sys.executable, "-c", RUN], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -94,6 +94,8 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
     with _registry_lock:
         environment = _registry.get(path)
         if environment is None or environment.pid != os.getpid():
+            if environment is not None:
+                environment.close()  # the parent's: LMDB keeps the parent's reader slots in a child
             host.refuse_network_filesystem(path)
             environment = _registry[path] = Environment(path, create=create)
         return environment

@@ -1,0 +1,1 @@
+"""Tests of what is particular to one provider or decorator of chunk storage."""

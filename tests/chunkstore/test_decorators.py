@@ -1,0 +1,108 @@
+"""Limit and measure: what they add to the storage they wrap."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.faults.flaky import FlakyChunkStorage, When
+from tierfs.chunkstore.limit import LimitedStorage
+from tierfs.chunkstore.measure import MeasuredStorage
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.clock import ManualClock
+from tierfs.errors import NotFound, Unavailable
+from tierfs.metrics import TABLE, MetricName, Metrics, NullMetrics
+
+LIMIT = 3
+
+
+class SlowStorage(MemoryStorage):
+    """Holds every stat until LIMIT of them are inside, and counts the most there ever were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(LIMIT)
+        self.lock = threading.Lock()
+        self.inside = self.most = 0
+
+    def stat(self, name: str) -> StoredObject:
+        with self.lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        self.barrier.wait()
+        with self.lock:
+            self.inside -= 1
+        return StoredObject(name, 0, "etag")
+
+
+def test_limit_bounds_what_is_in_flight() -> None:
+    slow = SlowStorage()
+    storage = LimitedStorage(slow, max_in_flight=LIMIT)
+    with ThreadPoolExecutor(4 * LIMIT) as pool:
+        list(pool.map(storage.stat, ["object"] * 4 * LIMIT))
+    assert slow.most == LIMIT
+
+
+def test_limit_gives_slots_back_after_errors() -> None:
+    storage = LimitedStorage(MemoryStorage(), max_in_flight=1)
+    for _ in range(3):
+        with pytest.raises(NotFound):
+            storage.stat("missing")
+
+
+def test_limit_holds_no_slot_between_listed_objects() -> None:
+    storage = LimitedStorage(MemoryStorage(), max_in_flight=1)
+    for name in ("a", "b"):
+        storage.put(name, BufferSource(b""))
+    assert [storage.stat(found.name).name for found in storage.list("")] == ["a", "b"]
+
+
+def test_measure_counts_requests_bytes_errors_and_seconds() -> None:
+    metrics, clock = Metrics(), ManualClock()
+    flaky = FlakyChunkStorage(MemoryStorage())
+    storage = MeasuredStorage(flaky, metrics, clock=clock)
+    storage.put("secret-name", BufferSource(b"bytes"))
+    storage.read_into("secret-name", 1, memoryview(bytearray(3)), progress=lambda _: clock.advance(2))
+    flaky.fail("read_into", Unavailable("busy"), when=When.AFTER)
+    with pytest.raises(Unavailable):
+        storage.read_into("secret-name", 0, memoryview(bytearray(5)))
+    assert [found.name for found in storage.list("")] == ["secret-name"]
+    text = metrics.exposition().decode()
+    for line in (
+        'tierfs_storage_requests_total{tier="cold",verb="read"} 2.0',
+        'tierfs_storage_requests_total{tier="cold",verb="list"} 1.0',
+        'tierfs_storage_bytes_total{tier="cold",verb="put"} 5.0',
+        'tierfs_storage_bytes_total{tier="cold",verb="read"} 3.0',
+        'tierfs_storage_errors_total{error="Unavailable",tier="cold",verb="read"} 1.0',
+        'tierfs_storage_request_seconds_sum{tier="cold",verb="read"} 2.0',
+        'tierfs_storage_request_seconds_count{tier="cold",verb="list"} 1.0',
+    ):
+        assert line in text.splitlines()
+    assert "secret-name" not in text
+
+
+def test_every_metric_is_in_the_table_once() -> None:
+    assert [row.name for row in TABLE] == list(MetricName)
+    for row in TABLE:
+        assert row.name.startswith("tierfs_")
+        assert row.help.endswith(".")
+        assert not {"segment", "name", "object", "path"} & set(row.labels)
+    exposition = Metrics().exposition().decode()
+    assert all(row.help in exposition for row in TABLE)
+
+
+def test_registries_are_separate() -> None:
+    first, second = Metrics(), Metrics()
+    first.count(MetricName.PRESIGNED_FALLBACKS)
+    assert b"tierfs_storage_presigned_fallbacks_total 1.0" in first.exposition()
+    assert b"tierfs_storage_presigned_fallbacks_total 0.0" in second.exposition()
+
+
+def test_null_metrics_take_everything() -> None:
+    sink = NullMetrics()
+    sink.count(MetricName.CACHE_HITS, cache="memory")
+    sink.observe(MetricName.STORAGE_SECONDS, 1.0, tier="cold", verb="put")
+    sink.set_gauge(MetricName.CACHE_HITS, 1.0)

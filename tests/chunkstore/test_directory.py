@@ -1,0 +1,221 @@
+"""What is particular to a directory as the cold tier: files, links, modes, and what a crash leaves."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.storages import without_xattrs
+from tierfs.checksum import Buffer
+from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.directory_put import STALE_AFTER_MS
+from tierfs.chunkstore.directory_tree import map_os_errors
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.clock import ManualClock, SystemClock
+from tierfs.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    StorageFull,
+    TierfsError,
+    Unavailable,
+)
+from tierfs.types import MIB
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "cold"
+
+
+@pytest.fixture
+def storage(root: Path) -> Iterator[DirectoryStorage]:
+    with closing(DirectoryStorage.create(root)) as storage:
+        yield storage
+
+
+def files(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def test_modes(storage: DirectoryStorage, root: Path) -> None:
+    storage.put("a/b/object", BufferSource(b"bytes"))
+    assert stat.S_IMODE((root / "a/b/object").stat().st_mode) == 0o440
+    for directory in ("", "a", "a/b", ".tmp"):
+        assert stat.S_IMODE((root / directory).stat().st_mode) == 0o700
+
+
+def test_an_object_is_a_plain_file_of_its_name(storage: DirectoryStorage, root: Path) -> None:
+    storage.put("a/b/object", BufferSource(b"bytes"), metadata={"attempt": "17"})
+    assert (root / "a/b/object").read_bytes() == b"bytes"
+    assert files(root) == ["a/b/object"]
+    assert os.getxattr(root / "a/b/object", "user.tierfs.attempt") == b"17"
+
+
+def test_delete_removes_emptied_directories(storage: DirectoryStorage, root: Path) -> None:
+    storage.put("a/b/c/object", BufferSource(b""))
+    storage.put("a/other", BufferSource(b""))
+    storage.delete("a/b/c/object")
+    assert (root / "a").is_dir()
+    assert not (root / "a/b").exists()
+
+
+def test_missing_root_is_not_created_by_opening(root: Path) -> None:
+    with pytest.raises(NotFound, match=str(root)):
+        DirectoryStorage(root)
+    assert not root.exists()
+
+
+def test_create_opens_what_exists(storage: DirectoryStorage, root: Path) -> None:
+    storage.put("object", BufferSource(b"bytes"))
+    with closing(DirectoryStorage.create(root)) as again:
+        assert again.stat("object").length_bytes == 5
+
+
+def test_sidecar_goes_with_its_object(storage: DirectoryStorage, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_xattrs(monkeypatch)
+    storage.put("a/object", BufferSource(b"bytes"), metadata={"attempt": "1"})
+    assert len(files(root)) == 2
+    with pytest.raises(AlreadyExists):
+        storage.put("a/object", BufferSource(b"other"), metadata={"attempt": "2"})
+    assert len(files(root)) == 2
+    assert storage.stat("a/object").metadata == {"attempt": "1"}
+    assert [found.name for found in storage.list("")] == ["a/object"]
+    storage.delete("a/object")
+    assert files(root) == []
+
+
+def test_temporary_files_go_once_stale(storage: DirectoryStorage, root: Path) -> None:
+    storage.put("object", BufferSource(b"bytes"))
+    (root / ".tmp/left-behind").write_bytes(b"half")
+    now_ms = SystemClock().now_ms()
+    DirectoryStorage(root, clock=ManualClock(now_ms + STALE_AFTER_MS - 60_000)).close()
+    assert files(root) == [".tmp/left-behind", "object"]
+    DirectoryStorage(root, clock=ManualClock(now_ms + STALE_AFTER_MS + 60_000)).close()
+    assert files(root) == ["object"]
+
+
+class KillingSource(BufferSource):
+    """Kills its process in the middle of the upload."""
+
+    def read(self, offset: int, length_bytes: int) -> Buffer:
+        if offset >= MIB:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(offset, length_bytes)
+
+
+def put_and_die(root: Path) -> None:
+    DirectoryStorage(root).put("a/object", KillingSource(bytes(3 * MIB)))
+
+
+def test_killed_writer_leaves_no_object(storage: DirectoryStorage, root: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=put_and_die, args=(root,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert list(storage.list("")) == []
+    assert [Path(name).parent.name for name in files(root)] == [".tmp"]
+    storage.put("a/object", BufferSource(b"bytes"))
+
+
+def test_symbolic_links_are_not_followed(storage: DirectoryStorage, root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    (root / "link").symlink_to(outside / "secret")
+    (root / "directory").symlink_to(outside)
+    for name in ("link", "directory/secret"):
+        with pytest.raises((PermissionDenied, NotFound)):
+            storage.stat(name)
+        with pytest.raises((PermissionDenied, NotFound)):
+            storage.read_into(name, 0, memoryview(bytearray(1)))
+        storage.delete(name)
+    with pytest.raises(TierfsError):
+        storage.put("directory/planted", BufferSource(b""))
+    assert list(storage.list("")) == []
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert (root / "link").is_symlink()
+
+
+@pytest.mark.timeout(10)
+def test_fifo_is_not_waited_for(storage: DirectoryStorage, root: Path) -> None:
+    os.mkfifo(root / "fifo")
+    with pytest.raises(NotFound):
+        storage.stat("fifo")
+    assert list(storage.list("")) == []
+
+
+@pytest.mark.parametrize("name", [".tmp/x", ".metadata/x", ".tmp"])
+def test_reserved_names(storage: DirectoryStorage, name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        storage.put(name, BufferSource(b""))
+    assert list(storage.list(name)) == []
+
+
+def test_component_that_no_filesystem_takes(storage: DirectoryStorage, root: Path) -> None:
+    with pytest.raises(InvalidRequest):
+        storage.put("x" * 256, BufferSource(b""))
+    assert files(root) == []
+
+
+def test_object_in_the_way_of_a_directory(storage: DirectoryStorage, root: Path) -> None:
+    storage.put("a", BufferSource(b""))
+    with pytest.raises(InvalidRequest):
+        storage.put("a/object", BufferSource(b""))
+    assert files(root) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.ENOSPC, StorageFull),
+        (errno.EDQUOT, StorageFull),
+        (errno.EACCES, PermissionDenied),
+        (errno.EROFS, PermissionDenied),
+        (errno.ELOOP, PermissionDenied),
+        (errno.ENOENT, NotFound),
+        (errno.EEXIST, AlreadyExists),
+        (errno.ENAMETOOLONG, InvalidRequest),
+        (errno.EIO, Unavailable),
+        (errno.ESTALE, Unavailable),
+        (errno.ETIMEDOUT, Unavailable),
+    ],
+)
+def test_errors_of_the_system(number: int, error: type[TierfsError]) -> None:
+    with pytest.raises(error, match=r"^object: ") as raised, map_os_errors("object"):
+        raise OSError(number, "text")
+    assert isinstance(raised.value.__cause__, OSError)
+    assert "\n" not in str(raised.value)
+
+
+def test_full_disk_leaves_nothing(storage: DirectoryStorage, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageFull):
+        storage.put("object", BufferSource(b"bytes"))
+    assert files(root) == []
+
+
+def test_descriptors_are_given_back(storage: DirectoryStorage) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        name = f"a/b/{number}"
+        storage.put(name, BufferSource(b"bytes"))
+        storage.stat(name)
+        storage.read_into(name, 0, memoryview(bytearray(5)))
+        next(storage.list("a/b/"))
+        storage.delete(name)
+        with pytest.raises(NotFound):
+            storage.stat(name)
+    assert len(os.listdir("/proc/self/fd")) == before

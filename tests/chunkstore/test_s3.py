@@ -1,0 +1,251 @@
+"""What is particular to S3: presigned reads and their fallback, multipart uploads, probing."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from botocore.exceptions import ReadTimeoutError
+
+from tests.servers.endpoint import S3Endpoint
+from tierfs.checksum import Buffer
+from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.probe import probe
+from tierfs.chunkstore.protocol import Abilities, BufferSource
+from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.s3 import S3Storage
+from tierfs.chunkstore.s3_location import S3Location
+from tierfs.chunkstore.s3_upload import MAX_PARTS, PART_BYTES, _part_bytes
+from tierfs.clock import ManualClock
+from tierfs.config import ColdSettings
+from tierfs.errors import AlreadyExists, DataLoss, Unavailable
+from tierfs.metrics import Metrics
+from tierfs.types import MIB
+
+Bucket = tuple[S3Endpoint, str]
+
+LARGE = 20 * MIB
+OWN = {"attempt": "own"}
+
+
+class Bench:
+    """A storage whose client can be interfered with."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.endpoint, self.bucket = bucket
+        self.clock = ManualClock()
+        self.metrics = Metrics()
+        location = S3Location(self.bucket, "prefix", self.endpoint.endpoint_url, self.endpoint.region)
+        self.storage = S3Storage(location, clock=self.clock, metrics=self.metrics)
+        self.client: Any = self.storage._client
+
+    def incomplete_uploads(self) -> list[Any]:
+        """What a sweep would find."""
+        with closing(self.endpoint.client()) as client:
+            return list(client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", ()))
+
+    def read(self, name: str = "object") -> bytes:
+        buffer = bytearray(5)
+        self.storage.read_into(name, 0, memoryview(buffer))
+        return bytes(buffer)
+
+
+@pytest.fixture
+def moto(moto_bucket: Bucket) -> Iterator[Bench]:
+    bench = Bench(moto_bucket)
+    with closing(bench.storage):
+        yield bench
+
+
+@pytest.fixture
+def ceph(rgw_bucket: Bucket) -> Iterator[Bench]:
+    bench = Bench(rgw_bucket)
+    with closing(bench.storage):
+        yield bench
+
+
+def count_calls(bench: Bench, monkeypatch: pytest.MonkeyPatch, verb: str) -> list[str]:
+    calls: list[str] = []
+    original = getattr(bench.client, verb)
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(verb)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(bench.client, verb, counted)
+    return calls
+
+
+def test_one_url_serves_many_reads_until_it_ages(moto: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    moto.storage.put("object", BufferSource(b"bytes"))
+    signed = count_calls(moto, monkeypatch, "generate_presigned_url")
+    got = count_calls(moto, monkeypatch, "get_object")
+    for _ in range(3):
+        assert moto.read() == b"bytes"
+    moto.clock.advance(599)
+    moto.read()
+    assert len(signed) == 1
+    moto.clock.advance(2)
+    moto.read()
+    assert len(signed) == 2
+    assert got == []
+
+
+def test_refused_urls_fall_back_and_are_given_up(
+    ceph: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tierfs")
+    ceph.storage.put("object", BufferSource(b"bytes"))
+    sign = ceph.client.generate_presigned_url
+    monkeypatch.setattr(ceph.client, "generate_presigned_url", lambda *a, **k: sign(*a, **k)[:-4] + "0000")
+    signed = count_calls(ceph, monkeypatch, "generate_presigned_url")
+    for _ in range(5):
+        assert ceph.read() == b"bytes"
+    assert len(signed) == 3
+    assert b"tierfs_storage_presigned_fallbacks_total 3.0" in ceph.metrics.exposition()
+    assert caplog.messages == [f"{ceph.endpoint.endpoint_url} refuses presigned URLs: reading with get_object"]
+
+
+def test_connections_are_reused_after_errors(moto: Bench) -> None:
+    settings = ColdSettings(connections=1)
+    with closing(S3Storage(moto.storage.location, settings)) as storage:
+        storage.put("object", BufferSource(bytes(3 * MIB)))
+        for _ in range(3):
+            with pytest.raises(DataLoss):
+                storage.read_into("object", 0, memoryview(bytearray(5)), if_match="other")
+            with pytest.raises(DataLoss):
+                storage.read_into("object", 4 * MIB, memoryview(bytearray(5)))
+        storage.read_into("object", 0, memoryview(bytearray(3 * MIB)))
+
+
+def test_failing_part_aborts_the_upload(moto: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(BufferSource):
+        def read(self, offset: int, length_bytes: int) -> Buffer:
+            if offset == PART_BYTES:
+                raise DataLoss("damaged")
+            return super().read(offset, length_bytes)
+
+    with pytest.raises(DataLoss, match="damaged"):
+        moto.storage.put("object", Broken(bytes(LARGE)))
+    assert moto.incomplete_uploads() == []
+
+
+def test_parts_are_bounded_in_memory(moto: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part counts from the read of its bytes to the answer of the server."""
+    lock, seen = threading.Lock(), [0, 0]
+
+    class Counting(BufferSource):
+        def read(self, offset: int, length_bytes: int) -> Buffer:
+            with lock:
+                seen[0] += 1
+                seen[1] = max(seen)
+            return super().read(offset, length_bytes)
+
+    settings = ColdSettings(parts_in_parallel=2)
+    with closing(S3Storage(moto.storage.location, settings)) as storage:
+        client: Any = storage._client
+        original = client.upload_part
+
+        def upload_part(**request: Any) -> Any:
+            answer = original(**request)
+            with lock:
+                seen[0] -= 1
+            return answer
+
+        monkeypatch.setattr(client, "upload_part", upload_part)
+        storage.put("object", Counting(bytes(6 * PART_BYTES)))
+    assert seen == [0, 2]
+
+
+@pytest.mark.parametrize("size", [5, LARGE])
+@pytest.mark.parametrize("verb", ["put_object", "complete_multipart_upload", "head_object"])
+def test_answer_lost_after_the_object_was_stored(
+    moto: Bench, monkeypatch: pytest.MonkeyPatch, size: int, verb: str
+) -> None:
+    """The retry meets its own object, knows it by its attempt id, and leaves nothing behind but itself."""
+    lost: list[str] = []
+    original = getattr(moto.client, verb)
+
+    def lose_first(*args: Any, **kwargs: Any) -> Any:
+        answer = original(*args, **kwargs) if verb != "head_object" else None
+        if not lost:
+            lost.append(verb)
+            raise ReadTimeoutError(endpoint_url="http://host/?X-Amz-Signature=secret")
+        return answer or original(*args, **kwargs)
+
+    monkeypatch.setattr(moto.client, verb, lose_first)
+    storage = RetryingStorage(moto.storage, attempts=3, base_delay_s=0, max_delay_s=0)
+    data = bytes(size)
+    stored = storage.put("object", BufferSource(data), metadata=OWN)
+    assert (stored.length_bytes, stored.metadata) == (size, OWN)
+    assert [found.name for found in storage.list("")] == ["object"]
+    assert moto.incomplete_uploads() == []
+
+
+def test_ambiguous_completion_is_not_aborted(moto: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def timeout(**_: Any) -> Any:
+        raise ReadTimeoutError(endpoint_url="http://host/?X-Amz-Signature=secret")
+
+    monkeypatch.setattr(moto.client, "complete_multipart_upload", timeout)
+    with pytest.raises(Unavailable) as raised:
+        moto.storage.put("object", BufferSource(bytes(LARGE)))
+    assert "secret" not in str(raised.value)
+    assert len(moto.incomplete_uploads()) == 1
+
+
+def test_server_that_stores_other_bytes_is_found_out(moto: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = moto.client.upload_part
+    other = '"' + hashlib.md5(b"other").hexdigest() + '"'
+    monkeypatch.setattr(moto.client, "upload_part", lambda **request: {**original(**request), "ETag": other})
+    with pytest.raises(DataLoss, match="other bytes than were sent"):
+        moto.storage.put("object", BufferSource(bytes(LARGE)))
+    assert moto.incomplete_uploads() == []
+
+
+def test_same_attempt_is_idempotent(moto: Bench) -> None:
+    stored = moto.storage.put("object", BufferSource(b"bytes"), metadata=OWN)
+    assert moto.storage.put("object", BufferSource(b"bytes"), metadata=OWN) == stored
+    with pytest.raises(AlreadyExists):
+        moto.storage.put("object", BufferSource(b"more bytes"), metadata=OWN)
+
+
+@pytest.mark.parametrize("size", [1, PART_BYTES, PART_BYTES * MAX_PARTS, PART_BYTES * MAX_PARTS + 1, 5 * 1024**4])
+def test_part_sizes_stay_within_the_limits(size: int) -> None:
+    part = _part_bytes(size)
+    assert part % MIB == 0
+    assert part >= PART_BYTES
+    assert -(-size // part) <= MAX_PARTS
+
+
+def test_a_location_sees_only_its_prefix(moto: Bench) -> None:
+    moto.storage.put("object", BufferSource(b"bytes"))
+    location = S3Location(moto.bucket, "", moto.endpoint.endpoint_url, moto.endpoint.region)
+    with closing(S3Storage(location)) as whole:
+        whole.put("prefix-2/object", BufferSource(b"other"))
+        assert [found.name for found in whole.list("")] == ["prefix-2/object", "prefix/object"]
+    assert [found.name for found in moto.storage.list("")] == ["object"]
+
+
+def test_probe_of_ceph(ceph: Bench) -> None:
+    assert probe(ceph.storage) == Abilities(create_only_put=True, create_only_multipart=False, verifies_crc32c=False)
+    assert list(ceph.storage.list("")) == []
+    assert ceph.incomplete_uploads() == []
+
+
+def test_probe_of_moto(moto: Bench) -> None:
+    assert probe(moto.storage).create_only_put
+    assert list(moto.storage.list("")) == []
+    assert moto.incomplete_uploads() == []
+
+
+def test_probe_of_providers_without_a_server(tmp_path: Any) -> None:
+    for storage in (MemoryStorage(), DirectoryStorage.create(tmp_path / "cold")):
+        with closing(storage):
+            assert probe(storage) == Abilities()
+            assert list(storage.list("")) == []

@@ -1,0 +1,1 @@
+"""One suite per protocol, run on every provider and decorator."""

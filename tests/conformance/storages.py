@@ -1,0 +1,86 @@
+"""Every provider and decorator the conformance suite runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import pytest
+
+from tests.servers.endpoint import S3Endpoint
+from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.limit import LimitedStorage
+from tierfs.chunkstore.measure import MeasuredStorage
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.s3 import UNPROBED, S3Storage
+from tierfs.chunkstore.s3_location import S3Location
+from tierfs.config import ColdSettings
+from tierfs.metrics import Metrics
+
+PREFIX = "tenant/ü"
+"""Every S3 run has a prefix, and one that needs percent-encoding."""
+
+STORAGES = [
+    "memory",
+    "directory",
+    "directory-sidecars",
+    "retry",
+    "limit",
+    "measure",
+    "moto",
+    "moto-get_object",
+    "moto-crc32c",
+    pytest.param("rgw", marks=pytest.mark.s3),
+    pytest.param("rgw-get_object", marks=pytest.mark.s3),
+    pytest.param("rgw-crc32c", marks=pytest.mark.s3),
+]
+
+
+@contextmanager
+def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
+    """An empty storage of one kind, closed at the end."""
+    server, _, mode = kind.partition("-")
+    if server in ("moto", "rgw"):
+        storage: ChunkStorage = s3_storage(request.getfixturevalue(f"{server}_bucket"), mode)
+    elif server == "directory":
+        if mode == "sidecars":
+            without_xattrs(request.getfixturevalue("monkeypatch"))
+        storage = DirectoryStorage.create(request.getfixturevalue("tmp_path") / "cold")
+    else:
+        storage = decorated(kind, MemoryStorage())
+    with closing(storage):
+        yield storage
+
+
+def s3_storage(bucket: tuple[S3Endpoint, str], mode: str = "") -> S3Storage:
+    """A bucket of a test server, read or written in one of the ways there are."""
+    endpoint, name = bucket
+    location = S3Location(name, PREFIX, endpoint.endpoint_url, endpoint.region)
+    settings = ColdSettings(presigned_reads=mode != "get_object")
+    return S3Storage(location, settings, abilities=replace(UNPROBED, verifies_crc32c=mode == "crc32c"))
+
+
+def without_xattrs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filesystem that knows no extended attributes."""
+    import errno
+    import os
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    for function in ("setxattr", "getxattr", "listxattr"):
+        monkeypatch.setattr(os, function, refuse)
+
+
+def decorated(kind: str, inner: ChunkStorage) -> ChunkStorage:
+    """`inner` in one decorator, or bare."""
+    if kind == "retry":
+        return RetryingStorage(inner, attempts=3, base_delay_s=0.001, max_delay_s=0.001)
+    if kind == "limit":
+        return LimitedStorage(inner, max_in_flight=1)
+    if kind == "measure":
+        return MeasuredStorage(inner, Metrics())
+    return inner

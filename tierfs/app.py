@@ -1,0 +1,199 @@
+"""The composition root: the one place that names concrete classes and puts a store together.
+
+Opening a store imports no vendor package but LMDB and protobuf; boto3, trio and pyfuse3 come with the
+first call that needs them, so that `info`, `append` and `ls` start fast.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tierfs import settings
+from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.cold import ColdTier
+from tierfs.background.collect import Collector
+from tierfs.background.inline import EvictReport, InlineTools, InlineWork, OffloadReport, Progress, Report
+from tierfs.background.offload import Offload
+from tierfs.background.publish import Publisher
+from tierfs.background.status import StoreStatus, store_status
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.clock import Clock, SystemClock
+from tierfs.connect import connect
+from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
+from tierfs.initialize import ColdChoice, InitReport, init_store
+from tierfs.metadata import directories, keys
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.metrics import Metrics
+from tierfs.mounts import name_under_mount
+from tierfs.segments import delete
+from tierfs.segments.delete import Deletion
+from tierfs.segments.engine import Engine
+from tierfs.store_paths import StorePaths
+from tierfs.types import LocationId, ReadPriority, Tier
+
+if TYPE_CHECKING:
+    from tierfs.reading.copy import Write
+    from tierfs.reading.reader import Reader
+
+__all__ = [
+    "ColdChoice",
+    "EvictReport",
+    "InitReport",
+    "OffloadReport",
+    "Progress",
+    "Store",
+    "StoreStatus",
+    "init_store",
+    "open_store",
+]
+
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Store:
+    """One open store. Thread-safe; close it, or use it as a context manager."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.paths = StorePaths(path)
+        self.clock = clock
+        self.metrics = Metrics()
+        self.settings = settings.load(self.paths.settings, os.environ)
+        self.metadata = MetadataStore(self.paths.metadata, clock)
+        self.files = ChunkFiles(self.paths.chunks)
+        self.engine = Engine(self.metadata, self.files, self.paths.writers, clock, self.settings.write)
+        self._storages: dict[LocationId, ChunkStorage] = {}
+
+    @property
+    def path(self) -> Path:
+        """The store's directory."""
+        return self.paths.root
+
+    def storage_of(self, location_id: LocationId) -> ChunkStorage:
+        """The storage of a location, with its decorators; connected on first use. Raises NotFound."""
+        storage = self._storages.get(location_id)
+        if storage is None:
+            storage = self._storages[location_id] = self._connect(location_id)
+        return storage
+
+    def offload(self, path: str, report: Report) -> OffloadReport:
+        """Make everything below `path` cold; see InlineWork.offload. Raises Unavailable without a cold tier."""
+        return self._inline("offload").offload(path, report)
+
+    def evict(self, path: str, *, force: bool, dry_run: bool = False, report: Report) -> EvictReport:
+        """Drop local bytes below `path` that are cold; see InlineWork.evict."""
+        return self._inline("evict").evict(path, force=force, dry_run=dry_run, report=report)
+
+    def plan_delete(self, path: str, *, recursive: bool) -> Deletion:
+        """What `delete` would remove."""
+        with self.metadata.read() as txn:
+            return delete.plan(txn, path, recursive=recursive)[1]
+
+    def delete(self, path: str, *, recursive: bool) -> Deletion:
+        """Delete a segment or directory, and at once the local files it leaves.
+
+        Cold objects go after the grace period and not before the journal says that they are gone.
+        """
+        due_ms = self.clock.now_ms() + self.settings.offload.grace_s * 1000
+        deletion = self.engine.delete(path, recursive=recursive, cold_due_ms=due_ms)
+        Collector(self.metadata, self.files, self.storage_of).collect(tiers=(Tier.LOCAL,))
+        return deletion
+
+    def settle(self) -> TierfsError | None:
+        """Publish and collect what is due, if that is possible now; returns why not.
+
+        What could not be done stays queued for the next command that writes to the bucket.
+        """
+        try:
+            self._inline("publishing").settle()
+        except (Conflict, Unavailable) as exc:
+            return exc
+        return None
+
+    def status(self) -> StoreStatus:
+        """What `tierfs status` shows."""
+        return store_status(self.metadata, self.files, self.paths.holder, self.path)
+
+    def reader(self) -> Reader:
+        """A reader over both tiers; enter it inside trio."""
+        from tierfs.reading.reader import Reader
+
+        return Reader(self.metadata, self.files, self.storage_of, self.settings.read, self.metrics)
+
+    def cat(
+        self, name: str, start: int | None, end: int | None, priority: ReadPriority | None, write: Write
+    ) -> int:
+        """Write bytes [start, end) of a segment (all of it by default) with `write`; returns how many.
+
+        A buffer passed to `write` is valid until it returns. Raises NotFound, InvalidRequest for a range
+        outside the segment, Unavailable or DataLoss for bytes no tier can deliver.
+        """
+        from tierfs.reading.copy import copy_segment
+
+        with self.metadata.read() as txn:
+            segment = directories.segment_by_name(txn, name)
+        return copy_segment(self.reader(), segment, start, end, priority, write)
+
+    def segment_of_path(self, text: str) -> str:
+        """A segment's name from what the user typed: a name, or a path under a mount of this store."""
+        found = name_under_mount(text, self.path)
+        return text if found is None else found
+
+    def close(self) -> None:
+        """Close everything; idempotent."""
+        self.engine.close()
+        for storage in self._storages.values():
+            storage.close()
+        self._storages = {}
+        self.files.close()
+        self.metadata.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connect(self, location_id: LocationId) -> ChunkStorage:
+        with self.metadata.read() as txn:
+            location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
+        return connect(location, self.path, self.settings.cold, self.metrics)
+
+    def _inline(self, what: str) -> InlineWork:
+        with self.metadata.read() as txn:
+            location_id = txn.store.cold_location_id
+        if not location_id:
+            raise Unavailable(f"{what} needs a cold tier, and this store has none (init --cold none)")
+        cold = ColdTier(location_id, self.storage_of(location_id))
+        publisher = Publisher(self.metadata, cold.storage)
+        every = self.settings.offload.checkpoint_entries
+        return InlineWork(
+            InlineTools(
+                engine=self.engine,
+                cold=cold,
+                offload=Offload(self.metadata, self.files, cold),
+                publisher=publisher,
+                checkpointer=Checkpointer(self.metadata, cold.storage, publisher, every),
+                collector=Collector(self.metadata, self.files, self.storage_of),
+                settings=self.settings.offload,
+                holder_path=self.paths.holder,
+                ballast_path=self.paths.ballast,
+            )
+        )
+
+
+def open_store(path: Path, clock: Clock | None = None) -> Store:
+    """Open a store. Raises NotFound where there is none, PermissionDenied when others may write to it."""
+    paths = StorePaths(path.absolute())
+    if not paths.settings.is_file():
+        raise NotFound(f"{path} is not a tierfs store", remedy=f"create one with: tierfs --store {path} init")
+    if paths.root.stat().st_mode & _OTHERS_MAY_WRITE:
+        raise PermissionDenied(f"{path} can be written by others", remedy=f"chmod 700 {path}")
+    return Store(paths.root, clock or SystemClock())

@@ -1,0 +1,103 @@
+"""What every provider checks the same way: names, metadata, ranges and the bytes of a source. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tierfs.checksum import Buffer
+from tierfs.chunkstore.protocol import Source, StoredObject
+from tierfs.errors import Closed, DataLoss, InvalidRequest
+from tierfs.names import printable
+from tierfs.types import MIB
+
+MAX_NAME_BYTES = 1024
+"""Limit of an S3 key."""
+
+MAX_METADATA_BYTES = 2048
+"""Limit of AWS for the keys and values of one object's user metadata together."""
+
+STEP_BYTES = MIB
+"""Grain of reading, writing and progress (measured: 64 KiB costs 0.1 CPU-s/GiB more)."""
+
+ATTEMPT_KEY = "attempt"
+"""Metadata key of the random id that tells an object's own upload from somebody else's."""
+
+# No underscore: Ceph RGW turns it into a dash.
+_METADATA_KEY = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_METADATA_VALUE = re.compile(r"([!-~]([ -~]*[!-~])?)?")
+_NOT_COMPONENTS = frozenset({"", ".", ".."})
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidRequest unless `name` is a relative path that every provider can hold."""
+    try:
+        length_bytes = len(name.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"{printable(name)}: an object's name must be valid UTF-8") from exc
+    if length_bytes > MAX_NAME_BYTES:
+        raise InvalidRequest(f"{printable(name[:40])}…: an object's name is at most {MAX_NAME_BYTES} bytes")
+    if not is_relative(name):
+        raise InvalidRequest(f"{printable(name) or 'the empty name'}: not the relative name of an object")
+
+
+def is_relative(path: str) -> bool:
+    """Whether `path` has no component that leads elsewhere, and no NUL."""
+    return "\0" not in path and _NOT_COMPONENTS.isdisjoint(path.split("/"))
+
+
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """Raise InvalidRequest unless every provider returns `metadata` as it was given."""
+    for key, value in metadata.items():
+        if not _METADATA_KEY.fullmatch(key):
+            raise InvalidRequest(f"metadata key {printable(key)!r} is not lower-case ASCII")
+        if not _METADATA_VALUE.fullmatch(value):
+            raise InvalidRequest(f"metadata {key} is not printable ASCII without spaces around it")
+    if sum(len(key) + len(value) for key, value in metadata.items()) > MAX_METADATA_BYTES:
+        raise InvalidRequest(f"metadata is more than {MAX_METADATA_BYTES} bytes")
+
+
+def check_open(closed: bool, subject: object) -> None:
+    """Raise Closed when its owner closed `subject`."""
+    if closed:
+        raise Closed(f"{subject}: closed")
+
+
+def read_source(name: str, source: Source, offset: int, length_bytes: int) -> Buffer:
+    """Exactly `length_bytes` of `source`; DataLoss when it holds less than it declared."""
+    data = source.read(offset, length_bytes)
+    if len(data) != length_bytes:
+        raise DataLoss(f"{printable(name)}: its source ended at byte {offset + len(data)} of {source.length_bytes}")
+    return data
+
+
+def check_range(found: StoredObject, offset: int, length_bytes: int) -> None:
+    """Raise DataLoss unless the object holds the range, InvalidRequest when there is no such range."""
+    if offset < 0:
+        raise InvalidRequest(f"{printable(found.name)}: offset {offset} is negative")
+    if offset + length_bytes > found.length_bytes:
+        raise past_end(found.name, offset, length_bytes, found.length_bytes)
+
+
+def past_end(name: str, offset: int, length_bytes: int, object_bytes: int | str) -> DataLoss:
+    """The error of a read that the object is too short for."""
+    end = offset + length_bytes
+    return DataLoss(f"{printable(name)}: bytes {offset} to {end} were asked for, it has {object_bytes}")
+
+
+def check_etag(name: str, etag: str, if_match: str | None) -> None:
+    """Raise DataLoss when the object is another than the one asked for."""
+    if if_match is not None and etag != if_match:
+        raise DataLoss(f"{printable(name)}: it was replaced: its etag is {printable(etag)}, not {if_match}")
+
+
+def check_empty_read(found: StoredObject, offset: int, if_match: str | None) -> None:
+    """What a read of no bytes owes its caller: the object, its version and the offset were looked at."""
+    check_etag(found.name, found.etag, if_match)
+    check_range(found, offset, 0)
+
+
+def is_own(found: StoredObject, metadata: Mapping[str, str], length_bytes: int) -> bool:
+    """Whether `found` is what an earlier try of the same upload left: same attempt id and size."""
+    attempt = metadata.get(ATTEMPT_KEY)
+    return attempt is not None and found.metadata.get(ATTEMPT_KEY) == attempt and found.length_bytes == length_bytes

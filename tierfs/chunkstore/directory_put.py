@@ -1,0 +1,111 @@
+"""Putting a file under its name: all of it, durably, or not at all, even through kill -9."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from tierfs.chunkstore.checks import STEP_BYTES, read_source
+from tierfs.chunkstore.directory_metadata import FileMetadata
+from tierfs.chunkstore.directory_tree import HeldTree
+from tierfs.chunkstore.protocol import Source
+from tierfs.clock import Clock
+
+TEMPORARY_DIRECTORY = ".tmp"
+
+STALE_AFTER_MS = 24 * 3600 * 1000
+"""A temporary file nobody wrote to for a day belongs to nobody (a guess: no upload rests that long)."""
+
+_TEMPORARY_MODE = 0o600
+_STORED_MODE = 0o440
+_CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_NS_PER_MS = 1_000_000
+
+_LINK_ATTEMPTS = 10
+"""A delete may remove the emptied directory between our mkdir and our link; it cannot do so for ever."""
+
+
+class FileWriter:
+    """Writes files below one held tree."""
+
+    def __init__(self, tree: HeldTree, metadata: FileMetadata) -> None:
+        self._tree = tree
+        self._metadata = metadata
+
+    def put(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> None:
+        """Store `source` as `name`. Raises OSError, FileExistsError when the name is taken.
+
+        Order: bytes and metadata synced under a temporary name, then the name, then the directories synced.
+        """
+        with self._tree.open_directory(TEMPORARY_DIRECTORY, create=True) as directory:
+            temporary = uuid.uuid4().hex
+            sidecar = None
+            try:
+                with _created(temporary, directory) as fd:
+                    _write(name, source, fd)
+                    sidecar = self._metadata.write(name, fd, metadata)
+                    os.fchmod(fd, _STORED_MODE)
+                    os.fsync(fd)
+                self._publish(directory, temporary, name, create_only=create_only)
+                sidecar = None
+            finally:
+                if sidecar is not None:
+                    self._metadata.remove(sidecar)
+                with suppress(FileNotFoundError):  # renamed to its name
+                    os.unlink(temporary, dir_fd=directory)
+
+    def _publish(self, directory: int, temporary: str, name: str, *, create_only: bool) -> None:
+        parent, _, last = name.rpartition("/")
+        for left in reversed(range(_LINK_ATTEMPTS)):
+            try:
+                with self._tree.open_directory(parent, create=True) as fd:
+                    if create_only:
+                        os.link(temporary, last, src_dir_fd=directory, dst_dir_fd=fd, follow_symlinks=False)
+                    else:
+                        os.rename(temporary, last, src_dir_fd=directory, dst_dir_fd=fd)
+                break
+            except FileNotFoundError:
+                if not left:
+                    raise
+        with suppress(FileNotFoundError):  # already deleted again
+            self._tree.sync_directories(parent)
+
+    def remove_stale(self, clock: Clock) -> None:
+        """Remove temporary files that writers left behind when they were killed."""
+        try:
+            with self._tree.open_directory(TEMPORARY_DIRECTORY) as directory:
+                for name in os.listdir(directory):
+                    _remove_if_stale(name, directory, clock.now_ms())
+        except FileNotFoundError:
+            return
+
+
+def _remove_if_stale(name: str, directory: int, now_ms: int) -> None:
+    with suppress(FileNotFoundError):  # its writer has just finished
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if status.st_mtime_ns // _NS_PER_MS < now_ms - STALE_AFTER_MS:
+            os.unlink(name, dir_fd=directory)
+
+
+@contextmanager
+def _created(temporary: str, directory: int) -> Iterator[int]:
+    fd = os.open(temporary, _CREATE_FLAGS, _TEMPORARY_MODE, dir_fd=directory)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _write(name: str, source: Source, fd: int) -> None:
+    """Write all of `source`, then give the file an mtime that no other version of it has."""
+    for offset in range(0, source.length_bytes, STEP_BYTES):
+        view = memoryview(read_source(name, source, offset, min(STEP_BYTES, source.length_bytes - offset)))
+        while view:
+            view = view[os.write(fd, view) :]
+    # The kernel's clock ticks every few milliseconds: two versions of one size could share an etag.
+    status = os.fstat(fd)
+    mtime_ns = status.st_mtime_ns // _NS_PER_MS * _NS_PER_MS + secrets.randbelow(_NS_PER_MS)
+    os.utime(fd, ns=(status.st_atime_ns, mtime_ns))

@@ -1,0 +1,143 @@
+"""A held directory: everything below it is reached from one descriptor, never through a symbolic link."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tierfs.chunkstore.checks import check_open
+from tierfs.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    StorageFull,
+    TierfsError,
+    Unavailable,
+)
+from tierfs.names import printable
+
+DIRECTORY_MODE = 0o700
+READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+DIRECTORY_FLAGS = READ_FLAGS | os.O_DIRECTORY
+
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP})
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_MALFORMED = frozenset({errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL, errno.E2BIG, errno.ERANGE})
+
+
+class HeldTree:
+    """The root descriptor, counted, so that close() never pulls it from under a running call."""
+
+    def __init__(self, root: Path) -> None:
+        """Open an existing directory; raises NotFound, PermissionDenied."""
+        self.root = root
+        self._lock = threading.Lock()
+        self._users = 0
+        self._closed = False
+        with map_os_errors(str(root)):
+            self._fd = os.open(root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+
+    @contextmanager
+    def use(self) -> Iterator[int]:
+        """The root's descriptor for the length of the block. Raises Closed."""
+        with self._lock:
+            check_open(self._closed, self.root)
+            self._users += 1
+        try:
+            yield self._fd
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._release_if_unused()
+
+    @contextmanager
+    def open_directory(self, path: str, *, create: bool = False) -> Iterator[int]:
+        """A descriptor of the directory `path` below the root ("" is the root itself).
+
+        Created directories are not durable before sync_directories. Raises OSError.
+        """
+        with self.use() as root_fd:
+            fd = os.open(".", DIRECTORY_FLAGS, dir_fd=root_fd)
+            try:
+                for part in path.split("/") if path else ():
+                    below = _enter(fd, part, create=create)
+                    os.close(fd)
+                    fd = below
+                yield fd
+            finally:
+                os.close(fd)
+
+    def sync_directories(self, path: str) -> None:
+        """Make the entries of `path` and of every directory above it durable (clean ones cost next to nothing)."""
+        while True:
+            with self.open_directory(path) as fd:
+                os.fsync(fd)
+            if not path:
+                return
+            path = os.path.dirname(path)
+
+    def prune(self, path: str) -> None:
+        """Remove `path` and the directories above it for as long as they are empty."""
+        while path:
+            parent, _, name = path.rpartition("/")
+            try:
+                with self.open_directory(parent) as fd:
+                    os.rmdir(name, dir_fd=fd)
+            except OSError as exc:
+                if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    return
+                raise
+            path = parent
+
+    def close(self) -> None:
+        """Release the descriptor once no call uses it; idempotent."""
+        with self._lock:
+            self._closed = True
+            self._release_if_unused()
+
+    def _release_if_unused(self) -> None:
+        if self._closed and not self._users and self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _enter(fd: int, part: str, *, create: bool) -> int:
+    """Open the directory `part` of `fd`, made when it is missing and `create` says so."""
+    try:
+        return os.open(part, DIRECTORY_FLAGS, dir_fd=fd)
+    except FileNotFoundError:
+        if not create:
+            raise
+    with suppress(FileExistsError):  # another thread was first: the same directory
+        os.mkdir(part, DIRECTORY_MODE, dir_fd=fd)
+    return os.open(part, DIRECTORY_FLAGS, dir_fd=fd)
+
+
+@contextmanager
+def map_os_errors(subject: str) -> Iterator[None]:
+    """Turn errors of the operating system into ours, naming `subject`."""
+    try:
+        yield
+    except OSError as exc:
+        raise _mapped(printable(subject), exc) from exc
+
+
+def _mapped(subject: str, exc: OSError) -> TierfsError:
+    message = f"{subject}: {os.strerror(exc.errno) if exc.errno else exc}"
+    if exc.errno in _NO_ROOM:
+        return StorageFull(message, remedy="free space on the cold directory's filesystem")
+    if exc.errno in (errno.ENOENT, errno.ENOTDIR):
+        return NotFound(message)
+    if exc.errno == errno.EEXIST:
+        return AlreadyExists(f"{subject}: already exists")
+    if exc.errno in _REFUSED:
+        return PermissionDenied(message)
+    if exc.errno in _MALFORMED:
+        return InvalidRequest(message)
+    # EIO and ESTALE included: on a network filesystem they pass.
+    return Unavailable(message)

@@ -1,0 +1,68 @@
+"""A bound on requests in flight, enforced before they start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, Source, StoredObject
+
+
+class LimitedStorage:
+    """Lets at most `max_in_flight` calls into `inner`; more of them wait. A put counts once, whatever its parts."""
+
+    def __init__(self, inner: ChunkStorage, *, max_in_flight: int) -> None:
+        self._inner = inner
+        self._slots = threading.BoundedSemaphore(max_in_flight)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @property
+    def abilities(self) -> Abilities:
+        """See ChunkStorage.abilities."""
+        return self._inner.abilities
+
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
+        """See ChunkStorage.put."""
+        with self._slots:
+            return self._inner.put(name, source, metadata=metadata, create_only=create_only)
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """See ChunkStorage.read_into."""
+        with self._slots:
+            self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
+
+    def stat(self, name: str) -> StoredObject:
+        """See ChunkStorage.stat."""
+        with self._slots:
+            return self._inner.stat(name)
+
+    def delete(self, name: str) -> None:
+        """See ChunkStorage.delete."""
+        with self._slots:
+            self._inner.delete(name)
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """See ChunkStorage.list. Between two objects no slot is held: the consumer may call us."""
+        objects = self._inner.list(prefix, after=after)
+        while True:
+            with self._slots:
+                found = next(objects, None)
+            if found is None:
+                return
+            yield found
+
+    def close(self) -> None:
+        """See ChunkStorage.close; waits for nobody."""
+        self._inner.close()

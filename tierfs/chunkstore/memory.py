@@ -1,0 +1,122 @@
+"""Objects in a dictionary: the reference provider, for tests and for trying things out."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tierfs.chunkstore.checks import (
+    STEP_BYTES,
+    check_etag,
+    check_metadata,
+    check_name,
+    check_open,
+    check_range,
+    read_source,
+)
+from tierfs.chunkstore.protocol import Abilities, Progress, Source, StoredObject
+from tierfs.clock import Clock, SystemClock
+from tierfs.errors import AlreadyExists, NotFound
+from tierfs.names import printable
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """One object: what is said of it, and its bytes."""
+
+    found: StoredObject
+    data: bytes
+
+
+class MemoryStorage:
+    """ChunkStorage in memory. Thread-safe; everything is lost with the process."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._objects: dict[str, _Held] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return "memory"
+
+    @property
+    def abilities(self) -> Abilities:
+        """Memory honours everything."""
+        return Abilities()
+
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
+        """See ChunkStorage.put."""
+        check_name(name)
+        check_metadata(metadata or {})
+        held = self._copy(name, source, metadata or {})
+        with self._lock:
+            check_open(self._closed, self)
+            if create_only and name in self._objects:
+                raise AlreadyExists(f"{printable(name)}: already exists")
+            self._objects[name] = held
+        return held.found
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """See ChunkStorage.read_into."""
+        held = self._get(name)
+        check_etag(name, held.found.etag, if_match)
+        check_range(held.found, offset, len(buffer))
+        for start in range(0, len(buffer), STEP_BYTES):
+            end = min(start + STEP_BYTES, len(buffer))
+            buffer[start:end] = held.data[offset + start : offset + end]
+            if progress is not None:
+                progress(end)
+
+    def stat(self, name: str) -> StoredObject:
+        """See ChunkStorage.stat."""
+        return self._get(name).found
+
+    def delete(self, name: str) -> None:
+        """See ChunkStorage.delete."""
+        check_name(name)
+        with self._lock:
+            check_open(self._closed, self)
+            self._objects.pop(name, None)
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """See ChunkStorage.list; the names are those of the moment it was called."""
+        with self._lock:
+            check_open(self._closed, self)
+            wanted = [held.found for name, held in self._objects.items() if name.startswith(prefix)]
+        # Code point order is UTF-8 order.
+        ascending = sorted((found for found in wanted if found.name > after), key=lambda found: found.name)
+        return (replace(found, metadata={}) for found in ascending)
+
+    def close(self) -> None:
+        """See ChunkStorage.close."""
+        self._closed = True
+
+    def _copy(self, name: str, source: Source, metadata: Mapping[str, str]) -> _Held:
+        pieces = bytearray()
+        for offset in range(0, source.length_bytes, STEP_BYTES):
+            pieces += read_source(name, source, offset, min(STEP_BYTES, source.length_bytes - offset))
+        data = bytes(pieces)
+        etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        return _Held(StoredObject(name, len(data), etag, self._clock.now_ms(), dict(metadata)), data)
+
+    def _get(self, name: str) -> _Held:
+        check_name(name)
+        with self._lock:
+            check_open(self._closed, self)
+            held = self._objects.get(name)
+        if held is None:
+            raise NotFound(f"{printable(name)}: not found")
+        return held

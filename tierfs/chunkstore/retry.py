@@ -1,0 +1,204 @@
+"""Trying again: the only place in tierfs where a failed storage call is repeated."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from tierfs.chunkstore.checks import is_own
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, Source, StoredObject
+from tierfs.errors import AlreadyExists, Unavailable
+from tierfs.metrics import MetricName, MetricSink, NullMetrics
+from tierfs.names import printable
+
+_log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+_BATCH = 1000
+"""Objects listed between two looks at the retry machinery: a page of S3."""
+
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING)
+"""By failed attempt: once is normal, twice is noted, more is for an operator to look at."""
+
+
+class RetryingStorage:
+    """Repeats calls of `inner` that raised Unavailable, with full jitter; all else passes through."""
+
+    def __init__(
+        self,
+        inner: ChunkStorage,
+        *,
+        attempts: int,
+        base_delay_s: float,
+        max_delay_s: float,
+        sleep: Callable[[float], None] = time.sleep,
+        metrics: MetricSink | None = None,
+    ) -> None:
+        """`attempts` counts the first try; pauses are random up to base, 2 x base, 4 x base ... max."""
+        self._inner = inner
+        self._metrics = metrics or NullMetrics()
+        self._retrying = Retrying(
+            stop=stop_after_attempt(attempts),
+            wait=wait_random_exponential(multiplier=base_delay_s, max=max_delay_s),
+            retry=retry_if_exception_type(Unavailable),
+            sleep=sleep,
+            before_sleep=self._note,
+            reraise=True,
+        )
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @property
+    def abilities(self) -> Abilities:
+        """See ChunkStorage.abilities."""
+        return self._inner.abilities
+
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
+        """See ChunkStorage.put.
+
+        When a repeated put finds the name taken by an object of the same attempt id (metadata `attempt`)
+        and size, an earlier try had succeeded: that object is returned.
+        """
+        failed = False
+
+        def put() -> StoredObject:
+            nonlocal failed
+            try:
+                return self._inner.put(name, source, metadata=metadata, create_only=create_only)
+            except Unavailable:
+                failed = True
+                raise
+            except AlreadyExists:
+                if not failed:
+                    raise
+                found = self._inner.stat(name)
+                if not is_own(found, metadata or {}, source.length_bytes):
+                    raise
+                return found
+
+        return self._call("put", name, put)
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """See ChunkStorage.read_into. With `if_match` a repeated read goes on where the last one broke."""
+        reading = _Reading(self._inner, name, offset, buffer, if_match, progress)
+        self._call("read", name, reading.go_on)
+
+    def stat(self, name: str) -> StoredObject:
+        """See ChunkStorage.stat."""
+        return self._call("stat", name, lambda: self._inner.stat(name))
+
+    def delete(self, name: str) -> None:
+        """See ChunkStorage.delete."""
+        self._call("delete", name, lambda: self._inner.delete(name))
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """See ChunkStorage.list. A page that failed is listed again from the last name on."""
+        listing = _Listing(self._inner, prefix, after)
+        while batch := self._call("list", prefix, listing.next_batch):
+            yield from batch
+
+    def close(self) -> None:
+        """See ChunkStorage.close."""
+        self._inner.close()
+
+    def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
+        result: _Result = self._retrying(_run, verb, name, function)
+        return result
+
+    def _note(self, state: RetryCallState) -> None:
+        """Log and count a failure that a pause follows."""
+        verb, name, _ = state.args
+        self._metrics.count(MetricName.STORAGE_RETRIES, verb=verb)
+        level = _LEVELS[min(state.attempt_number, len(_LEVELS)) - 1]
+        error = state.outcome.exception() if state.outcome else None
+        _log.log(level, "%s %s failed, try %d: %s", verb, printable(name), state.attempt_number, error)
+
+
+def _run(verb: str, name: str, function: Callable[[], _Result]) -> _Result:
+    """Call `function`; the rest is what the log line needs."""
+    return function()
+
+
+class _Reading:
+    """One read over several tries."""
+
+    def __init__(
+        self,
+        inner: ChunkStorage,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        if_match: str | None,
+        progress: Progress | None,
+    ) -> None:
+        self._inner = inner
+        self._name = name
+        self._offset = offset
+        self._buffer = buffer
+        self._if_match = if_match
+        self._progress = progress
+        self._start = 0
+        self._reported = 0
+
+    def go_on(self) -> None:
+        """Read what is missing. Without an etag two tries could meet two versions: then all of it."""
+        if self._if_match is not None:
+            self._start = self._reported
+        self._inner.read_into(
+            self._name,
+            self._offset + self._start,
+            self._buffer[self._start :],
+            if_match=self._if_match,
+            progress=self._report,
+        )
+
+    def _report(self, received: int) -> None:
+        """Keep progress ascending although a try may begin again."""
+        done = self._start + received
+        if done > self._reported:
+            self._reported = done
+            if self._progress is not None:
+                self._progress(done)
+
+
+class _Listing:
+    """One listing over several tries."""
+
+    def __init__(self, inner: ChunkStorage, prefix: str, after: str) -> None:
+        self._inner = inner
+        self._prefix = prefix
+        self._after = after
+        self._objects: Iterator[StoredObject] | None = None
+
+    def next_batch(self) -> list[StoredObject]:
+        """The next objects, empty at the end. A failure shows only once nothing came before it."""
+        batch: list[StoredObject] = []
+        if self._objects is None:
+            self._objects = self._inner.list(self._prefix, after=self._after)
+        try:
+            for found in islice(self._objects, _BATCH):
+                batch.append(found)  # one by one: what came before a failure is kept
+        except Unavailable:
+            self._objects = None
+            if not batch:
+                raise
+        if batch:
+            self._after = batch[-1].name
+        return batch

@@ -1,0 +1,179 @@
+"""Objects in an S3 bucket, AWS's or any compatible one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from tierfs.chunkstore.checks import (
+    check_empty_read,
+    check_metadata,
+    check_name,
+    check_open,
+    is_own,
+)
+from tierfs.chunkstore.protocol import Abilities, Progress, Source, StoredObject
+from tierfs.chunkstore.s3_client import connect
+from tierfs.chunkstore.s3_errors import map_s3_errors
+from tierfs.chunkstore.s3_location import S3Location
+from tierfs.chunkstore.s3_probe import probe_abilities
+from tierfs.chunkstore.s3_read import RangeReader
+from tierfs.chunkstore.s3_upload import Uploader
+from tierfs.clock import Clock, SystemClock
+from tierfs.config import ColdSettings
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest
+from tierfs.metrics import MetricSink, NullMetrics
+from tierfs.names import printable
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+UNPROBED = Abilities(create_only_put=True, create_only_multipart=False, verifies_crc32c=False)
+"""What is assumed of a server until it was probed: safe everywhere, at the price of a HEAD and of MD5."""
+
+_MS_PER_S = 1000
+
+
+class S3Storage:
+    """ChunkStorage over one bucket and prefix. Thread-safe; never retries.
+
+    Where `abilities` lack a create-only form, a HEAD right before the write stands in for it: advisory.
+    """
+
+    def __init__(
+        self,
+        location: S3Location,
+        settings: ColdSettings | None = None,
+        *,
+        abilities: Abilities = UNPROBED,
+        clock: Clock | None = None,
+        metrics: MetricSink | None = None,
+    ) -> None:
+        """Connects lazily: a wrong endpoint or key shows at the first call, or at check_bucket().
+
+        Raises PermissionDenied for an unknown profile.
+        """
+        self.location = location
+        self._abilities = abilities
+        settings = settings or ColdSettings()
+        self._connection = connect(location, settings)
+        self._client = self._connection.client
+        self._executor = ThreadPoolExecutor(settings.parts_in_parallel, thread_name_prefix="tierfs-upload")
+        self._uploader = Uploader(self._connection, abilities, self._executor)
+        self._reader = RangeReader(self._connection, clock or SystemClock(), metrics or NullMetrics())
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return self.location.url()
+
+    @property
+    def abilities(self) -> Abilities:
+        """What the server was found to honour."""
+        return self._abilities
+
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
+        """See ChunkStorage.put. An object that carries our metadata's attempt id is our own: success."""
+        check_open(self._closed, self)
+        check_name(name)
+        metadata = metadata or {}
+        check_metadata(metadata)
+        try:
+            etag = self._uploader.upload(name, source, metadata, create_only=create_only)
+        except AlreadyExists:
+            return self._own(name, source, metadata)
+        found = self.stat(name)
+        if found.length_bytes != source.length_bytes:
+            raise DataLoss(f"{self.location.url(name)}: the server stored {found.length_bytes} bytes only")
+        if etag and found.etag != etag:
+            raise Conflict(f"{self.location.url(name)}: somebody replaced it while it was stored")
+        return found
+
+    def _own(self, name: str, source: Source, metadata: Mapping[str, str]) -> StoredObject:
+        """The object that is in the way, when an earlier try of this upload stored it; else AlreadyExists."""
+        found = self.stat(name)
+        if is_own(found, metadata, source.length_bytes):
+            return found
+        raise AlreadyExists(f"{self.location.url(name)}: already exists at {self.location.endpoint}")
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """See ChunkStorage.read_into."""
+        check_open(self._closed, self)
+        check_name(name)
+        if offset < 0:
+            raise InvalidRequest(f"{printable(name)}: offset {offset} is negative")
+        if len(buffer):
+            self._reader.read_into(name, offset, buffer, if_match, progress)
+        else:
+            check_empty_read(self.stat(name), offset, if_match)
+
+    def stat(self, name: str) -> StoredObject:
+        """See ChunkStorage.stat."""
+        check_open(self._closed, self)
+        check_name(name)
+        with map_s3_errors(self.location, "look at", name):
+            answer = self._client.head_object(**self._address(name))
+        etag, metadata = answer["ETag"].strip('"'), answer["Metadata"]
+        modified_ms = _milliseconds(answer["LastModified"])
+        return StoredObject(name, answer["ContentLength"], etag, modified_ms, metadata)
+
+    def delete(self, name: str) -> None:
+        """See ChunkStorage.delete."""
+        check_open(self._closed, self)
+        check_name(name)
+        with map_s3_errors(self.location, "delete", name):
+            self._client.delete_object(**self._address(name))
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """See ChunkStorage.list."""
+        check_open(self._closed, self)
+        start: dict[str, Any] = {"StartAfter": self.location.key(after)} if after else {}
+        key_prefix = self.location.key(prefix)
+        paginator = self._client.get_paginator("list_objects_v2")
+        pages = iter(paginator.paginate(Bucket=self.location.bucket, Prefix=key_prefix, **start))
+        while True:
+            check_open(self._closed, self)
+            with map_s3_errors(self.location, "list", prefix):
+                page = next(pages, None)
+            if page is None:
+                return
+            for entry in page.get("Contents", ()):
+                name = self.location.name(entry["Key"])
+                modified_ms = _milliseconds(entry["LastModified"])
+                yield StoredObject(name, entry["Size"], entry["ETag"].strip('"'), modified_ms)
+
+    def close(self) -> None:
+        """See ChunkStorage.close. Uploads that wait for a worker end in Closed."""
+        self._closed = True
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._reader.close()
+        self._client.close()
+
+    def check_bucket(self) -> None:
+        """One cheap request that fails as every later one would: wrong bucket, keys, endpoint or region."""
+        check_open(self._closed, self)
+        with map_s3_errors(self.location, "list"):
+            self._client.list_objects_v2(Bucket=self.location.bucket, Prefix=self.location.key(""), MaxKeys=1)
+
+    def probe_abilities(self, name: str) -> Abilities:
+        """Find out by experiment on the object `name`; it may be left behind."""
+        check_open(self._closed, self)
+        check_name(name)
+        return probe_abilities(self._connection, self._executor, name)
+
+    def _address(self, name: str) -> dict[str, Any]:
+        return {"Bucket": self.location.bucket, "Key": self.location.key(name)}
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * _MS_PER_S)

@@ -1,0 +1,92 @@
+"""One S3 client: botocore for every verb, and what urllib3 needs to read presigned URLs the same way."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import botocore.config
+import botocore.session
+from botocore.utils import get_environ_proxies
+from urllib3.connection import HTTPConnection
+
+from tierfs.chunkstore.s3_errors import map_s3_errors
+from tierfs.chunkstore.s3_location import S3Location
+from tierfs.config import ColdSettings
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+SOCKET_OPTIONS = [
+    *HTTPConnection.default_socket_options,
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+]
+"""What botocore sets with tcp_keepalive: a peer that vanished is noticed while a connection rests."""
+
+DEFAULT_REGION = "us-east-1"
+"""What servers that are not AWS accept when nobody named a region."""
+
+_SIGNING_LOGGERS = ("urllib3.connectionpool", "botocore.auth", "botocore.endpoint")
+"""Their debug lines hold signed URLs and signatures."""
+
+_SIGNED = ("X-Amz-Signature", "Signature:", "Signature=")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Connection:
+    """A connected location."""
+
+    location: S3Location
+    client: S3Client
+    settings: ColdSettings
+    verify: str | Literal[True]
+    """CA bundle the user configured, or True for the default one."""
+    proxied: bool
+    """The environment names a proxy for the endpoint; only botocore goes through it."""
+
+
+def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
+    """Create the client; nothing is sent yet. Raises PermissionDenied for an unknown profile."""
+    _hide_signatures()
+    with map_s3_errors(location, "use"):
+        session = botocore.session.Session(profile=location.profile)
+        create_client = cast(Any, session.create_client)
+        client = create_client(
+            "s3",
+            region_name=location.region or session.get_config_variable("region") or DEFAULT_REGION,
+            endpoint_url=location.endpoint_url,
+            config=_config(location, settings),
+        )
+        bundle = session.get_config_variable("ca_bundle")
+        proxied = bool(get_environ_proxies(client.meta.endpoint_url))
+    return S3Connection(location, client, settings, bundle or True, proxied)
+
+
+def _config(location: S3Location, settings: ColdSettings) -> botocore.config.Config:
+    return botocore.config.Config(
+        # Our retry decorator is the only place that retries.
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        # Servers that are not AWS do not know the checksums botocore sends by default.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        signature_version="s3v4",
+        s3={"addressing_style": location.addressing_style()},  # type: ignore[arg-type]
+        max_pool_connections=settings.connections,
+        connect_timeout=settings.connect_timeout_s,
+        read_timeout=settings.read_timeout_s,
+        tcp_keepalive=True,
+        user_agent_extra="tierfs",
+    )
+
+
+def _hide_signatures() -> None:
+    for name in _SIGNING_LOGGERS:
+        logging.getLogger(name).addFilter(_without_signature)
+
+
+def _without_signature(record: logging.LogRecord) -> bool:
+    """Whether a vendor's log record may be shown."""
+    text = record.getMessage()
+    return not any(mark in text for mark in _SIGNED)

@@ -1,0 +1,222 @@
+"""Ranged GETs straight into the caller's buffer.
+
+One presigned URL serves all ranges of an object for some minutes, over a plain urllib3 pool: a third of the
+CPU of get_object (measured 0.42 against 1.3-1.6 ms per GET). The URL is a credential: it never leaves this file.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
+
+import urllib3
+
+from tierfs.chunkstore.checks import STEP_BYTES, check_etag, past_end
+from tierfs.chunkstore.protocol import Progress
+from tierfs.chunkstore.s3_client import SOCKET_OPTIONS, S3Connection
+from tierfs.chunkstore.s3_errors import error_of_answer, map_s3_errors
+from tierfs.clock import Clock
+from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.metrics import MetricName, MetricSink
+
+_log = logging.getLogger(__name__)
+
+_URL_VALID_S = 900
+"""How long the server accepts a URL; short, because whoever sees it may read the object."""
+_URL_USED_S = 600
+"""How long we use it: well before it expires, so that clocks may disagree and a queued GET still starts."""
+_MAX_URLS = 4096
+"""Cached URLs, about 1 KiB each."""
+_MAX_REFUSALS = 3
+"""Signed URLs refused in a row, each with get_object succeeding, before they are given up (a guess)."""
+_MAX_ERROR_BYTES = 64 * 1024
+"""An error document is read no further."""
+
+_ERROR_CODE = re.compile(rb"<Code>([A-Za-z0-9.]+)</Code>")
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+
+
+class RangeReader:
+    """Reads byte ranges of the objects of one location. Thread-safe."""
+
+    def __init__(self, connection: S3Connection, clock: Clock, metrics: MetricSink) -> None:
+        self._connection = connection
+        self._location = connection.location
+        self._clock = clock
+        self._metrics = metrics
+        self._presigned = connection.settings.presigned_reads and not connection.proxied
+        self._refusals = 0
+        self._lock = threading.Lock()
+        self._targets: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._pool: urllib3.HTTPConnectionPool | None = None
+
+    def read_into(
+        self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: Progress | None
+    ) -> None:
+        """Fill `buffer`, which is not empty; see ChunkStorage.read_into."""
+        if self._presigned:
+            with self._presigned_get(name, offset, len(buffer)) as answer:
+                if answer.status != HTTPStatus.FORBIDDEN:
+                    self._refusals = 0
+                    self._receive(answer, name, offset, buffer, if_match, progress)
+                    return
+            self._forget(name)
+        with self._get_object(name, offset, len(buffer)) as answer:
+            if self._presigned:
+                self._note_refusal()
+            self._receive(answer, name, offset, buffer, if_match, progress)
+
+    def close(self) -> None:
+        """Close resting connections."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.close()
+            self._targets.clear()
+
+    @contextmanager
+    def _presigned_get(self, name: str, offset: int, length_bytes: int) -> Iterator[urllib3.BaseHTTPResponse]:
+        with map_s3_errors(self._location, "read", name):
+            pool, target = self._target(name)
+            answer = pool.urlopen(
+                "GET",
+                target,
+                headers={"Range": _range(offset, length_bytes)},
+                preload_content=False,
+                decode_content=False,
+                redirect=False,
+                retries=False,
+                pool_timeout=self._connection.settings.read_timeout_s,  # type: ignore[arg-type]
+            )
+        with _returned(answer):
+            yield answer
+
+    @contextmanager
+    def _get_object(self, name: str, offset: int, length_bytes: int) -> Iterator[urllib3.BaseHTTPResponse]:
+        with map_s3_errors(self._location, "read", name):
+            response = self._connection.client.get_object(
+                Bucket=self._location.bucket,
+                Key=self._location.key(name),
+                Range=_range(offset, length_bytes),
+            )
+        # The body's own readinto copies; the response under it is the same kind as a presigned one.
+        with _returned(response["Body"]._raw_stream) as answer:  # type: ignore[attr-defined]
+            yield answer
+
+    def _receive(
+        self,
+        answer: urllib3.BaseHTTPResponse,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        if_match: str | None,
+        progress: Progress | None,
+    ) -> None:
+        """Check what was answered, then move its body into `buffer`."""
+        if answer.status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
+            raise self._refused(answer, name, offset, len(buffer))
+        check_etag(name, (answer.headers.get("ETag") or "").strip('"'), if_match)
+        self._check_range(answer, name, offset, len(buffer))
+        stream = answer._fp  # type: ignore[attr-defined]  # urllib3's own readinto reads and copies
+        done = 0
+        while done < len(buffer):
+            with map_s3_errors(self._location, "read", name):
+                received = stream.readinto(buffer[done : done + STEP_BYTES])
+            if not received:
+                url, endpoint = self._location.url(name), self._location.endpoint
+                raise Unavailable(f"{endpoint} ended {url} after {done} of {len(buffer)} bytes")
+            done += received
+            if progress is not None:
+                progress(done)
+
+    def _check_range(self, answer: urllib3.BaseHTTPResponse, name: str, offset: int, length_bytes: int) -> None:
+        """Raise unless the body is exactly the range asked for."""
+        match = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range") or "")
+        if match is None or int(match[1]) != offset:
+            raise InvalidRequest(f"{self._location.endpoint} does not serve byte ranges")
+        if int(match[2]) + 1 != offset + length_bytes:
+            raise past_end(name, offset, length_bytes, match[3])
+
+    def _refused(self, answer: urllib3.BaseHTTPResponse, name: str, offset: int, length_bytes: int) -> Exception:
+        """The error of an answer that is not the object."""
+        if answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return past_end(name, offset, length_bytes, "fewer")
+        with map_s3_errors(self._location, "read", name):
+            match = _ERROR_CODE.search(answer.read(_MAX_ERROR_BYTES))
+        code = match[1].decode("ascii") if match else str(answer.status)
+        return error_of_answer(self._location, "read", name, code, answer.status)
+
+    def _target(self, name: str) -> tuple[urllib3.HTTPConnectionPool, str]:
+        """The pool of the endpoint and the signed path and query for `name`."""
+        now = self._clock.monotonic_s()
+        with self._lock:
+            used_until, target = self._targets.get(name, (now, ""))
+            if self._pool is not None and used_until > now:
+                return self._pool, target
+        url = self._connection.client.generate_presigned_url(
+            "get_object",
+            Params={"Bucket": self._location.bucket, "Key": self._location.key(name)},
+            ExpiresIn=_URL_VALID_S,
+        )
+        origin, target = _split(url)
+        with self._lock:
+            if self._pool is None:
+                self._pool = self._connect(origin)
+            self._targets[name] = (now + _URL_USED_S, target)
+            self._targets.move_to_end(name)
+            if len(self._targets) > _MAX_URLS:
+                self._targets.popitem(last=False)
+            return self._pool, target
+
+    def _connect(self, origin: str) -> urllib3.HTTPConnectionPool:
+        settings = self._connection.settings
+        options: dict[str, Any] = {}
+        if origin.startswith("https:") and isinstance(self._connection.verify, str):
+            options["ca_certs"] = self._connection.verify
+        return urllib3.connection_from_url(
+            origin,
+            maxsize=settings.connections,
+            block=True,
+            timeout=urllib3.Timeout(connect=settings.connect_timeout_s, read=settings.read_timeout_s),
+            socket_options=SOCKET_OPTIONS,
+            **options,
+        )
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._targets.pop(name, None)
+
+    def _note_refusal(self) -> None:
+        """A signed URL was refused although the credentials may read: after some, stop trying."""
+        self._metrics.count(MetricName.PRESIGNED_FALLBACKS)
+        self._refusals += 1
+        if self._refusals >= _MAX_REFUSALS:
+            self._presigned = False
+            _log.info("%s refuses presigned URLs: reading with get_object", self._location.endpoint)
+
+
+@contextmanager
+def _returned(answer: urllib3.BaseHTTPResponse) -> Iterator[urllib3.BaseHTTPResponse]:
+    """Give the connection back to its pool: as it is when the body was read to its end, else closed."""
+    try:
+        yield answer
+    finally:
+        original = getattr(answer, "_original_response", None)
+        if original is None or not original.isclosed():
+            answer.close()
+        answer.release_conn()
+
+
+def _range(offset: int, length_bytes: int) -> str:
+    return f"bytes={offset}-{offset + length_bytes - 1}"
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Scheme and host of a URL, and its path and query."""
+    parsed = urllib3.util.parse_url(url)
+    return f"{parsed.scheme}://{parsed.netloc}", parsed.request_uri

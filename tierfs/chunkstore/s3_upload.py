@@ -1,0 +1,238 @@
+"""Storing one object: a single PUT, or parts in parallel; every byte's checksum travels with it.
+
+Memory: a worker reads its part, so no more than `parts_in_parallel` parts exist, whatever is uploaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import re
+from collections.abc import Mapping
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Executor, Future, wait
+from dataclasses import dataclass
+from typing import Any
+
+from tierfs.checksum import Buffer, crc32c
+from tierfs.chunkstore.checks import read_source
+from tierfs.chunkstore.protocol import Abilities, Source
+from tierfs.chunkstore.s3_client import S3Connection
+from tierfs.chunkstore.s3_errors import map_s3_errors
+from tierfs.errors import AlreadyExists, Closed, DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.types import MIB
+
+_log = logging.getLogger(__name__)
+
+SINGLE_PUT_BYTES = 16 * MIB
+"""Up to this an object is one PUT: create-only is enforced for it everywhere."""
+PART_BYTES = 8 * MIB
+MAX_PARTS = 10_000
+"""S3's limit; larger objects get larger parts."""
+
+_CRC_BYTES = 4
+_MD5_ETAG = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")
+_KMS = "aws:kms"
+
+Answer = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checksum:
+    """What is sent along with a body, and what the server must answer for it."""
+
+    parameters: dict[str, str]
+    md5: bytes | None
+    """None when the server verifies a CRC32C instead."""
+
+    @classmethod
+    def of(cls, body: Buffer, abilities: Abilities) -> _Checksum:
+        """The checksum the server is known to verify."""
+        if abilities.verifies_crc32c:
+            crc = crc32c(body).to_bytes(_CRC_BYTES, "big")
+            return cls({"ChecksumCRC32C": base64.b64encode(crc).decode("ascii")}, None)
+        md5 = hashlib.md5(body, usedforsecurity=False).digest()
+        return cls({"ContentMD5": base64.b64encode(md5).decode("ascii")}, md5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One uploaded part."""
+
+    listed: dict[str, Any]
+    """As CompleteMultipartUpload wants it."""
+    md5: bytes | None
+
+
+class Uploader:
+    """Uploads objects of one location. Thread-safe; the executor bounds parts in flight."""
+
+    def __init__(self, connection: S3Connection, abilities: Abilities, executor: Executor) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._location = connection.location
+        self._abilities = abilities
+        self._executor = executor
+
+    def upload(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
+        """Store all of `source`; returns the etag, "" when nobody knows it yet. Raises AlreadyExists.
+
+        After Unavailable the object may exist, and an incomplete upload may remain for the sweep.
+        """
+        if source.length_bytes <= SINGLE_PUT_BYTES:
+            return self._single(name, source, metadata, create_only=create_only)
+        return self.multipart(name, source, metadata, create_only=create_only)
+
+    def multipart(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
+        """Store `source` in parts, whatever its size.
+
+        An ambiguous answer to the completion is not followed by an abort: the server may be completing.
+        """
+        upload_id = self._begin(name, metadata)
+        try:
+            parts = self._upload_parts(name, upload_id, source)
+            if create_only and not self._abilities.create_only_multipart:
+                self._refuse_existing(name)
+            return self._complete(name, upload_id, parts, create_only=create_only)
+        except _Ambiguous as exc:
+            raise Unavailable(str(exc.error), remedy=exc.error.remedy) from exc
+        except BaseException:
+            self._abort(name, upload_id)
+            raise
+
+    def _single(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
+        if create_only and not self._abilities.create_only_put:
+            self._refuse_existing(name)
+        body = _as_body(read_source(name, source, 0, source.length_bytes))
+        checksum = _Checksum.of(body, self._abilities)
+        request: dict[str, Any] = {**checksum.parameters, **self._condition(create_only)}
+        with map_s3_errors(self._location, "write", name):
+            answer: Answer = self._client.put_object(
+                **self._address(name), Body=body, Metadata=dict(metadata), **request
+            )
+        return self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
+
+    def _begin(self, name: str, metadata: Mapping[str, str]) -> str:
+        request: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C"} if self._abilities.verifies_crc32c else {}
+        with map_s3_errors(self._location, "write", name):
+            answer = self._client.create_multipart_upload(**self._address(name), Metadata=dict(metadata), **request)
+        return answer["UploadId"]
+
+    def _upload_parts(self, name: str, upload_id: str, source: Source) -> list[_Part]:
+        """Upload all parts; on the first failure the rest is cancelled, and nothing runs on return."""
+        part_bytes = _part_bytes(source.length_bytes)
+        futures: list[Future[_Part]] = []
+        try:
+            for index in range(max(1, -(-source.length_bytes // part_bytes))):
+                where = (index * part_bytes, min(part_bytes, source.length_bytes - index * part_bytes))
+                futures.append(self._executor.submit(self._upload_part, name, upload_id, index + 1, source, where))
+            wait(futures, return_when=FIRST_EXCEPTION)
+        except RuntimeError as exc:  # the executor was shut down
+            raise Closed(f"{self._location.url()}: closed") from exc
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+        return _results(futures, self._location.url())
+
+    def _upload_part(self, name: str, upload_id: str, number: int, source: Source, where: tuple[int, int]) -> _Part:
+        body = _as_body(read_source(name, source, *where))
+        checksum = _Checksum.of(body, self._abilities)
+        request: dict[str, Any] = dict(checksum.parameters)
+        with map_s3_errors(self._location, "write", name):
+            answer: Answer = self._client.upload_part(
+                **self._address(name), UploadId=upload_id, PartNumber=number, Body=body, **request
+            )
+        self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
+        listed = {"PartNumber": number, "ETag": answer["ETag"]}
+        if checksum.md5 is None:
+            listed |= checksum.parameters
+        return _Part(listed, checksum.md5)
+
+    def _complete(self, name: str, upload_id: str, parts: list[_Part], *, create_only: bool) -> str:
+        request: dict[str, Any] = {
+            "MultipartUpload": {"Parts": [part.listed for part in parts]},
+            **self._condition(create_only),
+        }
+        try:
+            with map_s3_errors(self._location, "write", name):
+                answer: Answer = self._client.complete_multipart_upload(
+                    **self._address(name), UploadId=upload_id, **request
+                )
+        except Unavailable as exc:
+            raise _Ambiguous(exc) from exc
+        return self._checked_etag(name, answer, _multipart_md5(parts))
+
+    def _abort(self, name: str, upload_id: str) -> None:
+        """Drop the parts; when that fails too, the sweep of incomplete uploads does it."""
+        try:
+            with map_s3_errors(self._location, "abort the upload of", name):
+                self._client.abort_multipart_upload(**self._address(name), UploadId=upload_id)
+        except TierfsError as exc:
+            _log.info("incomplete upload of %s left to the sweep: %s", self._location.url(name), exc)
+
+    def _refuse_existing(self, name: str) -> None:
+        """Advisory: between this look and the write another may create the name."""
+        try:
+            with map_s3_errors(self._location, "look at", name):
+                self._client.head_object(**self._address(name))
+        except NotFound:
+            return
+        raise AlreadyExists(f"{self._location.url(name)}: already exists at {self._location.endpoint}")
+
+    def _checked_etag(self, name: str, answer: Answer, expected: str | None) -> str:
+        """The answered etag; DataLoss when it is an MD5 and not that of the bytes sent.
+
+        RGW completes multipart uploads without telling an etag: then it is the expected one, "" if unknown.
+        """
+        etag = str(answer.get("ETag", "")).strip('"')
+        encrypted = _KMS in answer.get("ServerSideEncryption", "") or "SSECustomerAlgorithm" in answer
+        if expected is None or encrypted:
+            return etag
+        if _MD5_ETAG.fullmatch(etag) and etag != expected:
+            raise DataLoss(f"{self._location.url(name)}: the server stored other bytes than were sent")
+        return etag or expected
+
+    def _condition(self, create_only: bool) -> dict[str, str]:
+        return {"IfNoneMatch": "*"} if create_only and self._abilities.create_only_put else {}
+
+    def _address(self, name: str) -> dict[str, Any]:
+        return {"Bucket": self._location.bucket, "Key": self._location.key(name)}
+
+
+class _Ambiguous(Exception):
+    """A completion whose outcome nobody knows."""
+
+    def __init__(self, error: Unavailable) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _as_body(data: Buffer) -> bytes:
+    """What botocore sends in one piece; a view of a map is copied here, into the one buffer of its part."""
+    return data if isinstance(data, bytes) else bytes(data)
+
+
+def _part_bytes(length_bytes: int) -> int:
+    """Size of the parts of an object: 8 MiB, or whole MiB so that there are at most 10,000."""
+    smallest = -(-length_bytes // MAX_PARTS)
+    return max(PART_BYTES, -(-smallest // MIB) * MIB)
+
+
+def _multipart_md5(parts: list[_Part]) -> str | None:
+    """The etag S3 gives an object of these parts, or None where their MD5s were not computed."""
+    digests = [part.md5 for part in parts if part.md5 is not None]
+    if len(digests) != len(parts):
+        return None
+    return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(parts)}"
+
+
+def _results(futures: list[Future[_Part]], subject: str) -> list[_Part]:
+    """What all futures returned, or the error of the first that failed rather than was cancelled."""
+    for future in futures:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            raise error
+    try:
+        return [future.result() for future in futures]
+    except CancelledError as exc:
+        raise Closed(f"{subject}: closed") from exc

@@ -1,0 +1,59 @@
+"""Which storage class serves a location, and what it is wrapped in. Part of the composition root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+from urllib.parse import urlsplit
+
+from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.limit import LimitedStorage
+from tierfs.chunkstore.measure import MeasuredStorage
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage
+from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.s3_location import Addressing, S3Location
+from tierfs.config import ColdSettings
+from tierfs.errors import InvalidRequest
+from tierfs.metadata.records import LocationRecord
+from tierfs.metrics import MetricSink
+
+FILE_SCHEME = "file:"
+S3_SCHEME = "s3"
+
+
+def connect(location: LocationRecord, store: Path, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
+    """The storage of a location: measured, retried, limited. Nothing is sent to a server yet."""
+    limited = LimitedStorage(connect_bare(location, store, settings), max_in_flight=settings.requests_in_flight)
+    retried = RetryingStorage(
+        limited,
+        attempts=settings.attempts,
+        base_delay_s=settings.retry_base_s,
+        max_delay_s=settings.retry_max_s,
+        metrics=metrics,
+    )
+    return MeasuredStorage(retried, metrics)
+
+
+def connect_bare(location: LocationRecord, store: Path, settings: ColdSettings) -> ChunkStorage:
+    """The provider alone: fails at once, as a probe wants it."""
+    if location.url.startswith(FILE_SCHEME):
+        return DirectoryStorage(store / location.url.removeprefix(FILE_SCHEME))
+    parts = urlsplit(location.url)
+    if parts.scheme != S3_SCHEME:
+        raise InvalidRequest(f"{location.url}: unknown kind of cold tier; tierfs knows s3:// and directories")
+    from tierfs.chunkstore.s3 import S3Storage  # boto3 takes 0.3 s to import
+
+    bucket = S3Location(
+        bucket=parts.netloc,
+        prefix=parts.path.strip("/"),
+        endpoint_url=location.endpoint_url or None,
+        region=location.region or None,
+        profile=location.profile or None,
+        addressing=cast(Addressing, settings.addressing),
+    )
+    abilities = Abilities(
+        create_only_put=location.create_only_put,
+        create_only_multipart=location.create_only_multipart,
+        verifies_crc32c=location.verifies_crc32c,
+    )
+    return S3Storage(bucket, settings, abilities=abilities)

@@ -1,0 +1,70 @@
+"""Memory for bytes on their way: page-aligned buffers in power-of-two classes, under one budget.
+
+Page alignment saves a fifth of a reply's cost, and reuse saves the first touch of fresh memory, which
+is the dearest part of a read on a virtual machine. Used on the trio loop only.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import defaultdict
+from dataclasses import dataclass
+
+from tierfs.types import CRC_BLOCK_BYTES, MIB
+
+SMALLEST_BYTES = CRC_BLOCK_BYTES
+_HUGE_PAGE_FROM_BYTES = 2 * MIB
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PooledBuffer:
+    """A buffer of one class; `view` is all of it."""
+
+    class_bytes: int
+    view: memoryview
+
+
+class BufferPool:
+    """Hands out buffers and takes them back; `used_bytes` and what lies idle stay within the budget."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self.used_bytes = 0
+        self._idle: dict[int, list[PooledBuffer]] = defaultdict(list)
+        self._idle_bytes = 0
+
+    def take(self, length_bytes: int) -> PooledBuffer | None:
+        """A buffer of at least this length, or None when the budget has no room: nothing ever exceeds it."""
+        size = _class_of(length_bytes)
+        if self.used_bytes + size > self.budget_bytes:
+            return None
+        self.used_bytes += size
+        if self._idle[size]:
+            self._idle_bytes -= size
+            return self._idle[size].pop()
+        self._trim(self.budget_bytes - self.used_bytes)
+        return _new(size)
+
+    def give_back(self, buffer: PooledBuffer) -> None:
+        """Return a buffer nobody refers to any more."""
+        self.used_bytes -= buffer.class_bytes
+        self._idle_bytes += buffer.class_bytes
+        self._idle[buffer.class_bytes].append(buffer)
+
+    def _trim(self, idle_limit_bytes: int) -> None:
+        """Free idle buffers, largest first, so that used and idle ones together fit."""
+        while self._idle_bytes > idle_limit_bytes:
+            size = max(size for size, buffers in self._idle.items() if buffers)
+            self._idle[size].pop()
+            self._idle_bytes -= size
+
+
+def _class_of(length_bytes: int) -> int:
+    return max(SMALLEST_BYTES, 1 << (length_bytes - 1).bit_length())
+
+
+def _new(size: int) -> PooledBuffer:
+    memory = mmap.mmap(-1, size)
+    if size >= _HUGE_PAGE_FROM_BYTES:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return PooledBuffer(size, memoryview(memory))

@@ -1,0 +1,169 @@
+"""Reading chunk files: straight from the page cache on the loop, by a thread for what is not there.
+
+`preadv2(RWF_NOWAIT)` into page-aligned pooled buffers; the loop never waits for the disk and no chunk is
+ever mapped (a cold page would stop every thread, a cut file is SIGBUS). Each 128 KiB block is checked on
+its first touch in this process; until then whole blocks are read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import trio
+
+from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.errors import DataLoss
+from tierfs.metrics import MetricName, MetricSink
+from tierfs.reading.buffers import BufferPool, PooledBuffer
+from tierfs.reading.grid import Grid
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
+
+_CHECKED_OBJECTS = 65_536
+"""Objects whose checked blocks are remembered: 64 bytes each for 64 MiB chunks; older ones are checked again."""
+
+_READ_BUFFERS_BYTES = 64 * MIB
+"""Buffers for local reads; one 1 MiB request needs at most 2 MiB of it for an instant."""
+
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    fd: int
+    users: int = 0
+    dropped: bool = False
+
+
+class LocalReader:
+    """Reads local chunk files for one process. On the trio loop."""
+
+    def __init__(self, files: ChunkFiles, open_files: int, threads: int, metrics: MetricSink) -> None:
+        self._files = files
+        self._metrics = metrics
+        self._limit = open_files
+        self._limiter = trio.CapacityLimiter(threads)
+        self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._checked: OrderedDict[ObjectId, bytearray] = OrderedDict()
+        self._pool = BufferPool(_READ_BUFFERS_BYTES)
+        self._lent: list[PooledBuffer] = []
+        self._nowait = True
+
+    def is_checked(self, object_id: ObjectId, wanted: ByteRange) -> bool:
+        """Whether every block that `wanted` touches was checked before."""
+        checked = self._checked.get(object_id)
+        if checked is None:
+            return False
+        first, last = wanted.start // CRC_BLOCK_BYTES, (wanted.end - 1) // CRC_BLOCK_BYTES
+        return last < len(checked) and 0 not in checked[first : last + 1]
+
+    async def read(self, object_id: ObjectId, name: str, wanted: ByteRange, grid: Grid | None) -> memoryview:
+        """The bytes of a chunk file; `grid` holds the blocks to check, None when all were checked.
+
+        The view is valid until the next call. Raises NotFound for a missing file, DataLoss for a short one
+        or for bytes that do not match their checksum.
+        """
+        self._take_back()
+        span = wanted if grid is None else grid.range
+        buffer = self._buffer(span.length_bytes)
+        try:
+            await self._fill(name, buffer.view[: span.length_bytes], span.start)
+            if grid is not None:
+                self._check(object_id, name, grid, buffer.view)
+        except BaseException:
+            self._pool.give_back(buffer)
+            raise
+        self._lent.append(buffer)
+        return buffer.view[wanted.start - span.start : wanted.end - span.start]
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._open.values():
+            os.close(file.fd)
+        self._open.clear()
+
+    def _buffer(self, length_bytes: int) -> PooledBuffer:
+        buffer = self._pool.take(length_bytes)
+        if buffer is None:
+            self._pool.budget_bytes += _READ_BUFFERS_BYTES  # each request in flight holds one; requests are bounded
+            buffer = self._pool.take(length_bytes)
+        assert buffer is not None
+        return buffer
+
+    def _take_back(self) -> None:
+        """The reply that used the last buffer was written before any other task could run."""
+        for buffer in self._lent:
+            self._pool.give_back(buffer)
+        self._lent.clear()
+
+    async def _fill(self, name: str, view: memoryview, offset: int) -> None:
+        file = self._opened(name)
+        file.users += 1
+        try:
+            done = self._fill_nowait(file.fd, view, offset) if self._nowait else 0
+            if done < len(view):
+                await trio.to_thread.run_sync(
+                    _fill_blocking, name, file.fd, view[done:], offset + done, limiter=self._limiter
+                )
+        finally:
+            file.users -= 1
+            if file.dropped and file.users == 0:
+                os.close(file.fd)
+
+    def _fill_nowait(self, fd: int, view: memoryview, offset: int) -> int:
+        """Copy what is in the page cache; returns how much that was."""
+        try:
+            return os.preadv(fd, [view], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as exc:
+            if exc.errno not in _NOT_SUPPORTED:
+                return 0  # the blocking read meets the same error and says it
+            self._nowait = False
+            return 0
+
+    def _opened(self, name: str) -> _OpenFile:
+        file = self._open.get(name)
+        if file is None:
+            file = self._open[name] = _OpenFile(self._files.open_for_read(name))
+            while len(self._open) > self._limit:
+                self._drop(self._open.popitem(last=False)[1])
+        else:
+            self._open.move_to_end(name)
+        return file
+
+    def _drop(self, file: _OpenFile) -> None:
+        if file.users == 0:
+            os.close(file.fd)
+        else:
+            file.dropped = True
+
+    def _check(self, object_id: ObjectId, name: str, grid: Grid, view: memoryview) -> None:
+        bad, _ = grid.first_bad(view, grid.range.start, 0, grid.range.end)
+        if bad is not None:
+            self._metrics.count(MetricName.CHECKSUM_FAILURES, source="local")
+            raise DataLoss(f"chunk file {name}: bytes {bad.start} to {bad.end} do not match their checksum")
+        checked = self._checked.setdefault(object_id, bytearray())
+        self._checked.move_to_end(object_id)
+        while len(self._checked) > _CHECKED_OBJECTS:
+            self._checked.popitem(last=False)
+        for block in grid.blocks:
+            if block.end - block.start == CRC_BLOCK_BYTES:  # a partial block may still grow
+                _mark(checked, block.start // CRC_BLOCK_BYTES)
+
+
+def _mark(checked: bytearray, index: int) -> None:
+    if index >= len(checked):
+        checked.extend(bytes(index + 1 - len(checked)))
+    checked[index] = 1
+
+
+def _fill_blocking(name: str, fd: int, view: memoryview, offset: int) -> None:
+    with map_os_errors(name):
+        while view:
+            count = os.preadv(fd, [view], offset)
+            if count == 0:
+                raise DataLoss(f"chunk file {name} ends at {offset}; {len(view)} more bytes were committed")
+            view, offset = view[count:], offset + count
