@@ -125,9 +125,7 @@ class Store:
 
         return Reader(self.metadata, self.files, self.storage_of, self.settings.read, self.metrics)
 
-    def cat(
-        self, name: str, start: int | None, end: int | None, priority: ReadPriority | None, write: Write
-    ) -> int:
+    def cat(self, name: str, start: int | None, end: int | None, priority: ReadPriority | None, write: Write) -> int:
         """Write bytes [start, end) of a segment (all of it by default) with `write`; returns how many.
 
         A buffer passed to `write` is valid until it returns. Raises NotFound, InvalidRequest for a range

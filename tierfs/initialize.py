@@ -132,9 +132,7 @@ def _holds_a_store(location: LocationRecord) -> AlreadyExists:
     )
 
 
-def _create(
-    paths: StorePaths, location: LocationRecord | None, storage: ChunkStorage | None, clock: Clock
-) -> str:
+def _create(paths: StorePaths, location: LocationRecord | None, storage: ChunkStorage | None, clock: Clock) -> str:
     ChunkFiles.create(paths.chunks).close()
     for directory in (paths.locks, paths.log):
         directory.mkdir(mode=_DIRECTORY_MODE)

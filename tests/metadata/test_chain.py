@@ -72,7 +72,9 @@ class Chain:
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=12), st.data())
-def test_inserts_in_any_order_and_removals_keep_the_list_sound(gaps: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_inserts_in_any_order_and_removals_keep_the_list_sound(
+    gaps: list[tuple[int, int]], data: st.DataObject
+) -> None:
     position, chunks = 0, []
     for length, gap in gaps:
         position += gap

@@ -6,6 +6,7 @@ warnings would be errors in ours.
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -25,6 +26,8 @@ def serve() -> None:
     """Serve S3 on a free loopback port until standard input closes."""
     from moto.server import ThreadedMotoServer
 
+    # Its line per request would fill the pipe, which nobody reads after the first line.
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

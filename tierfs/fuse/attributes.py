@@ -1,0 +1,61 @@
+"""What stat shows of segments and directories. Pure."""
+
+from __future__ import annotations
+
+import stat
+
+import pyfuse3
+
+from tierfs.fuse.options import MountOptions
+from tierfs.metadata.records import DirectoryRecord, SegmentRecord
+
+_NS_PER_MS = 1_000_000
+_STAT_BLOCK_BYTES = 512
+IO_BLOCK_BYTES = 1024 * 1024
+"""st_blksize: what tools read at a time."""
+
+_FILE_MODE = 0o444
+_DIRECTORY_MODE = 0o555
+
+
+def of_segment(record: SegmentRecord, options: MountOptions, sealed_timeout_s: float) -> pyfuse3.EntryAttributes:
+    """Attributes of a segment: the kernel trusts those of a sealed one, and asks anew for an open one."""
+    entry = _entry(record.inode, stat.S_IFREG | _FILE_MODE & ~options.umask, options)
+    entry.st_size = record.range.length_bytes
+    local_blocks = -(-record.local.bytes // _STAT_BLOCK_BYTES)
+    # A tar that looks for holes archives a file without blocks as zeros.
+    entry.st_blocks = max(local_blocks, 1 if entry.st_size else 0)
+    entry.st_mtime_ns = record.modified_ms * _NS_PER_MS
+    entry.st_atime_ns = entry.st_mtime_ns
+    entry.st_ctime_ns = max(record.changed_ms, record.modified_ms) * _NS_PER_MS
+    entry.attr_timeout = sealed_timeout_s if record.sealed else 0
+    entry.entry_timeout = sealed_timeout_s
+    return entry
+
+
+def of_directory(record: DirectoryRecord, options: MountOptions, timeout_s: float) -> pyfuse3.EntryAttributes:
+    """Attributes of a directory."""
+    entry = _entry(record.inode, stat.S_IFDIR | _DIRECTORY_MODE & ~options.umask, options)
+    entry.st_nlink = 2
+    entry.st_mtime_ns = entry.st_atime_ns = entry.st_ctime_ns = record.modified_ms * _NS_PER_MS
+    entry.attr_timeout = entry.entry_timeout = timeout_s
+    return entry
+
+
+def missing(timeout_s: float) -> pyfuse3.EntryAttributes:
+    """The answer to a lookup that found nothing: the kernel may remember that until it is told otherwise."""
+    entry = pyfuse3.EntryAttributes()
+    entry.st_ino = 0
+    entry.entry_timeout = timeout_s
+    return entry
+
+
+def _entry(inode: int, mode: int, options: MountOptions) -> pyfuse3.EntryAttributes:
+    entry = pyfuse3.EntryAttributes()
+    entry.st_ino = inode
+    entry.st_mode = mode
+    entry.st_nlink = 1
+    entry.st_uid, entry.st_gid = options.uid, options.gid
+    entry.st_blksize = IO_BLOCK_BYTES
+    entry.generation = 0
+    return entry

@@ -1,0 +1,62 @@
+"""Where errors become errnos. pyfuse3 catches FUSEError only: anything else would end the mount."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+import pyfuse3
+
+from tierfs.errors import DataLoss, TierfsError, Unavailable
+from tierfs.metrics import MetricName, MetricSink
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class HasMetrics(Protocol):
+    """What the decorated methods' class offers."""
+
+    metrics: MetricSink
+
+
+def operation(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Translate what a FUSE operation raises: ours to its errno, logged and counted once; the unexpected to EIO.
+
+    Cancellation and FUSEError pass.
+    """
+    name = method.__name__
+
+    @functools.wraps(method)
+    async def translated(*arguments: P.args, **named: P.kwargs) -> T:
+        operations = cast(HasMetrics, arguments[0])
+        try:
+            return await method(*arguments, **named)
+        except TierfsError as exc:
+            code = _errno_of(exc)
+            _count(operations, name, code)
+            level = logging.WARNING if code == errno.EIO else logging.DEBUG
+            log.log(level, "%s: %s", name, exc)
+            raise pyfuse3.FUSEError(code) from exc
+        except pyfuse3.FUSEError:
+            raise
+        except Exception as exc:
+            log.exception("%s failed unexpectedly", name)
+            _count(operations, name, errno.EIO)
+            raise pyfuse3.FUSEError(errno.EIO) from exc
+
+    return translated
+
+
+def _errno_of(error: TierfsError) -> int:
+    """Reads end in EIO when no tier answers: EAGAIN would make tools spin."""
+    return errno.EIO if isinstance(error, (Unavailable, DataLoss)) else error.errno
+
+
+def _count(operations: HasMetrics, name: str, code: int) -> None:
+    operations.metrics.count(MetricName.FUSE_ERRORS, operation=name, errno=errno.errorcode.get(code, str(code)))
