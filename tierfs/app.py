@@ -6,6 +6,7 @@ first call that needs them, so that `info`, `append` and `ls` start fast.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from pathlib import Path
@@ -17,6 +18,7 @@ from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collector
 from tierfs.background.inline import EvictReport, InlineTools, InlineWork, OffloadReport, Progress, Report
+from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
 from tierfs.background.status import StoreStatus, store_status
@@ -52,6 +54,8 @@ __all__ = [
     "init_store",
     "open_store",
 ]
+
+log = logging.getLogger(__name__)
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -114,6 +118,20 @@ class Store:
         except (Conflict, Unavailable) as exc:
             return exc
         return None
+
+    def warm_up(self) -> None:
+        """One signed request to the cold tier, so that the first read finds an open connection.
+
+        A cold tier that does not answer now is no reason not to start: local bytes can be read.
+        """
+        with self.metadata.read() as txn:
+            location_id = txn.store.cold_location_id
+        if not location_id:
+            return
+        try:
+            next(self.storage_of(location_id).list(JOURNAL_PREFIX), None)
+        except Unavailable as exc:
+            log.warning("the cold tier does not answer: %s", exc)
 
     def status(self) -> StoreStatus:
         """What `tierfs status` shows."""

@@ -1,0 +1,136 @@
+"""The error edge: the one place where an exception becomes a message on stderr and an exit code.
+
+Exit codes: those of errors.py, 2 for usage, 70 for an internal error (a bug), 130 after Ctrl-C, 141 when
+the reader of a pipe went away (what a shell reports of `cat` then).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from tierfs import errors
+from tierfs.cli.session import VERBOSE, Session
+from tierfs.names import printable
+
+EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
+EXIT_INTERNAL = 70
+
+_KINDS_BY_ERRNO: Mapping[int, type[errors.TierfsError]] = {
+    errno.ENOENT: errors.NotFound,
+    errno.EACCES: errors.PermissionDenied,
+    errno.EPERM: errors.PermissionDenied,
+    errno.ENOTDIR: errors.NotDirectory,
+    errno.EISDIR: errors.IsDirectory,
+    errno.EEXIST: errors.AlreadyExists,
+    errno.ENAMETOOLONG: errors.InvalidRequest,
+    errno.EBADF: errors.InvalidRequest,
+    errno.ELOOP: errors.InvalidRequest,
+    errno.EROFS: errors.PermissionDenied,
+    errno.ENOSPC: errors.StorageFull,
+    errno.EDQUOT: errors.StorageFull,
+}
+
+
+class Partial(Exception):
+    """A command that got half-way: the error that stopped it, and what is nevertheless done."""
+
+    def __init__(self, cause: BaseException, done: str, *, remedy: str | None = None, **details: Any) -> None:
+        super().__init__(done)
+        self.cause = cause
+        self.remedy = remedy
+        self.details = details
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as the user sees it."""
+
+    message: str
+    kind: str
+    exit_code: int
+    remedy: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def report(error: BaseException, session: Session) -> int:
+    """Print what went wrong and return the exit code."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]  # trio wraps what its tasks raise
+    if isinstance(error, BrokenPipeError):
+        _silence_stdout()
+        return EXIT_PIPE_CLOSED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    failure = describe(error)
+    if failure.exit_code == EXIT_INTERNAL and session.verbosity >= VERBOSE:
+        traceback.print_exception(error)
+    show(failure, session)
+    return failure.exit_code
+
+
+def show(failure: Failure, session: Session) -> None:
+    """Print a failure: one line and its remedy below, or one JSON object."""
+    if session.json:
+        data = {
+            "error": failure.message,
+            "kind": failure.kind,
+            "exit": failure.exit_code,
+            "remedy": failure.remedy,
+            **failure.details,
+        }
+        click.echo(json.dumps(data), err=True)
+        return
+    click.echo(f"tierfs: {printable(failure.message)} ({failure.kind}, exit {failure.exit_code})", err=True)
+    for line in (failure.remedy or "").splitlines():
+        click.echo(f"  {printable(line)}", err=True)
+
+
+def describe(error: BaseException) -> Failure:
+    """The words for an error; a class nobody planned for is an internal error."""
+    if isinstance(error, Partial):
+        cause = describe(error.cause)
+        remedy = "\n".join(filter(None, (cause.remedy, error.remedy)))
+        return Failure(f"{cause.message}; {error}", cause.kind, cause.exit_code, remedy or None, error.details)
+    if isinstance(error, OSError):
+        error = from_os_error(error)
+    if isinstance(error, errors.TierfsError):
+        return Failure(str(error), type(error).__name__, error.exit_code, error.remedy)
+    if isinstance(error, click.ClickException):
+        return _usage(error)
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return Failure("interrupted", "Interrupted", EXIT_INTERRUPTED)
+    text = f"internal error: {type(error).__name__}: {error}"
+    return Failure(text, "InternalError", EXIT_INTERNAL, "this is a bug in tierfs; -v shows the traceback")
+
+
+def from_os_error(error: OSError) -> errors.TierfsError:
+    """Our error for what the operating system says, naming the file if it is known."""
+    kind = _KINDS_BY_ERRNO.get(error.errno or 0, errors.Unavailable)
+    what = error.strerror or str(error)
+    name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else error.filename
+    return kind(what if name is None else f"{name}: {what}")
+
+
+def _usage(error: click.ClickException) -> Failure:
+    message = error.format_message().rstrip(".").replace("\n", " ")
+    if error.__class__ is not click.UsageError:
+        message = message[:1].lower() + message[1:]
+    context = getattr(error, "ctx", None)
+    remedy = f"see: {context.command_path} --help" if context is not None else None
+    return Failure(message, "UsageError", error.exit_code, remedy)
+
+
+def _silence_stdout() -> None:
+    """Nobody reads stdout any more: what is still buffered must not fail once more at exit."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # lives until the process ends

@@ -1,0 +1,49 @@
+"""Numbers, times and tables as people and programs read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_STEP = 1024
+_MS_PER_S = 1000
+
+
+def size(size_bytes: int) -> str:
+    """A size with at most one decimal: `64 MiB`, `3.1 GiB`, `17 B`."""
+    value, unit = float(size_bytes), 0
+    while round(value, 1) >= _STEP and unit < len(_UNITS) - 1:
+        value, unit = value / _STEP, unit + 1
+    return f"{value:.1f}".removesuffix(".0") + f" {_UNITS[unit]}"
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things: `1 segment`, `2 directories`."""
+    if number == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {plural}"
+
+
+def timestamp(time_ms: int) -> str | None:
+    """ISO 8601 in UTC with milliseconds; None for a time that never was (0)."""
+    if not time_ms:
+        return None
+    return _utc(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock_time(time_ms: int) -> str:
+    """ISO 8601 in UTC to the second, for people; `-` for a time that never was (0)."""
+    return _utc(time_ms).strftime("%Y-%m-%dT%H:%M:%SZ") if time_ms else "-"
+
+
+def table(rows: Iterable[tuple[str, str]]) -> str:
+    """Labels and values in two columns."""
+    rows = list(rows)
+    width = max(len(label) for label, _ in rows)
+    return "\n".join(f"{label:<{width}}  {value}".rstrip() for label, value in rows)
+
+
+def _utc(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / _MS_PER_S, UTC)

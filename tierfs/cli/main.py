@@ -1,0 +1,51 @@
+"""The command `tierfs`."""
+
+from __future__ import annotations
+
+import click
+
+from tierfs import __version__
+from tierfs.cli.lazy import LazyGroup
+
+_COMMANDS = {
+    "init": "tierfs.cli.store:init",
+    "append": "tierfs.cli.append:append",
+    "ingest": "tierfs.cli.ingest:ingest",
+    "ls": "tierfs.cli.look:ls",
+    "info": "tierfs.cli.look:info",
+    "cat": "tierfs.cli.cat:cat",
+    "seal": "tierfs.cli.change:seal",
+    "rm": "tierfs.cli.change:rm",
+    "offload": "tierfs.cli.tiers:offload",
+    "evict": "tierfs.cli.tiers:evict",
+    "mount": "tierfs.cli.mounting:mount",
+    "umount": "tierfs.cli.mounting:umount",
+    "status": "tierfs.cli.store:status",
+}
+
+_EPILOG = """
+\b
+Exit codes:
+   0  done                           8  another offset was expected
+   1  declined at the prompt        11  not available now; try again
+   2  the request is wrong          28  a disk is full
+   3  not found                     70  internal error
+   4  permission denied             74  data is lost or damaged
+   5  conflict; look again         130  interrupted
+   6  fenced by a newer owner      141  the output's reader went away
+   7  sealed
+"""
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog=_EPILOG)
+@click.version_option(__version__, prog_name="tierfs")
+def cli() -> None:
+    """Tiered, append-only log storage: local chunks and S3 objects, as one directory of files.
+
+    Where a command takes SEGMENT or PATH, a path under a mount of the store works too.
+    """
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    cli.main(prog_name="tierfs")

@@ -1,0 +1,45 @@
+"""Types of parameters that click does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tierfs import units
+from tierfs.types import ReadPriority
+
+
+class Size(click.ParamType):
+    """A number of bytes, like 4096 or 64MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse what was typed."""
+        try:
+            return units.parse_size(value)
+        except ValueError as exc:
+            self.fail(str(exc), param, ctx)
+
+
+class Priority(click.ParamType):
+    """A read priority."""
+
+    name = "priority"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ReadPriority:
+        """Parse what was typed."""
+        try:
+            return ReadPriority(value)
+        except ValueError:
+            self.fail(f"{value!r} is none of {', '.join(ReadPriority)}", param, ctx)
+
+
+read_priority_option = click.option(
+    "--read-priority",
+    "read_priority",
+    type=Priority(),
+    metavar="P",
+    help=f"Which tier serves a byte both hold: {', '.join(ReadPriority)}.",
+)

@@ -1,0 +1,93 @@
+"""What the global options say, and how results, notes and warnings reach the user."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.names import printable
+
+if TYPE_CHECKING:
+    from tierfs.app import Store
+
+QUIET, NORMAL, VERBOSE, DEBUG = -1, 0, 1, 2
+
+_LOG_LEVELS = {QUIET: logging.WARNING, NORMAL: logging.WARNING, VERBOSE: logging.INFO, DEBUG: logging.DEBUG}
+
+
+@dataclass
+class Session:
+    """One call of the command line."""
+
+    store_path: Path | None = None
+    json: bool = False
+    verbosity: int = NORMAL
+
+    def require_store_path(self) -> Path:
+        """The store's directory; a usage error when none was named."""
+        if self.store_path is None:
+            raise click.UsageError("no store: give --store DIR or set TIERFS_STORE")
+        return self.store_path
+
+    def open_store(self) -> Store:
+        """Open the store that was named. Raises what app.open_store raises."""
+        path = self.require_store_path()
+        from tierfs.app import open_store
+
+        return open_store(path)
+
+    def result(self, data: Mapping[str, Any], text: str) -> None:
+        """Print a result: `data` with --json, else `text`, whose foreign parts are printable already."""
+        click.echo(json.dumps(data) if self.json else text)
+
+    def done(self, data: Mapping[str, Any], text: str) -> None:
+        """Print what a command did; --quiet leaves the text out, as the exit code says it all."""
+        if self.json or self.verbosity > QUIET:
+            self.result(data, text)
+
+    def note(self, text: str) -> None:
+        """Tell something on stderr that --quiet and --json leave out."""
+        if self.verbosity > QUIET and not self.json:
+            click.echo(printable(text), err=True)
+
+    def warn(self, text: str) -> None:
+        """Warn on stderr, whatever was asked for."""
+        if self.json:
+            click.echo(json.dumps({"warning": text}), err=True)
+        else:
+            click.echo(f"tierfs: warning: {printable(text)}", err=True)
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether somebody is there to watch a progress bar."""
+        return not self.json and self.verbosity > QUIET and sys.stderr.isatty()
+
+    def start_logging(self) -> None:
+        """Send log records to stderr: warnings, and with -v and -vv more."""
+        logger = logging.getLogger("tierfs")
+        logger.setLevel(_LOG_LEVELS[self.verbosity])
+        for handler in [handler for handler in logger.handlers if isinstance(handler, _ToTerminal)]:
+            logger.removeHandler(handler)
+        logger.addHandler(_ToTerminal(self))
+
+
+class _ToTerminal(logging.Handler):
+    """Log records as lines like the warnings of commands."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        if record.levelno >= logging.WARNING:
+            self._session.warn(record.getMessage())
+        else:
+            self._session.note(f"{record.name}: {record.getMessage()}")

@@ -1,0 +1,63 @@
+"""Sizes and durations as people write them: `64MiB`, `1.5GB`, `4h`, `10min`. Plain numbers are bytes and seconds."""
+
+from __future__ import annotations
+
+import re
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
+
+_SECONDS_PER_UNIT = {
+    "ms": 0.001,
+    "": 1,
+    "s": 1,
+    "m": 60,
+    "min": 60,
+    "h": 3600,
+    "d": 86_400,
+    "w": 7 * 86_400,
+}
+"""Months and years are left out: their lengths vary."""
+
+MAX_BYTES = (1 << 63) - 1
+"""Offsets are signed 64-bit numbers in every system call."""
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes of a size: KiB, MiB ... are powers of 1024, KB, MB ... of 1000. Raises ValueError saying what is valid."""
+    if isinstance(text, str):
+        size = int(text) if text.isascii() and text.isdecimal() else _parse_with_unit(text)
+    elif isinstance(text, int) and not isinstance(text, bool):
+        size = text
+    else:
+        raise _no_size(text)
+    if not 0 <= size <= MAX_BYTES:
+        raise ValueError(f"{text!r} is out of range: sizes go from 0 to {MAX_BYTES}")
+    return size
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds of a time. pydantic's timedelta reads ISO 8601 (PT4H) but not 4h, hence this table.
+
+    Raises ValueError saying what is valid.
+    """
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        return float(text)
+    found = _DURATION.fullmatch(str(text).strip().lower())
+    factor = _SECONDS_PER_UNIT.get(found[2]) if found else None
+    if found is None or factor is None:
+        raise ValueError(f"{text!r} is no time: write seconds, or a number with ms, s, min, h, d or w, like 4h")
+    return float(found[1]) * factor
+
+
+def _parse_with_unit(text: str) -> int:
+    # Plain numbers never get here, so that commands which see only those start without pydantic.
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError as exc:
+        raise _no_size(text) from exc
+
+
+def _no_size(text: object) -> ValueError:
+    return ValueError(f"{text!r} is no size: write bytes, or a number with KiB, MiB, GiB ..., like 64MiB")
