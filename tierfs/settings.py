@@ -79,12 +79,13 @@ def default_text() -> str:
     """A store.toml that lists every setting, commented out, with its default and what it does."""
     lines = [
         "# Settings of this store; the values shown are the defaults. Sizes read like 64MiB, times like 4h.",
-        "# The environment overrides them: TIERFS_READ__BUDGET_BYTES=512MiB",
+        "# To change one, uncomment it and its section's line. The environment overrides this file:",
+        "# TIERFS_READ__BUDGET_BYTES=512MiB",
     ]
     documents = _documents()
     for section in fields(Settings):
         values = getattr(Settings(), section.name)
-        lines += ["", f"[{section.name}]"]
+        lines += ["", f"# [{section.name}]"]
         waiting: list[str] = []
         for key in (field.name for field in fields(values)):
             text = documents.get((type(values).__name__, key))
@@ -109,12 +110,12 @@ def _read(path: Path) -> Tree:
     except OSError as exc:
         raise Unavailable(f"{path} cannot be read: {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise InvalidRequest(f"{path} is not TOML: {exc}") from exc
+        raise InvalidRequest(f"{path} is not valid TOML: {exc}") from exc
     for section, keys in tree.items():
         if not isinstance(keys, dict):
             raise InvalidRequest(
                 f"{path}: {printable(section)} stands outside of a section",
-                remedy=f"sections are: {', '.join(field.name for field in fields(Settings))}",
+                remedy=f"put its section's line above it, one of: {', '.join(f'[{field.name}]' for field in fields(Settings))}",
             )
     return tree
 
@@ -201,7 +202,7 @@ def _refused(error: ErrorDetails, path: Path, origins: Mapping[str, Origin]) -> 
 
 
 def _unknown(where: str, name: str, known: list[str], *, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{where}: unknown {what} {printable(name)}", remedy=f"known are: {', '.join(known)}")
+    return InvalidRequest(f"{where}: unknown {what} {printable(name)!r}", remedy=f"known are: {', '.join(known)}")
 
 
 def _documents() -> dict[tuple[str, str], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,7 @@ def test_checksums_and_whole_crc_follow_the_bytes(tmp_path: Path) -> None:
     with open_test_store(tmp_path / "s", policy={"chunk_bytes": str(chunk_bytes)}) as store:
         data = os.urandom(5 * CRC_BLOCK_BYTES + 1234)
         cuts = [0, 1, 999, CRC_BLOCK_BYTES, CRC_BLOCK_BYTES + 1, 4 * CRC_BLOCK_BYTES, len(data)]
-        store.append("s", *(data[a:b] for a, b in zip(cuts, cuts[1:], strict=False)))
+        store.append("s", *(data[a:b] for a, b in pairwise(cuts)))
         with store.metadata.read() as txn:
             assert stat.stat(txn, "s").crc32c == crc32c(data)
             for placed in store.layout("s").local:

@@ -2,255 +2,167 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeVar
 
 import click
 
-from tierfs import names
-from tierfs.app import Progress, Store
-from tierfs.background import holder
-from tierfs.checksum import crc32c
-from tierfs.cli.context import Context, pass_context
-from tierfs.cli.format import count, size
-from tierfs.cli.output import emit, progress, warn
-from tierfs.cli.writing import BLOCK_BYTES
-from tierfs.errors import Conflict, InvalidRequest, NotFound, PermissionDenied, StorageFull, TierfsError
-from tierfs.metadata import directories
-from tierfs.metadata.records import SegmentRecord
-from tierfs.segments import stat as segment_stat
+from tierfs.app import Store
+from tierfs.cli import edge, format
+from tierfs.cli.ingest_file import FileIngest, Result, Stopped
+from tierfs.cli.ingest_plan import Item, Plan, plan_ingest
+from tierfs.cli.lazy import command
+from tierfs.cli.progress import Show, progress_bar
+from tierfs.cli.session import Session
+from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, TierfsError
 
-T = TypeVar("T")
-Report = Callable[[Progress], None]
+_DEFAULT_JOBS = 4
+_MAX_JOBS = 64
 
-_WAIT_S = 1.0
-"""Between two looks whether offload and evict have made room."""
+_OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
+"""Errors that say nothing about the other files; any other one stops the command."""
 
-_SHOWN_ERRORS = 10
+_POLL_S = 0.2
+"""How soon Ctrl-C is seen: a wait without timeout is not interrupted everywhere (guess)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    path: Path
-    name: str
-    length_bytes: int
+@command("ingest")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--into", required=True, metavar="DIR", help="Directory in the store.")
+@click.option("--seal", is_flag=True, help="End each segment.")
+@click.option(
+    "--jobs", default=_DEFAULT_JOBS, type=click.IntRange(1, _MAX_JOBS), show_default=True, help="Files at once."
+)
+def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs: int) -> None:
+    """Copy files into segments: a file becomes DIR/<file name>, a directory DIR/<relative path> of each file.
+
+    What the store has already is skipped, and continued where it is the beginning of the file. Links
+    below a directory are not followed.
+    """
+    with session.open_store() as store:
+        plan = plan_ingest(paths, store.segment_of_path(into))
+        with progress_bar(session, "ingesting") as show:
+            work = _Work(session, store, plan, show, seal=seal)
+            work.run(jobs)
+    _report(session, plan, work)
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of all files; shared by the workers."""
+    """What became of the files so far."""
 
-    ingested: int = 0
+    segments: int = 0
     bytes: int = 0
     skipped: int = 0
-    errors: list[tuple[str, TierfsError]] = field(default_factory=list)
-    special: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-@click.command("ingest")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--into", required=True, metavar="DIR", help="Directory in the store.")
-@click.option("--seal", is_flag=True, help="End each segment.")
-@click.option("--jobs", default=2, type=click.IntRange(1, 64), show_default=True, help="Files at once.")
-@pass_context
-def ingest_command(context: Context, paths: tuple[Path, ...], into: str, seal: bool, jobs: int) -> None:
-    """A file becomes the segment DIR/<file name>, a directory DIR/<relative path> of each file in it.
-
-    What is in the store already is skipped, or continued if it is the beginning of the file.
-    """
-    outcome = _Outcome()
-    items = list(_items(paths, into, outcome))
-    with context.open() as store, progress(context, "ingest") as report:
-        work = _Work(context, store, seal, outcome, sum(item.length_bytes for item in items), report)
-        with ThreadPoolExecutor(jobs, "tierfs-ingest") as pool:
-            for future in [pool.submit(work.ingest, item) for item in items]:
-                future.result()
-    _report(context, items, outcome)
+    failed: list[tuple[Item, TierfsError]] = field(default_factory=list)
 
 
 class _Work:
-    """Ingests one file at a time, from any thread."""
+    """Workers that take file after file; all are tried unless an error concerns the store as a whole."""
 
-    def __init__(
-        self, context: Context, store: Store, seal: bool, outcome: _Outcome, total: int, report: Report
-    ) -> None:
-        self._context = context
+    def __init__(self, session: Session, store: Store, plan: Plan, show: Show, *, seal: bool) -> None:
+        self.outcome = _Outcome()
+        self.fatal: BaseException | None = None
+        self._session = session
         self._store = store
         self._seal = seal
-        self._outcome = outcome
-        self._total = total
-        self._report = report
-        self._done = 0
+        self._show = show
+        self._total_bytes = plan.total_bytes
+        self._done_bytes = 0
+        self._items: Iterator[Item] = iter(plan.items)
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
 
-    def ingest(self, item: _Item) -> None:
-        """Make or continue the file's segment; errors are noted, others go on."""
-        try:
-            written = self._ingest(item)
-        except TierfsError as exc:
-            with self._outcome.lock:
-                self._outcome.errors.append((str(item.path), exc))
-            return
-        except OSError as exc:
-            kind = PermissionDenied if isinstance(exc, PermissionError) else NotFound
-            with self._outcome.lock:
-                self._outcome.errors.append((str(item.path), kind(os.strerror(exc.errno or 0))))
-            return
-        with self._outcome.lock:
-            if written is None:
-                self._outcome.skipped += 1
-            else:
-                self._outcome.ingested += 1
-                self._outcome.bytes += written
-
-    def _ingest(self, item: _Item) -> int | None:
-        """Bytes written, or None when the segment is complete already."""
-        with item.path.open("rb") as file:
-            start = self._common_length(item, file.fileno())
-            if start is None:
-                return None
-            return self._append(item, file.fileno(), start)
-
-    def _append(self, item: _Item, fd: int, start: int) -> int:
-        writer = self._retry_full(lambda: self._store.engine.open_writer(item.name, expected_offset=start))
-        offset = start
-        try:
-            held = os.pread(fd, BLOCK_BYTES, offset)
-            while True:
-                following = os.pread(fd, BLOCK_BYTES, offset + len(held)) if held else b""
-                last = not following
-                block = held
-                self._retry_full(lambda: writer.append(block, last=last, seal=last and self._seal))  # noqa: B023
-                offset += len(held)
-                self._advance(item, len(held))
-                if last:
-                    return offset - start
-                held = following
-        finally:
-            self._store.engine.close_writer(writer)
-
-    def _common_length(self, item: _Item, fd: int) -> int | None:
-        """How much of the file is in the store; None when all of it is. Raises Conflict when they differ."""
-        with self._store.metadata.read() as txn:
-            entry = directories.find(txn, item.name)
-            if entry is None:
-                return 0
-            segment = directories.segment_by_name(txn, item.name)
-            crc = segment_stat.segment_crc(txn, segment)
-        if segment.length > item.length_bytes or crc is None or crc != _crc_of(fd, segment.length):
-            raise Conflict(f"segment {names.printable(item.name)} holds something else", remedy="choose another --into")
-        if segment.length < item.length_bytes:
-            return segment.length
-        self._seal_complete(item, segment)
-        self._advance(item, item.length_bytes)
-        return None
-
-    def _seal_complete(self, item: _Item, segment: SegmentRecord) -> None:
-        if self._seal and not segment.sealed:
-            self._store.engine.seal(item.name)
-
-    def _retry_full(self, work: Callable[[], T]) -> T:
-        """Run `work`; while the disk is full and somebody makes room, wait and say why."""
-        told = False
-        while True:
+    def run(self, jobs: int) -> None:
+        """Ingest everything. Interrupted, it stops after the blocks that are being written."""
+        with ThreadPoolExecutor(jobs, "tierfs-ingest") as pool:
+            workers = [pool.submit(self._worker) for _ in range(jobs)]
             try:
-                return work()
-            except StorageFull as exc:
-                who = holder.current(self._store.paths.holder)
-                if who is None:
-                    raise
-                if not told:
-                    warn(self._context, f"{exc}; waiting for {who} to make room")
-                told = True
-                time.sleep(_WAIT_S)
+                while wait(workers, timeout=_POLL_S).not_done:
+                    pass
+            except KeyboardInterrupt as exc:
+                self._end(exc)
+        for worker in workers:
+            worker.result()
 
-    def _advance(self, item: _Item, done: int) -> None:
-        with self._outcome.lock:
-            self._done += done
-            self._report(Progress(self._done, self._total, item.name))
+    def _worker(self) -> None:
+        while not self._stop.is_set():
+            with self._lock:
+                item = next(self._items, None)
+            if item is None:
+                return
+            try:
+                one = FileIngest(self._store, self._session, self._stop, self._advance, seal=self._seal)
+                self._note(one.ingest(item))
+            except Stopped:
+                return
+            except (TierfsError, OSError) as exc:
+                error = edge.from_os_error(exc) if isinstance(exc, OSError) else exc
+                with self._lock:
+                    self.outcome.failed.append((item, error))
+                if isinstance(error, Fenced) or not isinstance(error, _OF_ONE_FILE):
+                    self._end(error)
+            except BaseException as exc:
+                self._end(exc)
+                raise
 
-
-def _items(paths: tuple[Path, ...], into: str, outcome: _Outcome) -> Iterator[_Item]:
-    """The files to ingest. Raises NotFound for a path that does not exist; bad names become errors."""
-    names.split(into)
-    for path in paths:
-        if not path.exists():
-            raise NotFound(f"{path} does not exist")
-        if path.is_dir():
-            for found in _files_below(path, outcome):
-                yield from _item(found, f"{into}/{found.relative_to(path)}", outcome)
-        else:
-            yield from _item(path, f"{into}/{path.name}", outcome)
-
-
-def _files_below(directory: Path, outcome: _Outcome) -> Iterator[Path]:
-    """Regular files in name order; links are not followed, sockets and the like are counted."""
-    for root, inner, files in os.walk(directory):
-        inner.sort()
-        for name in sorted(files):
-            path = Path(root) / name
-            mode = path.lstat().st_mode
-            if stat.S_ISREG(mode):
-                yield path
+    def _note(self, result: Result) -> None:
+        with self._lock:
+            self.outcome.bytes += result.written_bytes
+            if result.skipped:
+                self.outcome.skipped += 1
             else:
-                outcome.special += 1
+                self.outcome.segments += 1
+
+    def _advance(self, item: Item, done_bytes: int) -> None:
+        with self._lock:
+            self._done_bytes += done_bytes
+            self._show(self._done_bytes, self._total_bytes, item.segment)
+
+    def _end(self, error: BaseException) -> None:
+        self.fatal = self.fatal or error
+        self._stop.set()
 
 
-def _item(path: Path, name: str, outcome: _Outcome) -> Iterator[_Item]:
-    try:
-        parts = names.split(name)
-    except InvalidRequest as exc:
-        outcome.errors.append((str(path), exc))
+def _report(session: Session, plan: Plan, work: _Work) -> None:
+    """Print the summary, warnings and every error; exit with the first error's code."""
+    outcome = work.outcome
+    order = {item.path: index for index, item in enumerate(plan.items)}
+    failed = [*plan.refused]
+    failed += [(item.path, error) for item, error in sorted(outcome.failed, key=lambda pair: order[pair[0].path])]
+    data = {
+        "segments": outcome.segments,
+        "bytes": outcome.bytes,
+        "skipped": outcome.skipped,
+        "special_files": len(plan.special),
+        "errors": [{"path": path, "error": str(error), "kind": type(error).__name__} for path, error in failed],
+    }
+    session.done(data, _summary(outcome))
+    if not session.json:
+        _warn(session, plan)
+        for path, error in failed:
+            failure = edge.describe(error)
+            named = failure.message if path in failure.message else f"{path}: {failure.message}"
+            edge.show(edge.Failure(named, failure.kind, failure.exit_code, failure.remedy), session)
+    first = work.fatal or (failed[0][1] if failed else None)
+    if first is None:
         return
-    yield _Item(path, names.join(parts), path.stat().st_size)
+    failure = edge.describe(first)
+    if session.json or not isinstance(first, TierfsError):
+        edge.show(failure, session)
+    raise click.exceptions.Exit(failure.exit_code)
 
 
-def _crc_of(fd: int, length: int) -> int:
-    """CRC32C of the first bytes of a file; of what there is, if it is shorter."""
-    crc, offset = 0, 0
-    while offset < length:
-        block = os.pread(fd, min(BLOCK_BYTES, length - offset), offset)
-        if not block:
-            break
-        crc, offset = crc32c(block, crc), offset + len(block)
-    return crc
+def _summary(outcome: _Outcome) -> str:
+    skipped = f"; {format.count(outcome.skipped, 'segment')} had all of it already" if outcome.skipped else ""
+    return f"ingested {format.size(outcome.bytes)} into {format.count(outcome.segments, 'segment')}{skipped}"
 
 
-def _report(context: Context, items: list[_Item], outcome: _Outcome) -> None:
-    if context.as_json:
-        emit(
-            {
-                "segments": outcome.ingested,
-                "bytes": outcome.bytes,
-                "skipped": outcome.skipped,
-                "special_files": outcome.special,
-                "errors": [{"path": path, "error": str(exc)} for path, exc in outcome.errors],
-            }
-        )
-    else:
-        skipped = f"; {outcome.skipped:,} were there already" if outcome.skipped else ""
-        print(f"ingested {count(outcome.ingested, 'segment')} ({size(outcome.bytes)}){skipped}")
-        _warn_of(context, items, outcome)
-    if outcome.errors:
-        first = outcome.errors[0][1]
-        message = (
-            f"{len(outcome.errors)} of {len(items)} files were not ingested, the first: {outcome.errors[0][0]}: {first}"
-        )
-        raise type(first)(message, remedy=first.remedy) if type(first).__init__ is TierfsError.__init__ else first
-
-
-def _warn_of(context: Context, items: list[_Item], outcome: _Outcome) -> None:
-    if outcome.special:
-        warn(context, f"{count(outcome.special, 'link or special file')} left out")
-    for path, exc in outcome.errors[:_SHOWN_ERRORS]:
-        warn(context, f"{names.printable(path)}: {exc}")
-    hidden = [warning for item in items if (warning := names.hadoop_warning(item.name))]
-    if hidden:
-        warn(context, f"{count(len(hidden), 'name')} cannot be read by Hadoop and Spark, the first: {hidden[0]}")
+def _warn(session: Session, plan: Plan) -> None:
+    if plan.special:
+        files = format.count(len(plan.special), "link or special file")
+        session.warn(f"left out {files}, the first: {plan.special[0]}")
+    if warnings := plan.hadoop_warnings:
+        session.warn(f"Hadoop and Spark cannot read {format.count(len(warnings), 'name')}, the first: {warnings[0]}")

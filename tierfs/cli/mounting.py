@@ -1,4 +1,4 @@
-"""tierfs mount, umount."""
+"""tierfs mount and tierfs umount."""
 
 from __future__ import annotations
 
@@ -6,37 +6,44 @@ from pathlib import Path
 
 import click
 
-from tierfs.cli.context import Context, pass_context
-from tierfs.cli.output import emit
+from tierfs.cli.lazy import command
+from tierfs.cli.parameters import read_priority_option
+from tierfs.cli.session import Session
+from tierfs.names import printable
+from tierfs.types import ReadPriority
+
+_MOUNTPOINT = click.Path(path_type=Path)
 
 
-@click.command("mount")
-@click.argument("mountpoint", type=click.Path(path_type=Path))
-@click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground.")
-@click.option("-o", "options", default="", help="allow_other, direct_io, uid=, gid=, umask=, read_priority=")
-@pass_context
-def mount_command(context: Context, mountpoint: Path, foreground: bool, options: str) -> None:
-    """Mount the store at MOUNTPOINT. Returns once the mount answers."""
+@command("mount")
+@click.argument("mountpoint", type=_MOUNTPOINT)
+@click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to the terminal.")
+@click.option("-o", "options", metavar="OPTIONS", multiple=True, help="Options, separated by commas.")
+@read_priority_option
+def mount(
+    session: Session, mountpoint: Path, foreground: bool, options: tuple[str, ...], read_priority: ReadPriority | None
+) -> None:
+    """Mount the store as a read-only directory; returns when it is ready.
+
+    Options: allow_other, direct_io, uid=, gid=, umask=, read_priority=. Those of /etc/fstab that concern
+    others are ignored.
+    """
     from tierfs import mounting
 
-    point = mountpoint.absolute()
+    store, point = session.require_store_path().absolute(), mountpoint.absolute()
+    all_options = ",".join([*options, *([f"read_priority={read_priority}"] if read_priority else [])])
     if foreground:
-        mounting.mount_foreground(context.store_path(), point, options)
+        mounting.mount_foreground(store, point, all_options)
         return
-    log = mounting.mount_background(context.store_path(), point, options)
-    if context.as_json:
-        emit({"mountpoint": str(point), "log": str(log)})
-    elif not context.quiet:
-        print(f"mounted at {point}; log: {log}")
+    log = mounting.mount_background(store, point, all_options)
+    session.done({"mountpoint": str(point), "log": str(log)}, f"mounted at {printable(str(point))}; log: {log}")
 
 
-@click.command("umount")
-@click.argument("mountpoint", type=click.Path(path_type=Path))
-@pass_context
-def umount_command(context: Context, mountpoint: Path) -> None:
-    """Take a mount down."""
+@command("umount")
+@click.argument("mountpoint", type=_MOUNTPOINT)
+def umount(session: Session, mountpoint: Path) -> None:
+    """Take a mount down. Refused while files in it are open."""
     from tierfs.fuse.mountpoint import unmount
 
     unmount(mountpoint)
-    if context.as_json:
-        emit({"mountpoint": str(mountpoint.absolute())})
+    session.done({"mountpoint": str(mountpoint), "mounted": False}, f"unmounted {printable(str(mountpoint))}")

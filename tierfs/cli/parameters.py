@@ -10,7 +10,7 @@ from tierfs import units
 from tierfs.types import ReadPriority
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[int]):
     """A number of bytes, like 4096 or 64MiB."""
 
     name = "size"
@@ -23,7 +23,7 @@ class Size(click.ParamType):
             self.fail(str(exc), param, ctx)
 
 
-class Priority(click.ParamType):
+class Priority(click.ParamType[ReadPriority]):
     """A read priority."""
 
     name = "priority"

@@ -32,8 +32,7 @@ def progress_bar(session: Session, verb: str) -> Iterator[Show]:
         task = bar.add_task(verb, total=None)
 
         def show(done_bytes: int, total_bytes: int, item: str) -> None:
-            description = f"{verb} {printable(item)}".replace("[", "\\[")
-            bar.update(task, completed=done_bytes, total=total_bytes, description=description)
+            bar.update(task, completed=done_bytes, total=total_bytes, description=f"{verb} {printable(item)}")
 
         yield show
 

@@ -33,7 +33,7 @@ class Session:
     def require_store_path(self) -> Path:
         """The store's directory; a usage error when none was named."""
         if self.store_path is None:
-            raise click.UsageError("no store: give --store DIR or set TIERFS_STORE")
+            raise click.UsageError("no store was named: give --store DIR or set TIERFS_STORE")
         return self.store_path
 
     def open_store(self) -> Store:
@@ -58,7 +58,9 @@ class Session:
             click.echo(printable(text), err=True)
 
     def warn(self, text: str) -> None:
-        """Warn on stderr, whatever was asked for."""
+        """Warn on stderr; --quiet leaves it out."""
+        if self.verbosity <= QUIET:
+            return
         if self.json:
             click.echo(json.dumps({"warning": text}), err=True)
         else:
@@ -72,10 +74,13 @@ class Session:
     def start_logging(self) -> None:
         """Send log records to stderr: warnings, and with -v and -vv more."""
         logger = logging.getLogger("tierfs")
-        logger.setLevel(_LOG_LEVELS[self.verbosity])
         for handler in [handler for handler in logger.handlers if isinstance(handler, _ToTerminal)]:
             logger.removeHandler(handler)
-        logger.addHandler(_ToTerminal(self))
+        handler = _ToTerminal(self)
+        handler.setLevel(_LOG_LEVELS[self.verbosity])
+        logger.addHandler(handler)
+        # Else the root decides, which a daemon sets for its log file.
+        logger.setLevel(handler.level if self.verbosity > NORMAL else logging.NOTSET)
 
 
 class _ToTerminal(logging.Handler):

@@ -76,7 +76,7 @@ def tune_read_ahead(mountpoint: Path) -> bool:
 
 def _clear_stale(mountpoint: Path) -> None:
     try:
-        os.stat(mountpoint)
+        os.statvfs(mountpoint)  # the kernel answers a stat from its cache, for minutes after the daemon died
     except OSError as exc:
         if exc.errno != errno.ENOTCONN:
             return

@@ -1,0 +1,47 @@
+"""Running the command as a user does: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its one JSON object."""
+        return json.loads(self.out)
+
+
+def tierfs(*words: object, store: Path | None = None, stdin: bytes = b"", check: bool = True) -> Done:
+    """Run `tierfs`; with `check` it must succeed and say nothing on standard error."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TIERFS_")}
+    if store is not None:
+        environment["TIERFS_STORE"] = str(store)
+    done = subprocess.run(
+        [sys.executable, "-m", "tierfs", *map(str, words)],
+        input=stdin,
+        capture_output=True,
+        env=environment,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    result = Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    assert "Traceback" not in result.err, result.err
+    if check:
+        assert (result.code, result.err) == (0, ""), result
+    return result

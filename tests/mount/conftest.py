@@ -1,0 +1,90 @@
+"""Stores and mounts of them; whatever a test does, nothing stays mounted or running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.mount.waiting import eventually
+from tierfs import app
+from tierfs.metadata import policies
+from tierfs.mounts import mounts
+from tierfs.types import ROOT_DIRECTORY
+
+STOP_S = 30
+
+
+@dataclass(slots=True)
+class Mounted:
+    """One mount and the process that serves it."""
+
+    path: Path
+    process: subprocess.Popen[str]
+
+    def is_mounted(self) -> bool:
+        return any(mount.mountpoint == self.path for mount in mounts())
+
+
+Mount = Callable[..., Mounted]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[app.Store]:
+    """A store with 1 MiB chunks."""
+    app.init_store(tmp_path / "store", app.ColdChoice())
+    with app.open_store(tmp_path / "store") as opened:
+        with opened.metadata.write() as txn:
+            settings = {"chunk_bytes": str(1 << 20), "object_bytes": str(4 << 20), "read_priority": "local-first"}
+            policies.put(txn, ROOT_DIRECTORY, settings)
+        yield opened
+
+
+@pytest.fixture
+def mount(store: app.Store, tmp_path: Path) -> Iterator[Mount]:
+    """Mounts the store; several at once are fine."""
+    made: list[Mounted] = []
+
+    def start(options: str = "", fault: str = "") -> Mounted:
+        path = tmp_path / f"mnt{len(made)}"
+        path.mkdir()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.mount.runner", str(store.path), str(path), options, fault],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        made.append(Mounted(path, process))
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return made[-1]
+
+    yield start
+    for mounted in made:
+        stop(mounted)
+
+
+def stop(mounted: Mounted) -> None:
+    mounted.process.terminate()
+    try:
+        mounted.process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        mounted.process.kill()
+        mounted.process.wait(STOP_S)
+    assert mounted.process.stdout is not None
+    mounted.process.stdout.close()
+    if mounted.is_mounted():
+        command = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-uz"]
+        subprocess.run([*command, str(mounted.path)], check=True)
+    assert eventually(lambda: not mounted.is_mounted())
+
+
+def append(store: app.Store, name: str, data: bytes, *, seal: bool = False) -> None:
+    """Append and close the writer."""
+    writer = store.engine.open_writer(name)
+    writer.append(data, last=True, seal=seal)
+    store.engine.close_writer(writer)

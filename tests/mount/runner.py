@@ -1,0 +1,57 @@
+"""A mount in a process of its own, for tests; prints `ready` when it answers.
+
+    python -m tests.mount.runner STORE MOUNTPOINT [OPTIONS [FAULT]]
+
+FAULT `broken-getattr`: looking at a segment whose name begins with `broken` raises what nobody expects.
+FAULT `stalled-cold`: the cold tier never answers.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from tierfs import app
+from tierfs.fuse import operations
+from tierfs.fuse.options import parse_options
+from tierfs.fuse.session import MountSession
+
+
+def break_getattr() -> None:
+    original = operations.attributes.of_segment
+
+    def broken(record: Any, *rest: Any) -> Any:
+        if record.name.startswith("broken"):
+            raise RuntimeError("a bug")
+        return original(record, *rest)
+
+    operations.attributes.of_segment = broken
+
+
+def stall(store: app.Store) -> None:
+    for location_id in (1,):
+        storage = store.storage_of(location_id)
+
+        def never(*_: Any, **__: Any) -> None:
+            threading.Event().wait()
+
+        storage.read_into = never  # type: ignore[method-assign]
+
+
+def main() -> None:
+    store_path, mountpoint, options, fault = [*sys.argv[1:], "", ""][:4]
+    if fault == "broken-getattr":
+        break_getattr()
+    with app.open_store(Path(store_path)) as store:
+        if fault == "stalled-cold":
+            stall(store)
+        session = MountSession(
+            store.path, store.metadata, store.files, store.reader(), store.settings.mount, store.metrics
+        )
+        session.run(Path(mountpoint), parse_options(options), lambda: print("ready", flush=True))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""What other processes change shows within a second, and growth never shows a wrong byte."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.worker import reference
+from tests.mount.conftest import Mount, append
+from tests.mount.waiting import eventually
+from tierfs import app
+
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+VISIBLE_S = 1.0
+TAIL_S = 1.5
+SLACK_S = 1.0
+"""For a machine that is busy with other tests."""
+
+
+def test_new_segments_appends_seals_and_deletions_show(store: app.Store, mount: Mount) -> None:
+    mnt = mount().path
+    assert not (mnt / "d/new").exists()
+    assert os.listdir(mnt) == []
+    append(store, "d/new", b"one")
+    assert eventually((mnt / "d/new").exists, VISIBLE_S + SLACK_S)
+    assert os.listdir(mnt) == ["d"]
+    assert (mnt / "d/new").read_bytes() == b"one"
+    append(store, "d/new", b"two")
+    assert (mnt / "d/new").stat().st_size == 6
+    assert (mnt / "d/new").read_bytes() == b"onetwo"
+    store.engine.seal("d/new")
+    assert eventually(lambda: os.getxattr(mnt / "d/new", "user.tierfs.sealed") == b"1", VISIBLE_S + SLACK_S)
+    assert (mnt / "d/new").read_bytes() == b"onetwo"
+    append(store, "d/other", b"x")
+    assert eventually(lambda: sorted(os.listdir(mnt / "d")) == ["new", "other"], VISIBLE_S + SLACK_S)
+    store.delete("d/new", recursive=False)
+    assert eventually(lambda: not (mnt / "d/new").exists(), VISIBLE_S + SLACK_S)
+    assert os.listdir(mnt / "d") == ["other"]
+
+
+def test_an_open_file_reads_on_while_its_bytes_move(store: app.Store, mount: Mount) -> None:
+    data = reference(0, 5_000_000)
+    append(store, "s", data, seal=True)
+    mnt = mount("direct_io").path
+    with (mnt / "s").open("rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 100_000, 0) == data[:100_000]
+        store.offload("s", lambda _: None)
+        store.evict("s", force=False, report=lambda _: None)
+        for offset in range(0, len(data), 700_001):
+            assert os.pread(file.fileno(), 700_001, offset) == data[offset : offset + 700_001]
+
+
+def test_tail_shows_a_new_line(store: app.Store, mount: Mount) -> None:
+    append(store, "live", b"first\n")
+    mnt = mount().path
+    tail = subprocess.Popen(["tail", "-n", "+1", "-f", mnt / "live"], stdout=subprocess.PIPE, text=True)
+    assert tail.stdout is not None
+    try:
+        assert tail.stdout.readline() == "first\n"
+        for number in range(3):
+            started = time.monotonic()
+            append(store, "live", b"line %d\n" % number)
+            assert tail.stdout.readline() == f"line {number}\n"
+            assert time.monotonic() - started < TAIL_S + SLACK_S
+    finally:
+        tail.kill()
+        tail.communicate()
+
+
+def test_listings_are_complete_while_names_come(store: app.Store, mount: Mount) -> None:
+    with store.metadata.write() as txn:
+        from tierfs.segments import create
+
+        for number in range(5000):
+            create.create(txn, f"many/s{number:05d}")
+    mnt = mount().path
+    stop = threading.Event()
+
+    def more() -> None:
+        number = 0
+        while not stop.is_set():
+            append(store, f"many/t{number:05d}", b"")
+            number += 1
+
+    writer = threading.Thread(target=more)
+    writer.start()
+    try:
+        for _ in range(5):
+            names = os.listdir(mnt / "many")
+            assert len(names) == len(set(names))
+            assert {f"s{number:05d}" for number in range(5000)} <= set(names)
+    finally:
+        stop.set()
+        writer.join()
+
+
+def _follow(path: Path, until: float, answers) -> None:  # type: ignore[no-untyped-def]
+    """Reads the growing end."""
+    position = wrong = 0
+    with path.open("rb", buffering=0) as file:
+        while time.monotonic() < until:
+            data = file.read(random.choice([100, 4096, 65_536, 131_072]))
+            wrong += data != reference(position, position + len(data))
+            position += len(data)
+    answers.put(("follow", wrong, position))
+
+
+def _reread(path: Path, until: float, answers) -> None:  # type: ignore[no-untyped-def]
+    """Reads all of it, again and again."""
+    wrong = total = 0
+    while time.monotonic() < until:
+        data = path.read_bytes()
+        wrong += data != reference(0, len(data))
+        total += len(data)
+    answers.put(("reread", wrong, total))
+
+
+def _read_ends(path: Path, until: float, answers) -> None:  # type: ignore[no-untyped-def]
+    """Reads across the end that stat shows."""
+    wrong = reads = 0
+    with path.open("rb", buffering=0) as file:
+        while time.monotonic() < until:
+            size = os.fstat(file.fileno()).st_size
+            offset = max(0, size - random.randint(0, 9000))
+            data = os.pread(file.fileno(), 20_000, offset)
+            wrong += data != reference(offset, offset + len(data)) or len(data) < min(20_000, size - offset)
+            reads += 1
+    answers.put(("ends", wrong, reads))
+
+
+def _stat(path: Path, until: float, answers) -> None:  # type: ignore[no-untyped-def]
+    """Sizes never go back."""
+    wrong = looks = last = 0
+    while time.monotonic() < until:
+        size = path.stat().st_size
+        wrong += size < last
+        last = max(last, size)
+        looks += 1
+    answers.put(("stat", wrong, looks))
+
+
+def _dd(path: Path, until: float, answers) -> None:  # type: ignore[no-untyped-def]
+    """A tool of its own process each time."""
+    wrong = total = 0
+    while time.monotonic() < until:
+        data = subprocess.run(["dd", f"if={path}", "bs=3k", "status=none"], capture_output=True, check=True).stdout
+        wrong += data != reference(0, len(data))
+        total += len(data)
+    answers.put(("dd", wrong, total))
+
+
+def test_growth_never_shows_a_wrong_byte(store: app.Store, mount: Mount) -> None:
+    append(store, "grow", reference(0, 1000))
+    path = mount().path / "grow"
+    answers: multiprocessing.Queue[tuple[str, int, int]] = multiprocessing.Queue()
+    until = time.monotonic() + 6
+    readers = [_follow, _reread, _read_ends, _stat, _dd]
+    processes = [multiprocessing.Process(target=reader, args=(path, until, answers)) for reader in readers]
+    for process in processes:
+        process.start()
+    writer = store.engine.open_writer("grow")
+    chosen = random.Random(2)
+    while time.monotonic() < until - 0.5 and writer.length < 30_000_000:
+        start = writer.length
+        writer.append(reference(start, start + chosen.choice([1, 7, 100, 1000, 3000, 4095, 5000, 9999, 40_000])))
+    store.engine.close_writer(writer)
+    results = [answers.get(timeout=30) for _ in readers]
+    for process in processes:
+        process.join(30)
+    assert all(wrong == 0 for _, wrong, _ in results), results
+    assert all(done > 0 for _, _, done in results), results
+    assert path.read_bytes() == reference(0, writer.length)

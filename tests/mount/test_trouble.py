@@ -1,0 +1,155 @@
+"""Bugs, killed readers, stalled tiers, dead daemons: the mount answers, and ends when it is told to."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tests.faults.worker import reference
+from tests.mount.conftest import Mount, append
+from tests.mount.waiting import eventually
+from tierfs import app
+from tierfs.mounts import mounts
+
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+QUICK_S = 2.0
+
+
+def test_a_bug_is_an_eio_and_not_the_end(store: app.Store, mount: Mount) -> None:
+    append(store, "broken", b"x")
+    append(store, "fine", b"y")
+    mnt = mount(fault="broken-getattr").path
+    for _ in range(3):
+        with pytest.raises(OSError) as caught:
+            (mnt / "broken").stat()
+        assert caught.value.errno == errno.EIO
+        assert (mnt / "fine").read_bytes() == b"y"
+
+
+def test_slow_reads_do_not_starve_a_stat(store: app.Store, mount: Mount) -> None:
+    for number in range(150):
+        append(store, f"s{number}", reference(0, 1000), seal=True)
+    store.offload("", lambda _: None)
+    store.evict("", force=False, report=lambda _: None)
+    mounted = mount(fault="stalled-cold")
+    readers = [
+        subprocess.Popen(["cat", mounted.path / f"s{number}"], stdout=subprocess.DEVNULL) for number in range(150)
+    ]
+    try:
+        started = time.monotonic()
+        for number in range(20):
+            assert (mounted.path / f"s{number}").stat().st_size == 1000
+        assert time.monotonic() - started < QUICK_S
+    finally:
+        for reader in readers:
+            reader.kill()
+        for reader in readers:
+            reader.wait(30)
+
+
+def test_killed_readers_do_not_freeze_the_mount(store: app.Store, mount: Mount) -> None:
+    append(store, "s", reference(0, 20_000_000), seal=True)
+    store.offload("s", lambda _: None)
+    store.evict("s", force=False, report=lambda _: None)
+    mnt = mount("direct_io").path
+    chosen = random.Random(1)
+    for _ in range(60):
+        reader = subprocess.Popen(["dd", f"if={mnt}/s", "of=/dev/null", "bs=1M", "status=none"])
+        time.sleep(chosen.random() * 0.03)  # a random moment is the point, not a wait
+        reader.kill()
+        reader.wait(30)
+        started = time.monotonic()
+        assert (mnt / "s").stat().st_size == 20_000_000
+        assert time.monotonic() - started < QUICK_S
+    assert (mnt / "s").read_bytes() == reference(0, 20_000_000)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_unmount(mount: Mount, number: signal.Signals) -> None:
+    mounted = mount()
+    mounted.process.send_signal(number)
+    assert mounted.process.wait(30) == 0
+    assert not mounted.is_mounted()
+
+
+def test_unmounting_from_outside_ends_the_process(mount: Mount) -> None:
+    mounted = mount()
+    tierfs("-q", "umount", mounted.path)
+    assert mounted.process.wait(30) == 0
+
+
+def test_a_busy_mount_says_who_to_ask(store: app.Store, mount: Mount) -> None:
+    append(store, "s", b"x")
+    mounted = mount()
+    with (mounted.path / "s").open("rb"):
+        done = tierfs("umount", mounted.path, check=False)
+    assert done.code == 5
+    assert "fuser -vm" in done.err
+
+
+def test_a_mount_point_of_a_killed_daemon_is_used_again(store: app.Store, mount: Mount, tmp_path: Path) -> None:
+    append(store, "s", b"x")
+    mounted = mount()
+    mounted.process.kill()
+    mounted.process.wait(30)
+    with pytest.raises(OSError) as caught:
+        (mounted.path / "s").stat()
+    assert caught.value.errno == errno.ENOTCONN
+    again = subprocess.Popen(
+        [sys.executable, "-m", "tests.mount.runner", str(store.path), str(mounted.path)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert again.stdout is not None
+        assert again.stdout.readline() == "ready\n"
+        assert (mounted.path / "s").read_bytes() == b"x"
+    finally:
+        again.terminate()
+        again.communicate(timeout=30)
+
+
+def test_the_daemon_returns_when_the_mount_answers(store: app.Store, tmp_path: Path) -> None:
+    append(store, "s", b"x")
+    mnt = tmp_path / "mnt"
+    mnt.mkdir()
+    done = tierfs("mount", mnt, store=store.path)
+    try:
+        assert str(mnt) in done.out
+        assert (mnt / "s").read_bytes() == b"x"
+        assert [mount.store for mount in mounts() if mount.mountpoint == mnt] == [store.path]
+        assert tierfs("info", mnt / "s", "--json", store=store.path).json["segment"] == "s"
+        assert tierfs("mount", mnt, store=store.path, check=False).code == 5
+    finally:
+        tierfs("umount", mnt)
+    assert eventually(lambda: not os.path.ismount(mnt))
+
+
+def test_a_damaged_local_chunk_is_read_from_the_cold_tier(store: app.Store, mount: Mount) -> None:
+    data = reference(0, 3_000_000)
+    append(store, "s", data, seal=True)
+    append(store, "only", data, seal=True)
+    store.offload("s", lambda _: None)
+    for name in store.files.names():
+        path = store.files.root / name
+        path.chmod(0o600)
+        with path.open("r+b") as file:
+            file.seek(200_000)
+            file.write(b"damage")
+    mnt = mount().path
+    assert (mnt / "s").read_bytes() == data
+    with pytest.raises(OSError) as caught:
+        (mnt / "only").read_bytes()
+    assert caught.value.errno == errno.EIO
+    with (mnt / "only").open("rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 4096, 2_500_000) == data[2_500_000:2_504_096]

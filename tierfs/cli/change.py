@@ -1,0 +1,83 @@
+"""tierfs seal and tierfs rm."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from tierfs.cli import format
+from tierfs.cli.lazy import command
+from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest
+from tierfs.names import printable
+
+if TYPE_CHECKING:
+    from tierfs.segments.delete import Deletion
+
+_EXIT_DECLINED = 1
+
+
+@command("seal")
+@click.argument("segment")
+def seal(session: Session, segment: str) -> None:
+    """End a segment: it takes no more bytes. Repeating it succeeds."""
+    from tierfs.segments import stat
+
+    with session.open_store() as store:
+        name = store.segment_of_path(segment)
+        with store.metadata.read() as txn:
+            before = stat.stat(txn, name)
+        record = store.engine.seal(name)
+    already = before.record.sealed
+    data = {"segment": before.name, "length": record.length, "already_sealed": already}
+    said = "is sealed already" if already else "is sealed"
+    session.done(data, f"{printable(before.name)} {said}: {format.size(record.length)}")
+
+
+@command("rm")
+@click.argument("path")
+@click.option("-r", "--recursive", is_flag=True, help="Remove a directory and everything below it.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rm(session: Session, path: str, recursive: bool, dry_run: bool, yes: bool) -> None:
+    """Remove a segment, or with -r a directory.
+
+    Names go at once, and local files with them. Cold objects go after a grace period; those that tierfs
+    did not write stay.
+    """
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        plan = store.plan_delete(name, recursive=recursive)
+        if dry_run:
+            session.result(_data(name, plan, removed=False), f"would remove {_describe(name, plan)}")
+            return
+        if not yes:
+            _ask(f"remove {_describe(name, plan)}?")
+        deletion = store.delete(name, recursive=recursive)
+        late = store.settle()
+    if late is not None:
+        session.note(f"the bucket will be told later: {late}")
+    session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}")
+
+
+def _ask(question: str) -> None:
+    """Go on only after a yes; without a terminal nobody can give it."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidRequest(f"rm asks first, and there is no terminal: {question}", remedy="to remove it: rm --yes")
+    if not click.confirm(question, err=True):
+        click.echo("nothing was removed", err=True)
+        raise click.exceptions.Exit(_EXIT_DECLINED)
+
+
+def _describe(name: str, deletion: Deletion) -> str:
+    local, cold = format.size(deletion.local_bytes), format.size(deletion.cold_bytes)
+    objects = format.count(deletion.cold_objects, "object")
+    segments = format.count(deletion.segments, "segment")
+    return f"{printable(name)}: {segments}, {local} local, {cold} cold in {objects}"
+
+
+def _data(name: str, deletion: Deletion, *, removed: bool) -> dict[str, object]:
+    return {"path": name, "removed": removed, **asdict(deletion)}

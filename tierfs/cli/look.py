@@ -1,0 +1,163 @@
+"""tierfs ls and tierfs info: what there is, from the metadata alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tierfs.app import Store
+from tierfs.cli import format
+from tierfs.cli.lazy import command
+from tierfs.cli.session import Session
+from tierfs.metadata import directories
+from tierfs.metadata.records import SegmentRecord, TierState
+from tierfs.names import join, printable, split
+from tierfs.segments import stat
+from tierfs.segments.ownership import describe_writer
+from tierfs.segments.stat import Listed, SegmentStat
+from tierfs.segments.writer_locks import WriterLocks
+from tierfs.types import EntryKind, SegmentStatus
+
+_SIZE_WIDTH = len("1023.9 MiB")
+_TIME_WIDTH = len("2026-11-20T10:00:00Z")
+
+
+@command("ls")
+@click.argument("path", metavar="[DIR]", default="")
+@click.option("-l", "long", is_flag=True, help="With sealed (S) or open (o), length, local, cold and modified (UTC).")
+def ls(session: Session, path: str, long: bool) -> None:
+    """List a directory's names; directories end in a slash. With --json one object per line."""
+    show = _json_line if session.json else _long_line if long else _short_line
+    with session.open_store() as store:
+        lines = _listing(store, store.segment_of_path(path), show)
+    # Printed once the snapshot is released: a pager may take its time.
+    for line in lines:
+        click.echo(line)
+
+
+def _listing(store: Store, path: str, show: Callable[[str, Listed], str]) -> list[str]:
+    with store.metadata.read() as txn:
+        entry = directories.find(txn, path)
+        is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
+        parent = join(split(path))
+        listed = stat.listing(txn, path)
+        return [show(parent if is_segment else item.name, item) for item in listed]
+
+
+def _short_line(name: str, item: Listed) -> str:
+    return printable(name) + ("/" if item.kind is EntryKind.DIRECTORY else "")
+
+
+def _long_line(name: str, item: Listed) -> str:
+    segment = item.segment
+    if segment is None:
+        modified = format.clock_time(item.directory.modified_ms) if item.directory is not None else "-"
+        flag, sizes = "d", ["-", "-", "-"]
+    else:
+        modified = format.clock_time(segment.modified_ms)
+        flag = "S" if segment.sealed else "o"
+        sizes = [format.size(number) for number in (segment.length, segment.local.bytes, segment.cold.bytes)]
+    columns = "  ".join(f"{size:>{_SIZE_WIDTH}}" for size in sizes)
+    return f"{flag} {columns}  {modified:<{_TIME_WIDTH}}  {_short_line(name, item)}"
+
+
+def _json_line(name: str, item: Listed) -> str:
+    data: dict[str, Any] = {"name": name, "kind": item.kind.name.lower()}
+    if item.segment is not None:
+        data |= {
+            "start_offset": item.segment.start_offset,
+            "length": item.segment.length,
+            "sealed": item.segment.sealed,
+            "local_bytes": item.segment.local.bytes,
+            "cold_bytes": item.segment.cold.bytes,
+            "modified": format.timestamp(item.segment.modified_ms),
+        }
+    elif item.directory is not None:
+        data["modified"] = format.timestamp(item.directory.modified_ms)
+    return json.dumps(data)
+
+
+@command("info")
+@click.argument("segment")
+def info(session: Session, segment: str) -> None:
+    """Show a segment: its range, where its bytes are, its checksum and who writes it."""
+    with session.open_store() as store:
+        with store.metadata.read() as txn:
+            found = stat.stat(txn, store.segment_of_path(segment))
+        writer = _living_writer(store, found.record)
+    session.result(_info_data(found, writer), _info_text(found, writer))
+
+
+def _living_writer(store: Store, record: SegmentRecord) -> str | None:
+    """Who is appending now, by the writer's lock."""
+    if record.sealed:
+        return None
+    locks = WriterLocks(store.paths.writers)
+    try:
+        alive = locks.is_alive_elsewhere(record.id, record.writer_epoch)
+    finally:
+        locks.close()
+    return describe_writer(record) if alive else None
+
+
+def _info_data(found: SegmentStat, writer: str | None) -> dict[str, Any]:
+    record = found.record
+    return {
+        "segment": found.name,
+        "id": record.id,
+        "inode": record.inode,
+        "start_offset": record.start_offset,
+        "length": record.length,
+        "sealed": record.sealed,
+        "status": _status(record),
+        "tiers": {"local": _tier_data(record.local), "cold": _tier_data(record.cold)},
+        "crc32c": _crc(found),
+        "read_priority": found.read_priority.value,
+        "created": format.timestamp(record.created_ms),
+        "modified": format.timestamp(record.modified_ms),
+        "sealed_at": format.timestamp(record.sealed_ms),
+        "recovered_at": format.timestamp(record.recovered_ms),
+        "writer": writer,
+    }
+
+
+def _info_text(found: SegmentStat, writer: str | None) -> str:
+    record = found.record
+    readable = f"{record.start_offset} … {record.length} ({format.size(record.range.length_bytes)})"
+    rows = [
+        ("segment", printable(found.name)),
+        ("bytes", readable),
+        ("status", _status(record)),
+        ("local", _tier_text(record.local)),
+        ("cold", _tier_text(record.cold)),
+        ("crc32c", _crc(found) or "unknown"),
+        ("reads", found.read_priority.value),
+        ("created", format.clock_time(record.created_ms)),
+        ("modified", format.clock_time(record.modified_ms)),
+        ("sealed", format.clock_time(record.sealed_ms)),
+        ("id, inode", f"{record.id}, {record.inode}"),
+    ]
+    if record.recovered_ms:
+        rows.append(("recovered", format.clock_time(record.recovered_ms)))
+    if writer is not None:
+        rows.append(("writer", writer))
+    return format.table(rows)
+
+
+def _crc(found: SegmentStat) -> str | None:
+    return None if found.crc32c is None else f"{found.crc32c:08x}"
+
+
+def _status(record: SegmentRecord) -> str:
+    return SegmentStatus(record.status).name.lower().replace("_", "-")
+
+
+def _tier_data(state: TierState) -> dict[str, int]:
+    return {"chunks": state.count, "bytes": state.bytes}
+
+
+def _tier_text(state: TierState) -> str:
+    return f"{format.size(state.bytes)} in {format.count(state.count, 'chunk')}"

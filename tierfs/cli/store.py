@@ -1,0 +1,97 @@
+"""tierfs init and tierfs status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.cli import format
+from tierfs.cli.lazy import command
+from tierfs.cli.session import Session
+from tierfs.mounts import mounts
+from tierfs.names import printable
+
+if TYPE_CHECKING:
+    from tierfs.background.status import JournalStatus, StoreStatus, TierStatus
+
+
+@command("init")
+@click.option("--bucket", metavar="s3://B/PREFIX", help="Keep cold bytes in S3.")
+@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep cold bytes in a directory.")
+@click.option("--cold", type=click.Choice(["none"]), help="Have no cold tier.")
+@click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS.")
+@click.option("--region", metavar="R", help="The bucket's region.")
+@click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials.")
+def init(session: Session, bucket: str | None, cold_dir: Path | None, cold: str | None, **where: str | None) -> None:
+    """Make a store in the directory that --store names, which must be missing or empty.
+
+    Cold bytes go to a directory in the store unless --bucket, --cold-dir or --cold says otherwise.
+    """
+    if sum(choice is not None for choice in (bucket, cold_dir, cold)) > 1:
+        raise click.UsageError("--bucket, --cold-dir and --cold exclude each other")
+    if bucket is None and any(where.values()):
+        given = next(key for key, value in where.items() if value).replace("_", "-")
+        raise click.UsageError(f"--{given} needs --bucket")
+    path = session.require_store_path()
+    from tierfs.app import ColdChoice, init_store
+
+    report = init_store(path, ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=cold is not None, **where))
+    if not session.json:
+        for warning in report.warnings:
+            session.warn(warning)
+    data = {**asdict(report), "path": str(report.path)}
+    cold_text = printable(report.cold_url or "none")
+    session.done(data, f"made store {printable(str(report.path))} ({report.store_id}), cold tier: {cold_text}")
+
+
+@command("status")
+def status(session: Session) -> None:
+    """Show the store: its tiers, what is not offloaded yet, its journal, garbage, holder and warnings."""
+    with session.open_store() as store:
+        found = store.status()
+        points = [str(mount.mountpoint) for mount in mounts() if mount.store == store.path]
+    session.result({**status_data(found), "mounts": points}, status_text(found, points))
+
+
+def status_data(found: StoreStatus) -> dict[str, Any]:
+    """The status as --json prints it."""
+    data = asdict(found)
+    if found.holder is not None:
+        data["holder"] = {**asdict(found.holder), "since": format.timestamp(found.holder.since_ms)}
+        del data["holder"]["since_ms"]
+    return data
+
+
+def status_text(found: StoreStatus, mount_points: Sequence[str]) -> str:
+    """The status as people read it."""
+    rows = [
+        ("store", f"{printable(found.path)} ({found.store_id}, epoch {found.store_epoch})"),
+        ("cold tier", printable(found.cold_url or "none")),
+        ("names", f"{format.count(found.segments, 'segment')} in {format.count(found.directories, 'directory')}"),
+        ("bytes", format.size(found.bytes)),
+        ("local", f"{_tier(found.local)}; {format.size(found.local_free_bytes)} free on the disk"),
+        ("cold", _tier(found.cold)),
+        ("not offloaded", format.size(found.not_offloaded_bytes)),
+        ("journal", _journal(found.journal)),
+        ("uploads", f"{found.uploads_in_flight} in flight"),
+        ("garbage", f"{format.count(found.garbage, 'object')}, {format.size(found.garbage_bytes)}"),
+        ("holder", str(found.holder or "none")),
+    ]
+    rows += [("mount", printable(point)) for point in mount_points]
+    rows += [("garbage error", printable(error)) for error in found.garbage_errors]
+    rows += [("warning", printable(warning)) for warning in found.warnings]
+    return format.table(rows)
+
+
+def _tier(tier: TierStatus) -> str:
+    return f"{format.size(tier.bytes)} in {format.count(tier.chunks, 'chunk')}"
+
+
+def _journal(journal: JournalStatus) -> str:
+    fenced = f", fenced by epoch {journal.fenced_by_epoch}" if journal.fenced_by_epoch else ""
+    changes = format.count(journal.unpublished, "change")
+    return f"at slot {journal.slot}, checkpoint at {journal.checkpoint_slot}, {changes} not published{fenced}"
