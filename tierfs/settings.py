@@ -113,9 +113,10 @@ def _read(path: Path) -> Tree:
         raise InvalidRequest(f"{path} is not valid TOML: {exc}") from exc
     for section, keys in tree.items():
         if not isinstance(keys, dict):
+            sections = ", ".join(f"[{field.name}]" for field in fields(Settings))
             raise InvalidRequest(
                 f"{path}: {printable(section)} stands outside of a section",
-                remedy=f"put its section's line above it, one of: {', '.join(f'[{field.name}]' for field in fields(Settings))}",
+                remedy=f"put its section's line above it, one of: {sections}",
             )
     return tree
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tierfs import names
+from tierfs.cli.edge import from_os_error
 from tierfs.errors import InvalidRequest, NotFound, TierfsError
 
 
@@ -73,8 +74,6 @@ def _files_below(plan: Plan, directory: str) -> Iterator[tuple[str, int]]:
     """Paths and modes of everything that is no directory, in name order."""
 
     def note(error: OSError) -> None:
-        from tierfs.cli.edge import from_os_error
-
         plan.refused.append((os.fsdecode(error.filename or directory), from_os_error(error)))
 
     for root, inner, files in os.walk(directory, onerror=note):

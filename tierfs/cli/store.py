@@ -18,6 +18,9 @@ from tierfs.names import printable
 if TYPE_CHECKING:
     from tierfs.background.status import JournalStatus, StoreStatus, TierStatus
 
+_FILE_SCHEME = "file:"
+"""Of a cold tier in a directory; relative to the store's."""
+
 
 @command("init")
 @click.option("--bucket", metavar="s3://B/PREFIX", help="Keep cold bytes in S3.")
@@ -44,8 +47,8 @@ def init(session: Session, bucket: str | None, cold_dir: Path | None, cold: str 
         for warning in report.warnings:
             session.warn(warning)
     data = {**asdict(report), "path": str(report.path)}
-    cold_text = printable(report.cold_url or "none")
-    session.done(data, f"made store {printable(str(report.path))} ({report.store_id}), cold tier: {cold_text}")
+    place = _place(report.cold_url, report.path)
+    session.done(data, f"made store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")
 
 
 @command("status")
@@ -70,7 +73,7 @@ def status_text(found: StoreStatus, mount_points: Sequence[str]) -> str:
     """The status as people read it."""
     rows = [
         ("store", f"{printable(found.path)} ({found.store_id}, epoch {found.store_epoch})"),
-        ("cold tier", printable(found.cold_url or "none")),
+        ("cold tier", _place(found.cold_url, Path(found.path))),
         ("names", f"{format.count(found.segments, 'segment')} in {format.count(found.directories, 'directory')}"),
         ("bytes", format.size(found.bytes)),
         ("local", f"{_tier(found.local)}; {format.size(found.local_free_bytes)} free on the disk"),
@@ -85,6 +88,15 @@ def status_text(found: StoreStatus, mount_points: Sequence[str]) -> str:
     rows += [("garbage error", printable(error)) for error in found.garbage_errors]
     rows += [("warning", printable(warning)) for warning in found.warnings]
     return format.table(rows)
+
+
+def _place(cold_url: str | None, store: Path) -> str:
+    """Where cold bytes go: a URL, a directory or nowhere."""
+    if cold_url is None:
+        return "none"
+    if cold_url.startswith(_FILE_SCHEME):
+        return printable(str(store / cold_url.removeprefix(_FILE_SCHEME)))
+    return printable(cold_url)
 
 
 def _tier(tier: TierStatus) -> str:

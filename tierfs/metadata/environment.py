@@ -85,10 +85,13 @@ def create_directory(path: Path) -> None:
 def open_environment(path: Path, *, create: bool = False) -> Environment:
     """The process's environment for `path`, opened on first use and again after a fork.
 
-    `create` makes the databases of a new store; the directory must exist. Raises NotFound when there
+    `path` is absolute and free of links. `create` makes the databases of a new store; the directory must
+    exist. Raises NotFound when there
     is none, Conflict from another PID namespace, DataLoss for damage.
     """
-    path = path.resolve()
+    environment = _registry.get(path)
+    if environment is not None and environment.pid == os.getpid():
+        return environment  # the way of every transaction: no system call, no lock
     if not path.is_dir():
         raise NotFound(f"{path} is not a tierfs store", remedy="create one with: tierfs init")
     with _registry_lock:
@@ -104,7 +107,7 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
 def close_environment(path: Path) -> None:
     """Close and forget the environment of `path`; idempotent."""
     with _registry_lock:
-        environment = _registry.pop(path.resolve(), None)
+        environment = _registry.pop(path, None)
     if environment is not None and environment.pid == os.getpid():
         environment.close()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tierfs.errors import DataLoss
 from tierfs.types import (
+    CRC_BLOCK_BYTES,
     AttemptId,
     ByteRange,
     ChunkState,
@@ -187,6 +188,10 @@ class ChecksumRun(Record):
     def count(self) -> int:
         """Number of blocks in the run."""
         return len(self.crcs) // _CRC_BYTES
+
+    def covers(self, start: int, end: int) -> bool:
+        """Whether the run's blocks reach over object bytes [start, end)."""
+        return self.start <= start and end <= self.start + self.count * CRC_BLOCK_BYTES
 
     def crc(self, index: int) -> int:
         """CRC32C of the run's block `index`."""

@@ -28,7 +28,7 @@ class MetadataStore:
 
     def __init__(self, path: Path, clock: Clock) -> None:
         """Open the metadata in directory `path`; raises NotFound, Conflict or DataLoss."""
-        self.path = path
+        self.path = path = path.resolve()
         self.clock = clock
         with self.read() as txn:
             _check_version(txn.store, path)
@@ -40,6 +40,7 @@ class MetadataStore:
         if path.exists():
             raise AlreadyExists(f"{path} holds a store already")
         lmdb_environment.create_directory(path)
+        path = path.resolve()
         environment = lmdb_environment.open_environment(path, create=True)
         with write_transaction(environment, clock) as txn:
             _write_empty_store(txn)

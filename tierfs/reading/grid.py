@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tierfs.checksum import crc32c
 from tierfs.metadata.records import ChecksumRun
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """One checked stretch of an object: at most 128 KiB."""
 
     start: int
@@ -42,6 +42,15 @@ class Grid:
                 return block, index
             index += 1
         return None, index
+
+
+def run_matches(run: ChecksumRun, view: memoryview, start: int) -> bool:
+    """Whether `view`, the object's bytes from block boundary `start` on, matches one run; the quick way."""
+    index = (start - run.start) // CRC_BLOCK_BYTES
+    found = b"".join(
+        crc32c(view[at : at + CRC_BLOCK_BYTES]).to_bytes(4, "big") for at in range(0, len(view), CRC_BLOCK_BYTES)
+    )
+    return found == run.crcs[index * 4 : index * 4 + len(found)]
 
 
 def grid_of(runs: Iterable[ChecksumRun], wanted: ByteRange, object_length: int) -> Grid:

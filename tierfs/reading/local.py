@@ -59,6 +59,31 @@ class LocalReader:
         first, last = wanted.start // CRC_BLOCK_BYTES, (wanted.end - 1) // CRC_BLOCK_BYTES
         return last < len(checked) and 0 not in checked[first : last + 1]
 
+    def read_now(self, name: str, wanted: ByteRange) -> memoryview | None:
+        """The bytes if they are in the page cache, without waiting and without checking; else None.
+
+        The view is valid until the next call. Raises NotFound for a missing file.
+        """
+        self._take_back()
+        if not self._nowait:
+            return None
+        buffer = self._buffer(wanted.length_bytes)
+        self._lent.append(buffer)
+        view = buffer.view[: wanted.length_bytes]
+        done = self._fill_nowait(self._opened(name).fd, view, wanted.start)
+        return view if done == wanted.length_bytes else None
+
+    def mark_checked(self, object_id: ObjectId, checked: ByteRange) -> None:
+        """Remember that whole blocks match; a partial one may still grow and is checked each time."""
+        marks = self._checked.setdefault(object_id, bytearray())
+        self._checked.move_to_end(object_id)
+        while len(self._checked) > _CHECKED_OBJECTS:
+            self._checked.popitem(last=False)
+        first, end = -(-checked.start // CRC_BLOCK_BYTES), checked.end // CRC_BLOCK_BYTES
+        if end > len(marks):
+            marks.extend(bytes(end - len(marks)))
+        marks[first:end] = b"\1" * (end - first)
+
     async def read(self, object_id: ObjectId, name: str, wanted: ByteRange, grid: Grid | None) -> memoryview:
         """The bytes of a chunk file; `grid` holds the blocks to check, None when all were checked.
 
@@ -145,19 +170,7 @@ class LocalReader:
         if bad is not None:
             self._metrics.count(MetricName.CHECKSUM_FAILURES, source="local")
             raise DataLoss(f"chunk file {name}: bytes {bad.start} to {bad.end} do not match their checksum")
-        checked = self._checked.setdefault(object_id, bytearray())
-        self._checked.move_to_end(object_id)
-        while len(self._checked) > _CHECKED_OBJECTS:
-            self._checked.popitem(last=False)
-        for block in grid.blocks:
-            if block.end - block.start == CRC_BLOCK_BYTES:  # a partial block may still grow
-                _mark(checked, block.start // CRC_BLOCK_BYTES)
-
-
-def _mark(checked: bytearray, index: int) -> None:
-    if index >= len(checked):
-        checked.extend(bytes(index + 1 - len(checked)))
-    checked[index] = 1
+        self.mark_checked(object_id, grid.range)
 
 
 def _fill_blocking(name: str, fd: int, view: memoryview, offset: int) -> None:

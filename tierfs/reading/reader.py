@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from types import TracebackType
 
 import trio
@@ -22,22 +23,24 @@ from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, Fenced, NotFound, TierfsError, Unavailable
 from tierfs.metadata import checksums, directories, keys, policies
 from tierfs.metadata.layout import Layout, PlacedChunk, load
-from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.records import ChecksumRun, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.buffers import BufferPool
 from tierfs.reading.fetch import WANTED_NOW, Fetcher
-from tierfs.reading.grid import Grid, grid_of
+from tierfs.reading.grid import Grid, grid_of, run_matches
 from tierfs.reading.local import LocalReader
 from tierfs.reading.readahead import Session
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span, SpanCache
-from tierfs.types import MIB, ByteRange, LocationId, ReadPriority, SegmentId, Tier
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ReadPriority, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 
 _MIN_WINDOW_BYTES = 2 * MIB
+_RECENT_BYTES = 64 * MIB
+"""How far one resolved piece is remembered: about a chunk."""
 
 
 class Reader:
@@ -105,6 +108,8 @@ class ReadHandle:
         self._session = Session()
         self.priority = priority
         self.served_from: Tier | None = None
+        self._recent: tuple[Layout, Piece] | None = None
+        self._run: ChecksumRun | None = None
 
     @property
     def segment(self) -> SegmentRecord:
@@ -122,9 +127,9 @@ class ReadHandle:
         wanted = self._clamped(offset, size_bytes)
         if not wanted:
             return b""
-        memory = self._in_memory(wanted)
-        if memory is not None:
-            return memory
+        now = self._without_waiting(wanted)
+        if now is not None:
+            return now
         try:
             with trio.fail_after(self._reader.settings.deadline_s):
                 return await self._read_pieces(wanted)
@@ -159,23 +164,68 @@ class ReadHandle:
                 raise Fenced(f"{self._name} was deleted")
             self._layout = load(txn, segment, offset)
 
-    def _in_memory(self, wanted: ByteRange) -> memoryview | None:
-        """The bytes without waiting, when one fetched span holds them all; keeps read-ahead going."""
-        layout = self._layout
-        if wanted.end > layout.window.end:
-            return None
-        pieces = resolve(layout, wanted, self.priority.tiers)
-        if len(pieces) != 1 or not pieces[0].candidates:
-            return None
-        placed = pieces[0].candidates[0]
-        if placed.object.tier is Tier.LOCAL:
+    def _without_waiting(self, wanted: ByteRange) -> memoryview | None:
+        """All the bytes from one chunk, if memory or the page cache holds them; keeps read-ahead going."""
+        placed = self._only_candidate(wanted)
+        if placed is None:
             return None
         held = in_object(wanted, placed)
+        if placed.object.tier is Tier.LOCAL:
+            return self._local_now(placed, held)
         span = self._reader.spans.find(placed.object.id, held.start)
         if span is None or span.end < held.end or not span.has(held):
             return None
         self._read_ahead(wanted)
         return self._served(span, held)
+
+    def _only_candidate(self, wanted: ByteRange) -> PlacedChunk | None:
+        """The best candidate for `wanted` if one piece holds it all. Remembered: the next read is mostly there."""
+        layout = self._layout
+        if self._recent is not None and self._recent[0] is layout and self._recent[1].range.contains(wanted):
+            return self._recent[1].candidates[0]
+        if wanted.end > layout.window.end:
+            return None
+        reach = ByteRange(wanted.start, min(layout.window.end, wanted.start + _RECENT_BYTES))
+        piece = resolve(layout, reach, self.priority.tiers)[0]
+        if piece.range.end < wanted.end or not piece.candidates:
+            return None
+        self._recent = (layout, piece)
+        return piece.candidates[0]
+
+    def _local_now(self, placed: PlacedChunk, held: ByteRange) -> memoryview | None:
+        """Bytes of a local chunk from the page cache; what is touched first is checked.
+
+        None for whatever is not as simple as that: it goes the long way, which also says what is wrong.
+        """
+        local = self._reader.local
+        try:
+            if local.is_checked(placed.object.id, held):
+                view = local.read_now(placed.object.name, held)
+            else:
+                view = self._checked_now(placed, held)
+        except TierfsError:
+            return None
+        if view is not None:
+            self.served_from = Tier.LOCAL
+        return view
+
+    def _checked_now(self, placed: PlacedChunk, held: ByteRange) -> memoryview | None:
+        start = held.start - held.start % CRC_BLOCK_BYTES
+        end = min(-(-held.end // CRC_BLOCK_BYTES) * CRC_BLOCK_BYTES, placed.object.length)
+        run = self._run
+        if run is None or run.object_id != placed.object.id or not run.covers(start, end):
+            if self.segment.active and placed.chunk.next == 0:
+                return None  # it grows: its last checksum must be read together with its length
+            with self._reader.metadata.read() as txn:
+                found = checksums.run_at(txn, placed.object.id, start)
+            if found is None or not found.covers(start, end):
+                return None
+            run = self._run = replace(found, object_id=placed.object.id)
+        view = self._reader.local.read_now(placed.object.name, ByteRange(start, end))
+        if view is None or not run_matches(run, view, start):
+            return None
+        self._reader.local.mark_checked(placed.object.id, ByteRange(start, end))
+        return view[held.start - start : held.end - start]
 
     async def _read_pieces(self, wanted: ByteRange) -> Buffer:
         parts: list[Buffer] = []

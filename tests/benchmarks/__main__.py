@@ -1,0 +1,211 @@
+"""All benchmarks of the main job: `python -m tests.benchmarks [--repetitions N] [append|offload|local|s3 ...]`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import boto3
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+
+from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
+from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
+from tests.servers.rgw import RgwServer
+from tierfs import app
+from tierfs.segments.engine import Engine
+
+BLOCK = os.urandom(4 << 20)
+APPENDS = 64
+READ_BYTES = GIB
+OFFLOAD_BYTES = GIB // 2
+OBJECT_BYTES = 64 << 20
+RAW_RANGE_BYTES = 8 << 20
+RAW_THREADS = 8
+
+
+def fill(engine: Engine, name: str, size_bytes: int) -> None:
+    """A sealed segment of pseudo-random bytes."""
+    writer = engine.open_writer(name)
+    for _ in range(size_bytes // len(BLOCK)):
+        writer.append(BLOCK)
+    engine.close_writer(writer)
+    engine.seal(name)
+
+
+def bench_append(directory: Path, repetitions: int) -> str:
+    """4 MiB appends against a plain write and fdatasync of the same bytes."""
+    app.init_store(directory / "append", app.ColdChoice(none=True))
+
+    def ours() -> float:
+        writer = store.engine.open_writer(f"s{os.urandom(4).hex()}")
+        return seconds(lambda: [writer.append(BLOCK) for _ in range(APPENDS)])
+
+    def plain() -> float:
+        fd = os.open(directory / "plain", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            return seconds(lambda: [(os.write(fd, BLOCK), os.fdatasync(fd)) for _ in range(APPENDS)])
+        finally:
+            os.close(fd)
+            (directory / "plain").unlink()
+
+    with app.open_store(directory / "append") as store:
+        series = Series("Append, 4 MiB each, durable", APPENDS * len(BLOCK), repetitions)
+        return series.run({"write + fdatasync": plain, "tierfs append": ours}).table("write + fdatasync")
+
+
+def bench_local(directory: Path, repetitions: int) -> str:
+    """One sequential dd from local chunks in the page cache, against a null filesystem."""
+    app.init_store(directory / "local", app.ColdChoice(none=True))
+    with app.open_store(directory / "local") as store:
+        fill(store.engine, "s", READ_BYTES)
+    mnt = directory / "mnt"
+
+    def ours() -> float:
+        for name in (directory / "local" / "chunks").glob("*/*"):
+            name.read_bytes()
+        with served(["tests.mount.runner", str(directory / "local"), str(mnt)], mnt):
+            heat()
+            return dd(mnt / "s")
+
+    def null() -> float:
+        with served(["tests.benchmarks.nullfs", str(mnt), str(READ_BYTES)], mnt):
+            heat()
+            return dd(mnt / "null")
+
+    series = Series("Sequential read, local tier, 1 GiB, cold kernel cache, chunk files resident", READ_BYTES, repetitions)
+    return series.run({"null pyfuse3 filesystem": null, "tierfs mount": ours}).table("null pyfuse3 filesystem")
+
+
+@contextmanager
+def s3_store(directory: Path) -> Iterator[tuple[Path, RgwServer, str]]:
+    """A store over Ceph RGW with one cold segment `s`, and a plain object `raw` of the same size."""
+    server = RgwServer(directory / "ceph")
+    with server:
+        os.environ.update(
+            AWS_ACCESS_KEY_ID=ACCESS_KEY,
+            AWS_SECRET_ACCESS_KEY=SECRET_KEY,
+            AWS_DEFAULT_REGION=REGION,
+            AWS_EC2_METADATA_DISABLED="true",
+        )
+        bucket = server.endpoint.create_bucket()
+        choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=server.endpoint_url)
+        app.init_store(directory / "s3", choice)
+        yield directory / "s3", server, bucket
+
+
+def client(server: RgwServer):  # type: ignore[no-untyped-def]
+    config = Config(
+        s3={"addressing_style": "path"},
+        max_pool_connections=RAW_THREADS,
+        request_checksum_calculation="when_required",
+    )
+    return boto3.client("s3", endpoint_url=server.endpoint_url, region_name=REGION, config=config)
+
+
+def bench_offload(path: Path, server: RgwServer, bucket: str, repetitions: int) -> str:
+    """Offload, with everything that makes it safe, against boto3's own multipart upload of the same files."""
+    transfer = TransferConfig(multipart_chunksize=RAW_RANGE_BYTES, max_concurrency=RAW_THREADS)
+    s3 = client(server)
+    source = path.parent / "upload"
+    source.write_bytes(BLOCK * (OBJECT_BYTES // len(BLOCK)))
+    objects = OFFLOAD_BYTES // OBJECT_BYTES
+
+    def raw() -> float:
+        def upload() -> None:
+            for number in range(objects):
+                s3.upload_file(str(source), bucket, f"upload/{number}", Config=transfer)
+
+        taken = seconds(upload)
+        for number in range(objects):
+            s3.delete_object(Bucket=bucket, Key=f"upload/{number}")
+        return taken
+
+    def ours() -> float:
+        with app.open_store(path) as store:
+            name = f"o{os.urandom(4).hex()}"
+            fill(store.engine, name, OFFLOAD_BYTES)
+            taken = seconds(lambda: store.offload(name, lambda _: None))
+            store.delete(name, recursive=False)
+            with store.metadata.read() as txn:
+                location = txn.store.cold_location_id
+            for found in list(store.storage_of(location).list(f"segments/{name}/")):
+                store.storage_of(location).delete(found.name)
+            return taken
+
+    series = Series("Offload to Ceph RGW, 64 MiB objects", OFFLOAD_BYTES, repetitions)
+    return series.run({"boto3 multipart upload": raw, "tierfs offload": ours}).table("boto3 multipart upload")
+
+
+def bench_s3(path: Path, server: RgwServer, bucket: str, repetitions: int) -> str:
+    """One sequential dd from S3 through the mount, against raw boto3 ranged GETs of 8 x 8 MiB."""
+    with app.open_store(path) as store:
+        fill(store.engine, "s", READ_BYTES)
+        store.offload("s", lambda _: None)
+        store.evict("s", force=False, report=lambda _: None)
+    s3 = client(server)
+    names = [item["Key"] for item in s3.list_objects_v2(Bucket=bucket, Prefix="p/segments/s/")["Contents"]]
+    ranges = [(name, at) for name in names for at in range(0, OBJECT_BYTES, RAW_RANGE_BYTES)]
+    mnt = path.parent / "mnt"
+    notes: list[str] = []
+
+    def get(one: tuple[str, int]) -> int:
+        name, at = one
+        span = f"bytes={at}-{at + RAW_RANGE_BYTES - 1}"
+        return len(s3.get_object(Bucket=bucket, Key=name, Range=span)["Body"].read())
+
+    def raw() -> float:
+        heat()
+
+        def fetch() -> None:
+            with ThreadPoolExecutor(RAW_THREADS) as pool:
+                assert sum(pool.map(get, ranges)) == READ_BYTES
+
+        return seconds(fetch)
+
+    def mounted(options: str) -> Callable[[], float]:
+        def measure() -> float:
+            with served(["tests.mount.runner", str(path), str(mnt), options], mnt) as process:
+                heat()
+                before = cpu_seconds(process.pid)
+                taken = dd(mnt / "s")
+                used = cpu_seconds(process.pid) - before
+                notes.append(f"{options or 'page cache'}: {used:.2f} CPU-s/GiB, RSS {peak_rss_bytes(process.pid) >> 20} MiB")
+                return taken
+
+        return measure
+
+    series = Series("Sequential read, S3 tier (Ceph RGW), 1 GiB, everything cold", READ_BYTES, repetitions)
+    series.run({"boto3 GETs, 8 x 8 MiB": raw, "tierfs mount": mounted(""), "tierfs mount, direct_io": mounted("direct_io")})
+    return series.table("boto3 GETs, 8 x 8 MiB") + "\nDaemon: " + "; ".join(sorted(notes)) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("subjects", nargs="*", default=["append", "local", "offload", "s3"])
+    chosen = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="tierfs-bench-", dir="/var/tmp"))
+    try:
+        if "append" in chosen.subjects:
+            print(bench_append(directory, chosen.repetitions), flush=True)
+        if "local" in chosen.subjects:
+            print(bench_local(directory, chosen.repetitions), flush=True)
+        if {"offload", "s3"} & set(chosen.subjects):
+            with s3_store(directory) as (path, server, bucket):
+                if "offload" in chosen.subjects:
+                    print(bench_offload(path, server, bucket, chosen.repetitions), flush=True)
+                if "s3" in chosen.subjects:
+                    print(bench_s3(path, server, bucket, chosen.repetitions), flush=True)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""The error edge: every kind of exception becomes one line, or one JSON object, and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.commands import tierfs
+from tierfs import errors
+from tierfs.cli import edge
+from tierfs.cli.change import seal as seal_command
+from tierfs.cli.edge import Partial
+from tierfs.cli.main import cli
+from tierfs.cli.session import Session
+from tierfs.segments.writer import SegmentWriter
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    tierfs("-q", "init", store=path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "code"),
+    [
+        (errors.NotFound("s is gone", remedy="look\ntwice"), "s is gone (NotFound, exit 3)\n  look\n  twice", 3),
+        (errors.DataLoss("bytes lost"), "bytes lost (DataLoss, exit 74)", 74),
+        (PermissionError(errno.EACCES, "Permission denied", "f"), "f: Permission denied (PermissionDenied, exit 4)", 4),
+        (OSError(errno.ENOSPC, "No space left"), "No space left (StorageFull, exit 28)", 28),
+        (OSError(errno.EIO, "I/O error", b"f"), "f: I/O error (Unavailable, exit 11)", 11),
+        (ExceptionGroup("trio", [ExceptionGroup("", [errors.Closed("ended")])]), "ended (Closed, exit 70)", 70),
+        (click.UsageError("No such thing."), "No such thing (UsageError, exit 2)", 2),
+        (click.BadParameter("Is bad."), "invalid value: Is bad (UsageError, exit 2)", 2),
+        (KeyboardInterrupt(), "interrupted (Interrupted, exit 130)", 130),
+        (errors.NotFound("evil \x1b[31m\nname"), "evil \\x1b[31m\\nname (NotFound, exit 3)", 3),
+        (Partial(errors.Sealed("sealed"), "9 done", remedy="go on"), "sealed; 9 done (Sealed, exit 7)\n  go on", 7),
+    ],
+)
+def test_errors_as_text(capsys: pytest.CaptureFixture[str], error: BaseException, line: str, code: int) -> None:
+    assert edge.report(error, Session()) == code
+    assert capsys.readouterr().err == f"tierfs: {line}\n"
+
+
+def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    error = Partial(errors.Sealed("sealed", remedy="stop"), "9 done", remedy="go on", acknowledged={"end": 9})
+    edge.report(error, Session(json=True))
+    assert json.loads(capsys.readouterr().err) == {
+        "error": "sealed; 9 done",
+        "kind": "Sealed",
+        "exit": 7,
+        "remedy": "stop\ngo on",
+        "acknowledged": {"end": 9},
+    }
+
+
+def test_a_bug_shows_its_traceback_only_when_asked(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(seal_command, "callback", fail)
+    result = run("--store", store, "seal", "s")
+    assert (result.exit_code, result.stderr) == (
+        70,
+        "tierfs: internal error: ZeroDivisionError: oops (InternalError, exit 70)\n"
+        "  this is a bug in tierfs; -v shows the traceback\n",
+    )
+    assert "Traceback" in run("--store", store, "seal", "s", "-v").stderr
+
+
+@pytest.mark.parametrize("words", [["--json", "info", "no"], ["info", "--json", "no"], ["info", "no", "--json"]])
+def test_global_options_work_before_and_after_the_command(store: Path, words: list[str]) -> None:
+    assert json.loads(run("--store", store, *words).stderr)["kind"] == "NotFound"
+    assert json.loads(run(*words, "--store", store).stderr)["kind"] == "NotFound"
+
+
+def test_usage_errors_as_json_even_before_the_option_was_parsed() -> None:
+    for words in (["--frob", "--json"], ["frob", "--json"], ["info", "--json"], ["--json", "info", "s"]):
+        result = run(*words)
+        assert (result.exit_code, json.loads(result.stderr)["kind"]) == (2, "UsageError")
+
+
+def test_an_append_that_fails_half_way_says_what_is_acknowledged(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "big").write_bytes(bytes(9 << 20))
+    append = SegmentWriter.append
+
+    def fail_third(self: SegmentWriter, data: bytes, **named: bool) -> object:
+        if self.length >= 8 << 20 and data:
+            raise errors.StorageFull("the disk is full", remedy="make room")
+        return append(self, data, **named)
+
+    monkeypatch.setattr(SegmentWriter, "append", fail_third)
+    result = run("--store", store, "append", "s", tmp_path / "big")
+    assert result.exit_code == 28
+    assert result.stderr.splitlines() == [
+        "tierfs: the disk is full; 8388608 bytes are acknowledged: s 0 8388608 (StorageFull, exit 28)",
+        "  make room",
+        "  go on behind them with: --expect-offset 8388608",
+    ]
+    data = json.loads(run("--json", "--store", store, "append", "s", tmp_path / "big").stderr)
+    assert data["acknowledged"] == {"segment": "s", "start": 8388608, "end": 8388608}
+
+
+def test_ctrl_c_during_an_append_says_what_is_acknowledged(store: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tierfs", "--store", str(store), "append", "s"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write("hello")
+    process.stdin.flush()
+    while tierfs("cat", "s", store=store, check=False).out != "hello":
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.startswith("tierfs: interrupted; 5 bytes are acknowledged: s 0 5 (Interrupted, exit 130)\n")
+    assert tierfs("append", "s", "--expect-offset", "5", "--seal", store=store, stdin=b"!").out == "s 5 6\n"
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, "s\n"), ("y", 0, "")])
+def test_rm_asks_on_a_terminal(store: Path, answer: str, code: int, left: str) -> None:
+    tierfs("append", "s", store=store, stdin=b"abc")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tierfs", "--store", str(store), "rm", "s"], stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    os.write(ours, f"{answer}\n".encode())
+    assert process.wait(30) == code
+    assert b"remove s: 1 segment, 3 B local" in os.read(ours, 4096)
+    os.close(ours)
+    assert tierfs("ls", store=store).out == left
+
+
+def test_rm_dry_run_removes_nothing(store: Path) -> None:
+    tierfs("append", "d/s", store=store, stdin=b"abc")
+    assert tierfs("rm", "-r", "d", "--dry-run", store=store).out.startswith("would remove d: 1 segment, 3 B local")
+    assert tierfs("ls", store=store).out == "d/\n"
+
+
+def test_a_full_stdout_is_an_error(store: Path) -> None:
+    tierfs("append", "s", store=store, stdin=b"abc")
+    for words in (["ls"], ["cat", "s"], ["info", "s"]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "tierfs", "--store", str(store), *words],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        assert done.returncode == 28
+        assert done.stderr == b"tierfs: No space left on device (StorageFull, exit 28)\n"

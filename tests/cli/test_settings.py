@@ -1,0 +1,125 @@
+"""store.toml and TIERFS_*: what is accepted, what is refused and in which words, and where values come from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tierfs import settings, units
+from tierfs.config import Settings
+from tierfs.errors import InvalidRequest, NotFound
+from tierfs.settings import Origin
+from tierfs.types import ReadPriority
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "store.toml"
+    path.write_text(settings.default_text())
+    return path
+
+
+def test_the_template_is_the_defaults(file: Path) -> None:
+    assert settings.load(file, {}) == Settings()
+
+
+def test_every_line_of_the_template_may_be_uncommented(file: Path) -> None:
+    lines = [line.removeprefix("# ") for line in file.read_text().splitlines() if line.startswith(("# [", "# "))]
+    text = "\n".join(line for line in lines if line.startswith("[") or (" = " in line and "not set" not in line))
+    assert set(tomllib.loads(text)) == {"read", "write", "cold", "offload", "mount"}
+    file.write_text(text)
+    assert settings.load(file, {}) == Settings()
+
+
+def test_sizes_times_and_choices(file: Path) -> None:
+    file.write_text('[read]\nbudget_bytes = "1.5GiB"\ndeadline_s = "2min"\npriority = "local-only"\nstreams = 3\n')
+    read = settings.load(file, {}).read
+    assert (read.budget_bytes, read.deadline_s, read.streams) == (3 << 29, 120.0, 3)
+    assert read.priority is ReadPriority.LOCAL_ONLY
+
+
+def test_the_environment_overrides_the_file(file: Path) -> None:
+    file.write_text("[offload]\ngrace_s = 5\ncheckpoint_entries = 7\n")
+    loaded = settings.load_with_origins(file, {"TIERFS_OFFLOAD__GRACE_S": "1h", "TIERFS_STORE": "/x", "HOME": "/"})
+    assert (loaded.settings.offload.grace_s, loaded.settings.offload.checkpoint_entries) == (3600, 7)
+    assert loaded.origins["offload.grace_s"] is Origin.ENVIRONMENT
+    assert loaded.origins["offload.checkpoint_entries"] is Origin.FILE
+    assert loaded.origins["read.streams"] is Origin.DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[read]\nbudgte_bytes = 1", ["'read.budgte_bytes'", "budget_bytes"]),
+        ("[red]\nx = 1", ["'red'", "read, write"]),
+        ("streams = 1", ["streams", "outside of a section", "[read]"]),
+        ("[read]\nstreams = 0", ["read.streams = 0", "greater than 0"]),
+        ("[read]\nstreams = 'many'", ["read.streams = 'many'", "integer"]),
+        ("[read]\nbudget_bytes = '64 parsecs'", ["64 parsecs", "64MiB"]),
+        ("[read]\nbudget_bytes = true", ["read.budget_bytes", "no size"]),
+        ("[read]\ndeadline_s = '4 months'", ["4 months", "4h"]),
+        ("[read]\ndeadline_s = nan", ["read.deadline_s"]),
+        ("[read]\npriority = 'fast'", ["fast", "'local-first'"]),
+        ("[cold]\naddressing = 'both'", ["both", "'virtual'"]),
+        ("[read", ["not valid TOML"]),
+    ],
+)
+def test_mistakes_name_the_file_the_key_and_what_is_allowed(file: Path, text: str, words: list[str]) -> None:
+    file.write_text(text)
+    with pytest.raises(InvalidRequest) as caught:
+        settings.load(file, {})
+    said = f"{caught.value} {caught.value.remedy}"
+    for word in [str(file), *words]:
+        assert word in said
+
+
+def test_a_mistake_in_the_environment_names_the_variable(file: Path) -> None:
+    for name in ("TIERFS_READ__STREAMZ", "TIERFS_RED__X"):
+        with pytest.raises(InvalidRequest, match=f"environment variable {name}"):
+            settings.load(file, {name: "1"})
+    with pytest.raises(InvalidRequest, match=r"TIERFS_READ__STREAMS: read\.streams = 'x'"):
+        settings.load(file, {"TIERFS_READ__STREAMS": "x"})
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        settings.load(tmp_path / "none", {})
+
+
+def test_defaults_do_not_need_pydantic(file: Path) -> None:
+    code = f"""if 1:
+        import sys, pathlib
+        from tierfs import settings
+        settings.load(pathlib.Path({str(file)!r}), {{}})
+        assert "pydantic" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("4h", 14400), ("10min", 600), ("1.5 s", 1.5), ("250ms", 0.25), ("2", 2), (3, 3), ("1w", 604800)],
+)
+def test_durations(text: str | int, seconds: float) -> None:
+    assert units.parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "-1s", "1y", "1 month", "4h30m", True, None])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        units.parse_duration(text)
+
+
+@pytest.mark.parametrize(("text", "size"), [("0", 0), (7, 7), ("64MiB", 1 << 26), ("1 KB", 1000), ("4 KiB", 4096)])
+def test_sizes(text: str | int, size: int) -> None:
+    assert units.parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e3", "x", True, -1, "9EiB", None])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no size|out of range"):
+        units.parse_size(text)
