@@ -79,7 +79,9 @@ def bench_local(directory: Path, repetitions: int) -> str:
             heat()
             return dd(mnt / "null")
 
-    series = Series("Sequential read, local tier, 1 GiB, cold kernel cache, chunk files resident", READ_BYTES, repetitions)
+    series = Series(
+        "Sequential read, local tier, 1 GiB, cold kernel cache, chunk files resident", READ_BYTES, repetitions
+    )
     return series.run({"null pyfuse3 filesystem": null, "tierfs mount": ours}).table("null pyfuse3 filesystem")
 
 
@@ -176,13 +178,17 @@ def bench_s3(path: Path, server: RgwServer, bucket: str, repetitions: int) -> st
                 before = cpu_seconds(process.pid)
                 taken = dd(mnt / "s")
                 used = cpu_seconds(process.pid) - before
-                notes.append(f"{options or 'page cache'}: {used:.2f} CPU-s/GiB, RSS {peak_rss_bytes(process.pid) >> 20} MiB")
+                notes.append(
+                    f"{options or 'page cache'}: {used:.2f} CPU-s/GiB, RSS {peak_rss_bytes(process.pid) >> 20} MiB"
+                )
                 return taken
 
         return measure
 
     series = Series("Sequential read, S3 tier (Ceph RGW), 1 GiB, everything cold", READ_BYTES, repetitions)
-    series.run({"boto3 GETs, 8 x 8 MiB": raw, "tierfs mount": mounted(""), "tierfs mount, direct_io": mounted("direct_io")})
+    series.run(
+        {"boto3 GETs, 8 x 8 MiB": raw, "tierfs mount": mounted(""), "tierfs mount, direct_io": mounted("direct_io")}
+    )
     return series.table("boto3 GETs, 8 x 8 MiB") + "\nDaemon: " + "; ".join(sorted(notes)) + "\n"
 
 

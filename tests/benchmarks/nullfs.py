@@ -1,6 +1,6 @@
 """A null pyfuse3 filesystem: one file from one page-aligned buffer, the fastest a mount in Python can be.
 
-    python -m tests.benchmarks.nullfs MOUNTPOINT SIZE_BYTES
+python -m tests.benchmarks.nullfs MOUNTPOINT SIZE_BYTES
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ class Session:
             return wanted
         target = min(length, max(wanted.end, wanted.start + self.window_bytes))
         missing = target - self.ahead
-        if missing <= 0 or (missing < self.window_bytes // 2 and target < length and self.ahead >= wanted.end):
+        enough = min(self.range_bytes(), self.window_bytes // 2)  # so that no stream idles
+        if missing <= 0 or (missing < enough and target < length and self.ahead >= wanted.end):
             return None
         plan = ByteRange(self.ahead, target)
         self.ahead = target

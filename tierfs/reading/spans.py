@@ -19,6 +19,10 @@ from tierfs.reading.buffers import BufferPool, PooledBuffer
 from tierfs.reading.grid import Grid
 from tierfs.types import ByteRange, ObjectId
 
+KEEP_PASSED_BYTES = 32 * 1024 * 1024
+"""Spans that their reader has passed and that are kept for another one. Beyond it their memory is used again
+at once, although the budget has room: the first touch of fresh memory is the dearest part of a read."""
+
 
 class Span:
     """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked."""
@@ -80,6 +84,8 @@ class SpanCache:
         self.pool = pool
         self._by_object: dict[ObjectId, list[Span]] = {}
         self._order: OrderedDict[int, Span] = OrderedDict()
+        self._passed: OrderedDict[int, Span] = OrderedDict()
+        self._passed_bytes = 0
         self._room = trio.Event()
 
     def find(self, object_id: ObjectId, offset: int) -> Span | None:
@@ -99,6 +105,8 @@ class SpanCache:
     def add(self, holder: ObjectRecord, grid: Grid) -> Span | None:
         """A new span over free memory, or None when there is none even after dropping what may go."""
         length = grid.range.length_bytes
+        while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_one():
+            continue
         buffer = self.pool.take(length)
         while buffer is None:
             if not self._drop_one():
@@ -116,13 +124,16 @@ class SpanCache:
 
     def passed(self, span: Span) -> None:
         """Its reader is done with it: it goes first when room is needed."""
-        if id(span) in self._order:
-            self._order.move_to_end(id(span), last=False)
+        if id(span) in self._order and id(span) not in self._passed:
+            self._passed[id(span)] = span
+            self._passed_bytes += span.buffer.class_bytes
 
     def remove(self, span: Span) -> None:
         """Forget a span; its memory is given back once no fetch fills it. Idempotent."""
         if self._order.pop(id(span), None) is None:
             return
+        if self._passed.pop(id(span), None) is not None:
+            self._passed_bytes -= span.buffer.class_bytes
         spans = self._by_object[span.holder.id]
         spans.remove(span)
         if not spans:
@@ -147,7 +158,7 @@ class SpanCache:
         await self._room.wait()
 
     def _drop_one(self) -> bool:
-        for span in self._order.values():
+        for span in (*self._passed.values(), *self._order.values()):
             if span.complete and not span.waiters:
                 self.remove(span)
                 return True
