@@ -79,9 +79,7 @@ def bench_local(directory: Path, repetitions: int) -> str:
             heat()
             return dd(mnt / "null")
 
-    series = Series(
-        "Sequential read, local tier, 1 GiB, cold kernel cache, chunk files resident", READ_BYTES, repetitions
-    )
+    series = Series("Sequential read, local tier, 1 GiB, cold kernel cache, resident", READ_BYTES, repetitions)
     return series.run({"null pyfuse3 filesystem": null, "tierfs mount": ours}).table("null pyfuse3 filesystem")
 
 

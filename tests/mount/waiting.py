@@ -16,3 +16,12 @@ def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
             return True
         time.sleep(_STEP_S)
     return condition()
+
+
+def errno_of(work: Callable[[], object]) -> int:
+    """The errno a call fails with; 0 when it succeeds."""
+    try:
+        work()
+    except OSError as exc:
+        return exc.errno or 0
+    return 0
