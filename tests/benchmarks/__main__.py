@@ -1,10 +1,13 @@
-"""All benchmarks of the main job: `python -m tests.benchmarks [--repetitions N] [append|offload|local|s3 ...]`."""
+"""All benchmarks of the main job: `python -m tests.benchmarks [--repetitions N] [append|offload|local|s3|whole ...]`."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +31,9 @@ OFFLOAD_BYTES = GIB // 2
 OBJECT_BYTES = 64 << 20
 RAW_RANGE_BYTES = 8 << 20
 RAW_THREADS = 8
+WHOLE_FILES = 60
+WHOLE_BLOCKS = (1, 2, 8, 16, 64)
+"""4 MiB blocks of a file; the mean makes 60 files about 5 GB."""
 
 
 def fill(engine: Engine, name: str, size_bytes: int) -> None:
@@ -190,6 +196,45 @@ def bench_s3(path: Path, server: RgwServer, bucket: str, repetitions: int) -> st
     return series.table("boto3 GETs, 8 x 8 MiB") + "\nDaemon: " + "; ".join(sorted(notes)) + "\n"
 
 
+def bench_whole(path: Path) -> str:
+    """5 GB of files ingested, offloaded, evicted and read back through the mount: every checksum, and memory."""
+    files = path.parent / "files"
+    files.mkdir()
+    chosen = random.Random(11)
+    for number in range(WHOLE_FILES):
+        with (files / f"f{number:03d}").open("wb") as file:
+            shift = chosen.randrange(len(BLOCK))
+            for _ in range(chosen.choice(WHOLE_BLOCKS)):
+                file.write(BLOCK[shift:] + BLOCK[:shift])
+            file.write(BLOCK[: chosen.randrange(len(BLOCK))])
+    total = sum(file.stat().st_size for file in files.iterdir())
+    lines = [f"### The whole way of {total / 1e9:.1f} GB in {WHOLE_FILES} files, Ceph RGW", ""]
+
+    def step(*words: str) -> None:
+        taken = seconds(
+            lambda: subprocess.run([sys.executable, "-m", "tierfs", "-q", "--store", path, *words], check=True)
+        )
+        lines.append(f"* `tierfs {words[0]}`: {taken:.1f} s, {total / taken / 1e6:.0f} MB/s")
+
+    step("ingest", str(files), "--into", "w", "--seal")
+    step("offload", "w")
+    step("evict", "w")
+    mnt = path.parent / "mnt"
+    with served(["tests.mount.runner", str(path), str(mnt)], mnt) as process:
+        command = "find . -type f -print0 | sort -z | xargs -0 sha256sum"
+        found: list[str] = []
+        taken = seconds(lambda: found.append(_output(command, mnt / "w")))
+        rss = peak_rss_bytes(process.pid) >> 20
+    equal = found == [_output(command, files)]
+    lines.append(f"* `sha256sum` of every file through the mount: {taken:.1f} s, {total / taken / 1e6:.0f} MB/s")
+    lines.append(f"* every checksum equal: {'yes' if equal else 'NO'}; peak RSS of the mount: {rss} MiB")
+    return "\n".join(lines) + "\n"
+
+
+def _output(command: str, directory: Path) -> str:
+    return subprocess.run(command, shell=True, cwd=directory, capture_output=True, text=True, check=True).stdout
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repetitions", type=int, default=5)
@@ -201,8 +246,10 @@ def main() -> None:
             print(bench_append(directory, chosen.repetitions), flush=True)
         if "local" in chosen.subjects:
             print(bench_local(directory, chosen.repetitions), flush=True)
-        if {"offload", "s3"} & set(chosen.subjects):
+        if {"offload", "s3", "whole"} & set(chosen.subjects):
             with s3_store(directory) as (path, server, bucket):
+                if "whole" in chosen.subjects:
+                    print(bench_whole(path), flush=True)
                 if "offload" in chosen.subjects:
                     print(bench_offload(path, server, bucket, chosen.repetitions), flush=True)
                 if "s3" in chosen.subjects:

@@ -1,0 +1,1 @@
+"""Resolving, fetching, caching, reading."""
