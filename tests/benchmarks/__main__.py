@@ -1,4 +1,4 @@
-"""All benchmarks of the main job: `python -m tests.benchmarks [--repetitions N] [append|offload|local|s3|whole ...]`."""
+"""Benchmarks of the main job: `python -m tests.benchmarks [--repetitions N] [append|local|offload|s3|whole ...]`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from tierfs.chunkstore.protocol import Progress
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, Fenced, NotFound, TierfsError, Unavailable
 from tierfs.metrics import NullMetrics
-from tierfs.reading.reader import Reader, ReadHandle
+from tierfs.reading.handle import ReadHandle
+from tierfs.reading.reader import Reader
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ReadPriority, Tier
 
 POLICY = {"chunk_bytes": "300000", "object_bytes": "700000", "read_priority": "local-first"}

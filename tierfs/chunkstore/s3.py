@@ -22,7 +22,7 @@ from tierfs.chunkstore.s3_read import RangeReader
 from tierfs.chunkstore.s3_upload import Uploader
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import ColdSettings
-from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
 from tierfs.metrics import MetricSink, NullMetrics
 from tierfs.names import printable
 
@@ -128,11 +128,27 @@ class S3Storage:
         return StoredObject(name, answer["ContentLength"], etag, modified_ms, metadata)
 
     def delete(self, name: str) -> None:
-        """See ChunkStorage.delete."""
+        """See ChunkStorage.delete. Unfinished multipart uploads of the name go too.
+
+        No listing shows them, and a process that was killed leaves them to be paid for.
+        """
         check_open(self._closed, self)
         check_name(name)
         with map_s3_errors(self.location, "delete", name):
             self._client.delete_object(**self._address(name))
+            key = self.location.key(name)
+            answer = self._client.list_multipart_uploads(Bucket=self.location.bucket, Prefix=key)
+        for upload in answer.get("Uploads", []):
+            if upload["Key"] == key:
+                self._abort_upload(name, upload["UploadId"])
+
+    def _abort_upload(self, name: str, upload_id: str) -> None:
+        """One that is gone by now is success: servers answer that in two ways."""
+        try:
+            with map_s3_errors(self.location, "abort the upload of", name):
+                self._client.abort_multipart_upload(**self._address(name), UploadId=upload_id)
+        except NotFound:
+            return
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """See ChunkStorage.list."""

@@ -28,7 +28,8 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricName, MetricSink
-from tierfs.reading.reader import Reader, ReadHandle
+from tierfs.reading.handle import ReadHandle
+from tierfs.reading.reader import Reader
 from tierfs.types import DirectoryId, EntryKind, SegmentId
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND | os.O_CREAT
