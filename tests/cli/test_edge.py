@@ -119,8 +119,9 @@ def test_an_append_that_fails_half_way_says_what_is_acknowledged(
 
 
 def test_ctrl_c_during_an_append_says_what_is_acknowledged(store: Path) -> None:
+    # A test run in the background inherits an ignored SIGINT; a user's command does not.
     process = subprocess.Popen(
-        [sys.executable, "-m", "tierfs", "--store", str(store), "append", "s"],
+        ["env", "--default-signal=INT", sys.executable, "-m", "tierfs", "--store", str(store), "append", "s"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

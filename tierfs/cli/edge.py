@@ -23,6 +23,7 @@ from tierfs.names import printable
 
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
+_STDOUT_FD = 1
 EXIT_INTERNAL = 70
 
 _KINDS_BY_ERRNO: Mapping[int, type[errors.TierfsError]] = {
@@ -69,6 +70,8 @@ def report(error: BaseException, session: Session) -> int:
     if isinstance(error, BrokenPipeError):
         _silence_stdout()
         return EXIT_PIPE_CLOSED
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _silence_stdout()  # what is full may be stdout itself
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code
@@ -132,5 +135,9 @@ def _usage(error: click.ClickException) -> Failure:
 
 
 def _silence_stdout() -> None:
-    """Nobody reads stdout any more: what is still buffered must not fail once more at exit."""
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # lives until the process ends
+    """Nobody takes what stdout still holds: it must not fail once more at exit, and change the exit code."""
+    if sys.stdout is not sys.__stdout__:
+        return  # called from a program that keeps its own
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, _STDOUT_FD)
+    os.close(nowhere)
