@@ -7,6 +7,7 @@ the others. Whoever arrives meanwhile forms the next group. Order inside a segme
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors
 
 
-class PendingCommit:
+class PendingCommit(ABC):
     """One change that waits for its group. Subclasses say what it changes."""
 
     def __init__(self, chunks: Sequence[ActiveChunk]) -> None:
@@ -24,13 +25,14 @@ class PendingCommit:
         self.error: BaseException | None = None
         self.done = threading.Event()
 
+    @abstractmethod
     def apply(self, txn: WriteTransaction) -> None:
         """Change the records. Raises StaleBase, Conflict or NotFound before the first change, or not at all.
 
         Anything else it raises undoes the whole group.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def failed(self) -> None:
         """Called on the leader's thread, before anybody is woken, when the change was not committed."""
 
