@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ FSNAME_PREFIX = "tierfs:"
 """A mount's source is this and the store's directory."""
 
 _MOUNT_TABLE = Path("/proc/self/mountinfo")
+_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,12 @@ class Mount:
 def mounts() -> list[Mount]:
     """All tierfs mounts this process can see, in mount order."""
     found: list[Mount] = []
-    for line in _MOUNT_TABLE.read_text().splitlines():
+    for line in _MOUNT_TABLE.read_text(errors="surrogateescape").split("\n"):
         fields, _, rest = line.partition(" - ")
-        kind, source = rest.split()[:2]
-        source = _unescape(source)
+        kind, _, rest = rest.partition(" ")
+        source = _unescape(rest.partition(" ")[0])
         if kind.startswith("fuse") and source.startswith(FSNAME_PREFIX):
-            found.append(Mount(Path(_unescape(fields.split()[4])), Path(source.removeprefix(FSNAME_PREFIX))))
+            found.append(Mount(Path(_unescape(fields.split(" ")[4])), Path(source.removeprefix(FSNAME_PREFIX))))
     return found
 
 
@@ -36,14 +38,15 @@ def name_under_mount(text: str, store: Path) -> str | None:
     """The segment name of a path under a mount of `store`, or None when it is no such path."""
     if not (text.startswith(("/", "./", "../")) or text in (".", "..")):
         return None
-    path = Path(os.path.abspath(text))
-    for mount in reversed(mounts()):
-        if mount.store == store and path.is_relative_to(mount.mountpoint):
-            name = str(path.relative_to(mount.mountpoint))
-            return "" if name == "." else name
+    ours = [mount for mount in reversed(mounts()) if mount.store == store]
+    for path in (Path(os.path.abspath(text)), Path(os.path.realpath(text))) if ours else ():
+        for mount in ours:
+            if path.is_relative_to(mount.mountpoint):
+                name = str(path.relative_to(mount.mountpoint))
+                return "" if name == "." else name
     return None
 
 
 def _unescape(field: str) -> str:
-    """Undo the kernel's octal escapes of blanks and backslashes."""
-    return field.encode("latin-1").decode("unicode_escape").encode("latin-1").decode(errors="surrogateescape")
+    """Undo the kernel's octal escapes: blanks and backslashes only, so each is one ASCII character."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 8)), field)

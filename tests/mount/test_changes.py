@@ -16,6 +16,7 @@ from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
 from tierfs import app
+from tierfs.segments.create import create
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
@@ -44,6 +45,24 @@ def test_new_segments_appends_seals_and_deletions_show(store: app.Store, mount: 
     store.delete("d/new", recursive=False)
     assert eventually(lambda: not (mnt / "d/new").exists(), VISIBLE_S + SLACK_S)
     assert os.listdir(mnt / "d") == ["other"]
+
+
+def test_a_listing_shows_each_name_once_while_names_come_and_go(store: app.Store, mount: Mount) -> None:
+    stay = [f"m{number:04d}-stays" for number in range(300)]
+    with store.metadata.write() as txn:
+        for name in stay:
+            create(txn, name)
+    mnt = mount().path
+    chosen = random.Random(7)
+    with os.scandir(mnt) as listing:
+        seen = []
+        for number, entry in enumerate(listing):
+            seen.append(entry.name)
+            if number % 10 == 0:
+                with store.metadata.write() as txn:
+                    create(txn, f"{chosen.choice('azm')}{chosen.randrange(10_000):04d}-{number}-comes")
+    assert len(seen) == len(set(seen))
+    assert [name for name in seen if name.endswith("stays")] == stay
 
 
 def test_an_open_file_reads_on_while_its_bytes_move(store: app.Store, mount: Mount) -> None:

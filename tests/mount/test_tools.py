@@ -122,6 +122,14 @@ def test_nothing_can_be_changed(mounted: Mounted) -> None:
         assert errno_of(attempt) == errno.EROFS
 
 
+def test_reading_with_flags_that_do_not_matter(mounted: Mounted) -> None:
+    descriptor = os.open(mounted.path / "logs/text", os.O_RDONLY | os.O_APPEND)
+    try:
+        assert os.read(descriptor, len(TEXT)) == TEXT
+    finally:
+        os.close(descriptor)
+
+
 def test_extended_attributes_by_name_but_not_listed(mounted: Mounted) -> None:
     path = mounted.path / "logs/cold"
 
@@ -133,6 +141,7 @@ def test_extended_attributes_by_name_but_not_listed(mounted: Mounted) -> None:
     assert (value("length"), value("start_offset"), value("sealed")) == (str(len(TEXT)), "0", "1")
     assert (value("local_bytes"), value("cold_bytes")) == ("0", str(len(TEXT)))
     assert value("read_priority") == "local-first"
+    assert value("served_from") == "cold"
     assert os.listxattr(path) == []
     assert errno_of(lambda: os.getxattr(path, "user.other")) == errno.ENODATA
 

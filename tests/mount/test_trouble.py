@@ -23,6 +23,8 @@ from tierfs.mounts import mounts
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
 QUICK_S = 2.0
+ENDS_WITHIN_S = 20
+"""A read may wait 30 s for a tier; the end of the mount waits less."""
 
 
 def test_a_bug_is_an_eio_and_not_the_end(store: app.Store, mount: Mount) -> None:
@@ -78,6 +80,58 @@ def test_signals_unmount(mount: Mount, number: signal.Signals) -> None:
     mounted.process.send_signal(number)
     assert mounted.process.wait(30) == 0
     assert not mounted.is_mounted()
+
+
+def test_the_end_does_not_wait_for_stalled_reads(store: app.Store, mount: Mount) -> None:
+    append(store, "s", reference(0, 1000), seal=True)
+    store.offload("s", lambda _: None)
+    store.evict("s", force=False, report=lambda _: None)
+    mounted = mount(fault="stalled-cold")
+    reader = subprocess.Popen(["cat", mounted.path / "s"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert eventually(lambda: Path(f"/proc/{reader.pid}/stat").read_text().split()[2] in "DS")
+        mounted.process.send_signal(signal.SIGTERM)
+        assert mounted.process.wait(ENDS_WITHIN_S) == 0
+        assert not mounted.is_mounted()
+    finally:
+        reader.kill()
+        reader.wait(30)
+
+
+def test_a_linked_mount_point_is_the_mount(store: app.Store, mount: Mount, tmp_path: Path) -> None:
+    append(store, "s", b"x")
+    mounted = mount()
+    link = tmp_path / "link"
+    link.symlink_to(mounted.path)
+    assert tierfs("mount", link, store=store.path, check=False).code == 5
+    assert tierfs("info", link / "s", "--json", store=store.path).json["segment"] == "s"
+    tierfs("-q", "umount", link)
+    assert mounted.process.wait(30) == 0
+
+
+def test_paths_of_any_letters_can_be_mounted(tmp_path: Path) -> None:
+    root = tmp_path / "Größe, \\ 日志\u2028\u00a0x"
+    app.init_store(root / "store", app.ColdChoice())
+    mnt = root / "mnt"
+    mnt.mkdir()
+    tierfs("append", "s", store=root / "store", stdin=b"x")
+    tierfs("mount", mnt, store=root / "store")
+    try:
+        assert (mnt / "s").read_bytes() == b"x"
+        assert [mount.store for mount in mounts() if mount.mountpoint == mnt] == [root / "store"]
+        assert tierfs("info", mnt / "s", "--json", store=root / "store").json["segment"] == "s"
+    finally:
+        tierfs("umount", mnt)
+
+
+@pytest.mark.parametrize("option", ["uid=-1", "gid=4294967295", "umask=1000", "umask=9", "uid=", "rw", "nonsense"])
+def test_impossible_options_are_refused_before_mounting(store: app.Store, tmp_path: Path, option: str) -> None:
+    mnt = tmp_path / "mnt"
+    mnt.mkdir()
+    done = tierfs("mount", mnt, "-o", option, store=store.path, check=False)
+    assert done.code == 2
+    assert option.partition("=")[0] in done.err
+    assert not os.path.ismount(mnt)
 
 
 def test_unmounting_from_outside_ends_the_process(mount: Mount) -> None:

@@ -14,6 +14,10 @@ _STAT_BLOCK_BYTES = 512
 IO_BLOCK_BYTES = 1024 * 1024
 """st_blksize: what tools read at a time."""
 
+MISSING_TIMEOUT_S = 1.0
+"""How long the kernel remembers that a name is missing. It is told of new names sooner; only when too many
+changes came at once is it told of inodes alone, and new names still show within a second."""
+
 _FILE_MODE = 0o444
 _DIRECTORY_MODE = 0o555
 
@@ -42,11 +46,11 @@ def of_directory(record: DirectoryRecord, options: MountOptions, timeout_s: floa
     return entry
 
 
-def missing(timeout_s: float) -> pyfuse3.EntryAttributes:
-    """The answer to a lookup that found nothing: the kernel may remember that until it is told otherwise."""
+def missing() -> pyfuse3.EntryAttributes:
+    """The answer to a lookup that found nothing."""
     entry = pyfuse3.EntryAttributes()
     entry.st_ino = 0
-    entry.entry_timeout = timeout_s
+    entry.entry_timeout = MISSING_TIMEOUT_S
     return entry
 
 

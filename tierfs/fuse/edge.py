@@ -53,6 +53,24 @@ def operation(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
     return translated
 
 
+def reported(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coroutine[Any, Any, None]]:
+    """For operations nobody hears the errors of (forget, release): log and count them, raise nothing.
+
+    Cancellation passes.
+    """
+    name = method.__name__
+
+    @functools.wraps(method)
+    async def quiet(*arguments: P.args, **named: P.kwargs) -> None:
+        try:
+            await method(*arguments, **named)
+        except Exception:
+            log.exception("%s failed unexpectedly", name)
+            _count(cast(HasMetrics, arguments[0]), name, errno.EIO)
+
+    return quiet
+
+
 def _errno_of(error: TierfsError) -> int:
     """Reads end in EIO when no tier answers: EAGAIN would make tools spin."""
     return errno.EIO if isinstance(error, (Unavailable, DataLoss)) else error.errno

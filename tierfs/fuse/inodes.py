@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tierfs.types import ROOT_DIRECTORY, ROOT_INODE, EntryKind
+from tierfs.types import ROOT_DIRECTORY, ROOT_INODE, EntryKind, Tier
 
 
 @dataclass(slots=True)
@@ -18,6 +18,8 @@ class Known:
     """Largest size or end of a read the kernel was given: it never sees less."""
     sealed_open_seen: bool = False
     """The segment was opened here since it was sealed, so pages in the cache are of the sealed one."""
+    served_from: Tier | None = None
+    """Tier that served the newest read."""
 
 
 class Inodes:

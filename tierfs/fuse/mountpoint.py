@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, PermissionDenied, Unavailable
+from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.mounts import Mount, mounts
 
 FUSE_DEVICE = Path("/dev/fuse")
@@ -16,43 +16,42 @@ READ_AHEAD_KIB = 1024
 """1 MiB is the largest request libfuse takes; 128 costs a fifth, 4096 gains nothing (measured)."""
 
 _FUSERMOUNT = "fusermount3"
+_FUSE_CONFIGURATION = Path("/etc/fuse.conf")
+_ALLOW_OTHER = "user_allow_other"
 _BDI = Path("/sys/class/bdi")
 
 
-def require_usable(mountpoint: Path) -> None:
+def require_usable(mountpoint: Path, *, allow_other: bool = False) -> None:
     """Raise what is wrong with a mount point; one that a killed daemon left is cleaned up first."""
-    if not FUSE_DEVICE.exists():
-        raise Unavailable(f"{FUSE_DEVICE} is missing, so nothing can be mounted", remedy="as root: modprobe fuse")
-    if os.geteuid() != 0 and shutil.which(_FUSERMOUNT) is None:
-        raise Unavailable(f"{_FUSERMOUNT} is missing", remedy="as root: apt-get install fuse3")
+    _require_fuse(allow_other)
     _clear_stale(mountpoint)
-    if not mountpoint.exists():
-        raise NotFound(f"mount point {mountpoint} does not exist", remedy=f"mkdir {mountpoint}")
-    if not mountpoint.is_dir():
-        raise NotDirectory(f"mount point {mountpoint} is not a directory")
     mounted = mount_at(mountpoint)
     if mounted is not None:
         raise Conflict(f"{mountpoint} is a mount of {mounted.store} already", remedy=f"tierfs umount {mountpoint}")
     try:
         empty = next(os.scandir(mountpoint), None) is None
-    except PermissionError as exc:
-        raise PermissionDenied(f"mount point {mountpoint} cannot be read") from exc
+    except OSError as exc:
+        raise _unusable(mountpoint, exc) from exc
     if not empty:
         raise InvalidRequest(f"mount point {mountpoint} is not empty", remedy="name an empty directory")
 
 
 def mount_at(mountpoint: Path) -> Mount | None:
-    """The tierfs mount at a path, or None."""
-    path = Path(os.path.abspath(mountpoint))
-    return next((mount for mount in reversed(mounts()) if mount.mountpoint == path), None)
+    """The tierfs mount at a path, or None. The path as it stands goes first: following it may meet a dead mount."""
+    found = mounts()
+    for path in (os.path.abspath(mountpoint), os.path.realpath(mountpoint)):
+        for mount in reversed(found):
+            if mount.mountpoint == Path(path):
+                return mount
+    return None
 
 
 def unmount(mountpoint: Path) -> None:
     """Take a tierfs mount down. Raises NotFound where there is none, Conflict while files are open."""
-    if mount_at(mountpoint) is None:
-        raise NotFound(f"{mountpoint} is not a tierfs mount")
-    command = ["umount", str(mountpoint)] if os.geteuid() == 0 else [_FUSERMOUNT, "-u", str(mountpoint)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    mount = mount_at(mountpoint)
+    if mount is None:
+        raise NotFound(f"{mountpoint} is not a tierfs mount", remedy="see what is: findmnt -t fuse.tierfs")
+    done = _run(["umount"] if os.geteuid() == 0 else [_FUSERMOUNT, "-u"], mount.mountpoint)
     if done.returncode == 0:
         return
     if "busy" in done.stderr:
@@ -74,13 +73,71 @@ def tune_read_ahead(mountpoint: Path) -> bool:
     return True
 
 
+def _require_fuse(allow_other: bool) -> None:
+    if not FUSE_DEVICE.exists():
+        raise Unavailable(f"{FUSE_DEVICE} is missing, so nothing can be mounted", remedy="as root: modprobe fuse")
+    if not os.access(FUSE_DEVICE, os.R_OK | os.W_OK):
+        raise PermissionDenied(
+            f"{FUSE_DEVICE} may not be used by this user", remedy=f"as root: chmod 666 {FUSE_DEVICE}"
+        )
+    if os.geteuid() == 0:
+        return
+    if shutil.which(_FUSERMOUNT) is None:
+        raise Unavailable(f"{_FUSERMOUNT} is missing", remedy="as root: apt-get install fuse3")
+    if allow_other and not _others_allowed():
+        raise PermissionDenied(
+            "option allow_other is for root only on this machine",
+            remedy=f"as root: echo {_ALLOW_OTHER} >> {_FUSE_CONFIGURATION}",
+        )
+
+
+def _others_allowed() -> bool:
+    """Whether fusermount3 lets every user mount with allow_other."""
+    try:
+        lines = _FUSE_CONFIGURATION.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # fusermount3 can read what we cannot, and decides
+    return any(line.strip() == _ALLOW_OTHER for line in lines)
+
+
+def _unusable(mountpoint: Path, error: OSError) -> TierfsError:
+    if error.errno in (errno.ENOENT, errno.ELOOP):
+        return NotFound(f"mount point {mountpoint} does not exist", remedy=f"mkdir {mountpoint}")
+    if error.errno == errno.ENOTDIR:
+        return NotDirectory(f"mount point {mountpoint} is not a directory", remedy="name an empty directory")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return PermissionDenied(f"mount point {mountpoint} cannot be read", remedy="name a directory of your own")
+    return Unavailable(f"mount point {mountpoint} cannot be read: {error.strerror}", remedy="name another directory")
+
+
 def _clear_stale(mountpoint: Path) -> None:
     try:
         os.statvfs(mountpoint)  # the kernel answers a stat from its cache, for minutes after the daemon died
     except OSError as exc:
         if exc.errno != errno.ENOTCONN:
             return
-        command = ["umount", "-l"] if os.geteuid() == 0 else [_FUSERMOUNT, "-u", "-z"]
-        done = subprocess.run([*command, str(mountpoint)], capture_output=True, text=True, check=False)
+        stale = mount_at(mountpoint)
+        if stale is None:
+            raise Unavailable(
+                f"a dead mount of another program is at {mountpoint}", remedy=f"umount -l {mountpoint}"
+            ) from exc
+        done = _run(["umount", "-l"] if os.geteuid() == 0 else [_FUSERMOUNT, "-u", "-z"], stale.mountpoint)
         if done.returncode:
             raise Unavailable(f"a dead mount at {mountpoint} was not removed: {done.stderr.strip()}") from exc
+
+
+def _run(command: list[str], mountpoint: Path) -> subprocess.CompletedProcess[str]:
+    """Run a mount tool; what it says is in English, because it is looked at."""
+    try:
+        return subprocess.run(
+            [*command, str(mountpoint)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except FileNotFoundError as exc:
+        raise Unavailable(f"{command[0]} is missing", remedy="as root: apt-get install fuse3 mount") from exc

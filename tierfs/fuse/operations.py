@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing
 
 import pyfuse3
 
@@ -18,36 +18,22 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.config import MountSettings
 from tierfs.errors import Fenced, NotFound
 from tierfs.fuse import attributes, xattrs
-from tierfs.fuse.edge import operation
+from tierfs.fuse.edge import operation, reported
 from tierfs.fuse.inodes import Inodes, Known
+from tierfs.fuse.listing import Listing
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.readonly import ReadOnlyOperations
 from tierfs.metadata import directories
 from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import DirectoryId, EntryKind, SegmentId
-
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND | os.O_CREAT
-_BATCH_ENTRIES = 512
-"""Directory entries read per transaction; a kernel's readdir buffer takes fewer."""
+from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId
 
 _NAME_MAX = 255
-
-
-@dataclass(slots=True)
-class _OpenDirectory:
-    """One listing under way: cookies count entries, and names are found again behind the last one."""
-
-    directory_id: DirectoryId
-    batch: list[Entry]
-    first_cookie: int = 0
-    last_name: str = ""
-    ended: bool = False
 
 
 class Operations(ReadOnlyOperations):
@@ -70,23 +56,21 @@ class Operations(ReadOnlyOperations):
         self._reader = reader
         self._options = options
         self._settings = settings
+        self._priority = options.read_priority or reader.settings.priority
         self._next_handle = 1
         self._files_open: dict[int, tuple[ReadHandle, Known]] = {}
-        self._directories_open: dict[int, _OpenDirectory] = {}
+        self._listings: dict[int, Listing] = {}
 
     @operation
     async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         """Find a name: one get for the entry, one for its record."""
         self._count("lookup")
         parent = self._require(parent_inode)
-        text = name.decode(errors="surrogateescape")
-        if text in (".", ".."):
-            return await self.getattr(parent_inode, ctx)
         with self._metadata.read() as txn:
-            found = self._lookup(txn, parent, text)
+            found = self._find(txn, parent, name)
             if found is None:
-                return attributes.missing(self._settings.sealed_timeout_s)
-            return self._attributes(txn, found, remember=True)
+                return attributes.missing()
+            return self._told(found, self._attributes(txn, found))
 
     @operation
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
@@ -94,44 +78,38 @@ class Operations(ReadOnlyOperations):
         self._count("getattr")
         known = self._require(inode)
         with self._metadata.read() as txn:
-            return self._attributes(txn, Entry("", known.kind, known.id), remember=False)
+            return self._attributes(txn, Entry("", known.kind, known.id))
 
     @operation
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         """Open a directory for listing."""
-        known = self._require(inode)
         handle = self._new_handle()
-        self._directories_open[handle] = _OpenDirectory(DirectoryId(known.id), [])
+        self._listings[handle] = Listing(DirectoryId(self._require(inode).id))
         return handle
 
     @operation
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
-        """List entries with their attributes, from cookie `start` on, in name order."""
+        """List entries with their attributes in name order, from behind the one with token `start`."""
         self._count("readdir")
-        listing = self._directories_open[handle]
-        if start < listing.first_cookie:  # rewinddir, or a seek back beyond what is kept
-            listing.batch, listing.first_cookie, listing.last_name, listing.ended = [], 0, "", False
-        with self._metadata.read() as txn:
-            while True:
-                index = start - listing.first_cookie
-                while index >= len(listing.batch):
-                    if not self._next_batch(txn, listing):
-                        return
-                    index = start - listing.first_cookie
-                start += 1
-                if not self._reply_entry(txn, listing.batch[index], start, token):
+        listing = self._listings[handle]
+        with self._metadata.read() as txn, closing(listing.entries(txn, start)) as entries:
+            for entry in entries:
+                found = self._attributes(txn, entry)
+                if not pyfuse3.readdir_reply(token, entry.name.encode(), found, entry.id):
                     return
+                listing.given(entry)
+                self._told(entry, found)
 
-    @operation
+    @reported
     async def releasedir(self, handle: int) -> None:
-        """Close a listing."""
-        self._directories_open.pop(handle, None)
+        """Close a listing; never raises."""
+        del self._listings[handle]
 
     @operation
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         """Open a segment for reading; unsealed ones bypass the page cache, which would race their growth."""
         self._count("open")
-        if flags & _WRITES:
+        if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise pyfuse3.FUSEError(errno.EROFS)
         known = self._require(inode)
         reading = self._reader.open(SegmentId(known.id), priority=self._options.read_priority)
@@ -149,14 +127,16 @@ class Operations(ReadOnlyOperations):
         reading, known = self._files_open[handle]
         data = await reading.read(reading.segment.start_offset + offset, size)
         known.size_shown = max(known.size_shown, offset + len(data))
+        known.served_from = reading.served_from
         return data
 
-    @operation
+    @reported
     async def release(self, handle: int) -> None:
-        """Close a segment."""
+        """Close a segment; never raises."""
         reading, _ = self._files_open.pop(handle)
         reading.close()
 
+    @reported
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         """The kernel dropped inodes; never raises."""
         for inode, lookups in inode_list:
@@ -179,9 +159,8 @@ class Operations(ReadOnlyOperations):
         value: bytes | None = None
         if known.kind is EntryKind.SEGMENT and name.startswith(xattrs.PREFIX):
             with self._metadata.read() as txn:
-                value = xattrs.value_of(txn, self._segment(txn, known.id), name)
-            if value is None:
-                value = self._served_from(known, name)
+                shown = xattrs.Shown(txn, self._segment(txn, known.id), self._priority, known.served_from)
+                value = xattrs.value_of(shown, name)
         if value is None:
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
         return value
@@ -198,28 +177,34 @@ class Operations(ReadOnlyOperations):
             raise pyfuse3.FUSEError(errno.EROFS)
         return True
 
-    def _lookup(self, txn: ReadTransaction, parent: Known, name: str) -> Entry | None:
+    def _find(self, txn: ReadTransaction, parent: Known, name: bytes) -> Entry | None:
+        """The entry of a name; `.` and `..` come from NFS servers only."""
+        if name == b".":
+            return Entry("", parent.kind, parent.id)
+        if name == b"..":
+            above = directories.directory(txn, parent.id).parent_id or ROOT_DIRECTORY
+            return Entry("", EntryKind.DIRECTORY, above)
         try:
-            return directories.lookup(txn, DirectoryId(parent.id), name)
-        except UnicodeEncodeError:
+            return directories.lookup(txn, DirectoryId(parent.id), name.decode())
+        except UnicodeDecodeError:
             return None  # no segment has a name that is not UTF-8
 
-    def _attributes(self, txn: ReadTransaction, entry: Entry, *, remember: bool) -> pyfuse3.EntryAttributes:
-        """Attributes of an entry; with `remember` the kernel is told of it and counts a lookup."""
+    def _attributes(self, txn: ReadTransaction, entry: Entry) -> pyfuse3.EntryAttributes:
         timeout_s = self._settings.sealed_timeout_s
         if entry.kind is EntryKind.DIRECTORY:
-            directory = directories.directory(txn, entry.id)
-            if remember:
-                self.inodes.remember(directory.inode, entry.kind, entry.id)
-            return attributes.of_directory(directory, self._options, timeout_s)
+            return attributes.of_directory(self._directory(txn, entry.id), self._options, timeout_s)
         segment = self._segment(txn, entry.id)
-        if remember:
-            self.inodes.remember(segment.inode, entry.kind, entry.id)
         found = attributes.of_segment(segment, self._options, timeout_s)
         known = self.inodes.get(segment.inode)
         if known is not None:
             known.size_shown = found.st_size = max(known.size_shown, found.st_size)
         return found
+
+    def _told(self, entry: Entry, answer: pyfuse3.EntryAttributes) -> pyfuse3.EntryAttributes:
+        """The kernel learns of an entry: it counts a lookup."""
+        known = self.inodes.remember(answer.st_ino, entry.kind, entry.id)
+        known.size_shown = max(known.size_shown, answer.st_size)
+        return answer
 
     def _segment(self, txn: ReadTransaction, segment_id: int) -> SegmentRecord:
         segment = directories.segment(txn, SegmentId(segment_id))
@@ -227,38 +212,11 @@ class Operations(ReadOnlyOperations):
             raise Fenced("the segment was deleted")
         return segment
 
-    def _next_batch(self, txn: ReadTransaction, listing: _OpenDirectory) -> bool:
-        if listing.ended:
-            return False
-        batch: list[Entry] = []
-        for entry in directories.entries(txn, listing.directory_id, after=listing.last_name):
-            batch.append(entry)
-            if len(batch) == _BATCH_ENTRIES:
-                break
-        listing.first_cookie += len(listing.batch)
-        listing.batch = batch
-        listing.ended = len(batch) < _BATCH_ENTRIES
-        listing.last_name = batch[-1].name if batch else listing.last_name
-        return bool(batch)
-
-    def _reply_entry(self, txn: ReadTransaction, entry: Entry, cookie: int, token: pyfuse3.ReaddirToken) -> bool:
+    def _directory(self, txn: ReadTransaction, directory_id: int) -> DirectoryRecord:
         try:
-            found = self._attributes(txn, entry, remember=False)
-        except (NotFound, Fenced):
-            return True  # deleted since the batch was read
-        if not pyfuse3.readdir_reply(token, entry.name.encode(), found, cookie):
-            return False
-        self.inodes.remember(found.st_ino, entry.kind, entry.id)
-        return True
-
-    def _served_from(self, known: Known, name: bytes) -> bytes | None:
-        """Which tier served the newest handle of this segment last."""
-        if name != xattrs.PREFIX + b"served_from":
-            return None
-        for reading, opened in reversed(self._files_open.values()):
-            if opened is known and reading.served_from is not None:
-                return reading.served_from.name.lower().encode()
-        return b"none"
+            return directories.directory(txn, directory_id)
+        except NotFound as exc:
+            raise Fenced("the directory was deleted") from exc
 
     def _require(self, inode: int) -> Known:
         known = self.inodes.get(inode)

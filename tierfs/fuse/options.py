@@ -13,6 +13,9 @@ _VALUES = ("uid", "gid", "umask", "read_priority")
 _ALWAYS = frozenset({"ro", "nosuid", "nodev", "noexec", "noatime"})
 _FSTAB_ONLY = frozenset({"_netdev", "nofail", "noauto", "auto", "user", "users", "defaults"})
 _FSTAB_PREFIX = "x-"
+_MAX_UMASK = 0o777
+_MAX_ID = 2**32 - 2
+"""The kernel's largest user or group id; one more means "none"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,9 @@ def _with(options: MountOptions, item: str) -> MountOptions:
     try:
         if key == "read_priority":
             return replace(options, read_priority=ReadPriority(value))
-        return replace(options, **{key: int(value, 8 if key == "umask" else 10)})  # type: ignore[arg-type]
+        number = int(value, 8 if key == "umask" else 10)
+        if not 0 <= number <= (_MAX_UMASK if key == "umask" else _MAX_ID):
+            raise ValueError(number)
+        return replace(options, **{key: number})  # type: ignore[arg-type]
     except ValueError as exc:
         raise InvalidRequest(f"mount option {item!r}: {value!r} is not possible") from exc

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tierfs.errors import Unavailable
 from tierfs.fuse import mountpoint as points
 from tierfs.fuse.operations import Operations
 from tierfs.fuse.options import MountOptions
-from tierfs.fuse.watch import watch_changes
+from tierfs.fuse.watch import ChangeWatcher
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.mounts import FSNAME_PREFIX
@@ -32,6 +32,11 @@ MAX_TASKS = 10_000
 _UNFREEZE_INTERVAL_S = 0.25
 """A request that vanishes with its process leaves pyfuse3 blocked in read(2) with the GIL held, and every
 thread frozen, until a signal interrupts it (measured: 10 times in 940 kills)."""
+
+
+_END_GRACE_S = 5.0
+"""How long requests in flight may go on after SIGTERM (pulled out of the air); a read from a tier that does not
+answer would hold the mount for its whole deadline."""
 
 
 class MountSession:
@@ -56,20 +61,23 @@ class MountSession:
     def run(self, mountpoint: Path, options: MountOptions, on_ready: Callable[[], None]) -> None:
         """Mount, call `on_ready` once the mount answers, and serve until it is unmounted or told to end.
 
-        SIGTERM and SIGINT unmount. Raises what is wrong with the mount point, with nothing mounted.
+        SIGTERM and SIGINT unmount; a second one does not wait for requests in flight. Raises what is wrong
+        with the mount point, with nothing mounted. Call it in the main thread.
         """
-        points.require_usable(mountpoint)
+        points.require_usable(mountpoint, allow_other=options.allow_other)
         with _unfreezing():
             trio.run(self._serve, mountpoint, options, on_ready)
 
     async def _serve(self, mountpoint: Path, options: MountOptions, on_ready: Callable[[], None]) -> None:
-        async with self._reader:
-            operations = Operations(self._metadata, self._files, self._reader, options, self._settings, self._metrics)
+        operations = Operations(self._metadata, self._files, self._reader, options, self._settings, self._metrics)
+        watcher = ChangeWatcher(self._metadata, operations.inodes)
+        # Signals first: one that came between mounting and listening would leave a dead mount behind.
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             self._init(operations, mountpoint, options)
             try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_end_on_signal)
-                    nursery.start_soon(watch_changes, self._metadata, operations.inodes, self._settings.poll_s)
+                async with self._reader, trio.open_nursery() as nursery:
+                    nursery.start_soon(_end_on_signal, signals, nursery.cancel_scope)
+                    nursery.start_soon(watcher.run, self._settings.poll_s)
                     nursery.start_soon(_announce, mountpoint, on_ready)
                     await pyfuse3.main(max_tasks=MAX_TASKS)
                     nursery.cancel_scope.cancel()
@@ -87,11 +95,21 @@ class MountSession:
     def _fuse_options(self, options: MountOptions) -> set[str]:
         # libfuse takes backslash as an escape, and a comma ends an option.
         source = str(self._store).replace("\\", "\\\\").replace(",", "\\,")
-        chosen = {f"fsname={FSNAME_PREFIX}{source}", "subtype=tierfs", "ro", "nosuid", "nodev", "noexec"}
+        chosen = {_Option(f"fsname={FSNAME_PREFIX}{source}"), "subtype=tierfs", "ro", "nosuid", "nodev", "noexec"}
         chosen.add("default_permissions")
         if options.allow_other:
             chosen.add("allow_other")
         return chosen
+
+
+class _Option(str):
+    """An option with any path in it: pyfuse3 asks for ASCII only, the kernel takes every byte."""
+
+    __slots__ = ()
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        """The bytes of the path, whatever encoding is asked for."""
+        return os.fsencode(str(self))
 
 
 async def _announce(mountpoint: Path, on_ready: Callable[[], None]) -> None:
@@ -103,12 +121,15 @@ async def _announce(mountpoint: Path, on_ready: Callable[[], None]) -> None:
     on_ready()
 
 
-async def _end_on_signal() -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for number in signals:
-            log.info("%s: unmounting", signal.Signals(number).name)
-            pyfuse3.terminate()
-            return
+async def _end_on_signal(signals: AsyncIterator[int], serving: trio.CancelScope) -> None:
+    """Take no more requests at the first signal; drop those in flight at the second, or after a while."""
+    number = await anext(signals)
+    log.info("%s: unmounting", signal.Signals(number).name)
+    pyfuse3.terminate()
+    with trio.move_on_after(_END_GRACE_S):
+        await anext(signals)
+    log.info("requests in flight are dropped")
+    serving.cancel()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
 from tierfs import names
@@ -29,7 +29,7 @@ def lookup(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> Entry | N
     return None if record is None else Entry(name, record.kind, record.id)
 
 
-def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") -> Iterator[Entry]:
+def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") -> Generator[Entry]:
     """Entries of a directory in byte order of their names, behind `after`; streams off one cursor."""
     start = keys.dirent(parent_id, after) + b"\0" if after else keys.u64(parent_id)
     for key, record in txn.scan(DIRENTS, start, prefix=keys.u64(parent_id)):

@@ -38,6 +38,7 @@ class Fetcher:
         self._heap: list[tuple[int, int, Span]] = []
         self._numbers = itertools.count()
         self._arrival = trio.Event()
+        self._filling = 0
         self._limiter = trio.CapacityLimiter(streams)
 
     async def run(self) -> None:
@@ -51,6 +52,11 @@ class Fetcher:
         heapq.heappush(self._heap, (priority, next(self._numbers), span))
         self._arrival.set()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a fetch runs or waits for its turn."""
+        return self._filling > 0 or bool(self._heap)
+
     async def _work(self) -> None:
         while True:
             while not self._heap:
@@ -63,6 +69,7 @@ class Fetcher:
 
     async def _fill(self, span: Span) -> None:
         token = trio.lowlevel.current_trio_token()
+        self._filling += 1
         try:
             await trio.to_thread.run_sync(self._fetch, span, token, limiter=self._limiter, abandon_on_cancel=True)
         except TierfsError as exc:
@@ -71,6 +78,7 @@ class Fetcher:
             log.exception("fetching %s failed", span.holder.name)
             span.error = DataLoss(f"{span.holder.name}: {exc}")
         finally:
+            self._filling -= 1
             self._spans.finished(span)
             span.wake()
 
