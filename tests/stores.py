@@ -10,13 +10,15 @@ from pathlib import Path
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collector
-from tierfs.background.inline import EvictReport, InlineTools, InlineWork, OffloadReport, Progress
+from tierfs.background.inline import InlineWork
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
+from tierfs.background.upload import OffloadReport, Progress
+from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.clock import ManualClock
+from tierfs.clock import Clock, ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
 from tierfs.metadata import chains, directories, journal, keys, policies
 from tierfs.metadata.layout import Layout, load
@@ -36,7 +38,7 @@ class TestStore:
     __test__ = False
 
     path: Path
-    clock: ManualClock
+    clock: Clock
     metadata: MetadataStore
     files: ChunkFiles
     engine: Engine
@@ -45,10 +47,14 @@ class TestStore:
 
     def work(self) -> InlineWork:
         """The inline tasks, as a new process would make them."""
+        return InlineWork(self.cold_work(), self.path / "holder", self.clock)
+
+    def cold_work(self) -> ColdWork:
+        """The holder's tasks, as a new process would make them."""
         publisher = Publisher(self.metadata, self.cold)
         tier = ColdTier(LOCATION, self.cold)
-        return InlineWork(
-            InlineTools(
+        return ColdWork(
+            ColdTools(
                 engine=self.engine,
                 cold=tier,
                 offload=Offload(self.metadata, self.files, tier),
@@ -56,7 +62,6 @@ class TestStore:
                 checkpointer=Checkpointer(self.metadata, self.cold, publisher, self.settings.checkpoint_entries),
                 collector=Collector(self.metadata, self.files, lambda _: self.cold),
                 settings=self.settings,
-                holder_path=self.path / "holder",
                 ballast_path=self.path / "ballast",
             )
         )
@@ -131,9 +136,10 @@ def open_test_store(
     policy: Mapping[str, str] | None = None,
     cold: ChunkStorage | None = None,
     settings: OffloadSettings | None = None,
+    clock: Clock | None = None,
 ) -> Iterator[TestStore]:
     """A new store in `path` with 4-byte chunks and 8-byte objects unless `policy` says otherwise."""
-    clock = ManualClock()
+    clock = clock or ManualClock()
     path.mkdir(parents=True, exist_ok=True)
     metadata = MetadataStore.create(path / "metadata", clock)
     files = ChunkFiles.create(path / "chunks")

@@ -9,19 +9,25 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tierfs import settings
+from tierfs import names, settings
+from tierfs.background import holder, requests, serve
+from tierfs.background.ask import Question, ask
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collector
-from tierfs.background.inline import EvictReport, InlineTools, InlineWork, OffloadReport, Progress, Report
+from tierfs.background.holder import HeldElsewhere
+from tierfs.background.inline import InlineWork
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
 from tierfs.background.status import StoreStatus, store_status
+from tierfs.background.upload import OffloadReport, Progress, Report
+from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
@@ -86,12 +92,38 @@ class Store:
         return storage
 
     def offload(self, path: str, report: Report) -> OffloadReport:
-        """Make everything below `path` cold; see InlineWork.offload. Raises Unavailable without a cold tier."""
-        return self._inline("offload").offload(path, report)
+        """Make everything below `path` cold, here or by the holder; see ColdWork.offload.
+
+        Raises Unavailable without a cold tier.
+        """
+        work = self._inline(serve.OFFLOAD)
+        question = Question(serve.OFFLOAD, path, {}, lambda: asdict(work.offload(path, report)))
+        return OffloadReport(**ask(self.metadata, question, report))
+
+    def request_offload(self, path: str) -> int:
+        """Ask the holder to offload `path` and do not wait; returns the request's number.
+
+        Raises Conflict when nobody holds the store, NotFound for a missing path.
+        """
+        if holder.current(self.paths.holder) is None:
+            raise Conflict("nobody holds the store, so nobody would do it", remedy="leave out --no-wait")
+        with self.metadata.read() as txn:
+            if directories.find(txn, path) is None:
+                raise NotFound(f"{names.printable(path)} does not exist")
+        return requests.submit(self.metadata, serve.OFFLOAD, path, {})
 
     def evict(self, path: str, *, force: bool, dry_run: bool = False, report: Report) -> EvictReport:
-        """Drop local bytes below `path` that are cold; see InlineWork.evict."""
-        return self._inline("evict").evict(path, force=force, dry_run=dry_run, report=report)
+        """Drop local bytes below `path` that are cold, here or by the holder; see ColdWork.evict."""
+        work = self._inline(serve.EVICT)
+
+        def inline() -> EvictReport:
+            return work.evict(path, force=force, dry_run=dry_run, report=report)
+
+        if dry_run:
+            return inline()
+        options = {serve.FORCE: "1"} if force else {}
+        question = Question(serve.EVICT, path, options, lambda: asdict(inline()))
+        return EvictReport(**ask(self.metadata, question, report))
 
     def plan_delete(self, path: str, *, recursive: bool) -> Deletion:
         """What `delete` would remove."""
@@ -111,10 +143,13 @@ class Store:
     def settle(self) -> TierfsError | None:
         """Publish and collect what is due, if that is possible now; returns why not.
 
-        What could not be done stays queued for the next command that writes to the bucket.
+        What could not be done stays queued for the next command that writes to the bucket. A holder does it
+        without being asked.
         """
         try:
             self._inline("publishing").settle()
+        except HeldElsewhere:
+            return None
         except (Conflict, Unavailable) as exc:
             return exc
         return None
@@ -182,7 +217,8 @@ class Store:
             location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
         return connect(location, self.path, self.settings.cold, self.metrics)
 
-    def _inline(self, what: str) -> InlineWork:
+    def cold_work(self, what: str = "background work") -> ColdWork:
+        """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
         with self.metadata.read() as txn:
             location_id = txn.store.cold_location_id
         if not location_id:
@@ -190,8 +226,8 @@ class Store:
         cold = ColdTier(location_id, self.storage_of(location_id))
         publisher = Publisher(self.metadata, cold.storage)
         every = self.settings.offload.checkpoint_entries
-        return InlineWork(
-            InlineTools(
+        return ColdWork(
+            ColdTools(
                 engine=self.engine,
                 cold=cold,
                 offload=Offload(self.metadata, self.files, cold),
@@ -199,10 +235,12 @@ class Store:
                 checkpointer=Checkpointer(self.metadata, cold.storage, publisher, every),
                 collector=Collector(self.metadata, self.files, self.storage_of),
                 settings=self.settings.offload,
-                holder_path=self.paths.holder,
                 ballast_path=self.paths.ballast,
             )
         )
+
+    def _inline(self, what: str) -> InlineWork:
+        return InlineWork(self.cold_work(what), self.paths.holder, self.clock)
 
 
 def open_store(path: Path, clock: Clock | None = None) -> Store:

@@ -77,6 +77,28 @@ class OffloadSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BackgroundSettings:
+    """How the background writer works. When chunks end, move and go is policy, not a setting."""
+
+    tick_s: float = 1.0
+    """How often it looks for something to do; what changes shows within so long."""
+    request_poll_s: float = 0.2
+    """How often it looks for requests of other processes."""
+    takeover_s: float = 1.0
+    """How often a mount that is not the holder tries to become it."""
+    high_watermark_percent: int = 80
+    """Use of the local filesystem above which cold bytes are evicted before their lag has passed."""
+    high_watermark_bytes: int = 0
+    """The same for the bytes of local chunks, where the filesystem is shared; 0: no such limit."""
+    unoffloaded_watermark_percent: int = 50
+    """Share of the filesystem (and of high_watermark_bytes) that bytes on this disk alone may take before
+    the largest are offloaded first and active chunks end early."""
+    retry_first_s: float = 1.0
+    retry_longest_s: float = 300.0
+    """First and longest pause before work that failed is tried again; doubled each time."""
+
+
+@dataclass(frozen=True, slots=True)
 class MountSettings:
     """How the mount behaves."""
 
@@ -94,4 +116,5 @@ class Settings:
     write: WriteSettings = field(default_factory=WriteSettings)
     cold: ColdSettings = field(default_factory=ColdSettings)
     offload: OffloadSettings = field(default_factory=OffloadSettings)
+    background: BackgroundSettings = field(default_factory=BackgroundSettings)
     mount: MountSettings = field(default_factory=MountSettings)

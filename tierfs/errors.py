@@ -132,3 +132,11 @@ class Closed(TierfsError):
 
     errno = _errno.EBADF
     exit_code = 70
+
+
+def named(kind: str) -> type[TierfsError]:
+    """The class of a name that another process wrote down; Conflict or Unavailable where it cannot be made."""
+    found = globals().get(kind)
+    if not (isinstance(found, type) and issubclass(found, TierfsError)):
+        return Unavailable
+    return Conflict if issubclass(found, OffsetMismatch) else found

@@ -17,6 +17,10 @@ class Policy:
     """Where the active chunk rolls. Bigger chunks cost fewer objects and records, and evict later."""
     object_bytes: int = 64 * MIB
     """Largest object an offload makes from neighbouring sealed chunks."""
+    chunk_age_s: int = 600
+    """How old the active chunk gets before it ends, so that a slow segment is cold in time too."""
+    offload_after_s: int = 0
+    """How long an ended chunk waits before it is offloaded; more joins small neighbours into one object."""
     deletion_lag_s: int = 4 * 3600
     """How long local bytes stay after they are cold, so that fresh data is read locally."""
     read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
@@ -24,7 +28,7 @@ class Policy:
 
 
 _SIZES = ("chunk_bytes", "object_bytes")
-_TIMES = {"deletion_lag": "deletion_lag_s"}
+_TIMES = {"chunk_age": "chunk_age_s", "offload_after": "offload_after_s", "deletion_lag": "deletion_lag_s"}
 
 KEYS = (*_SIZES, *_TIMES, "read_priority")
 """Names under which settings are stored."""

@@ -28,7 +28,16 @@ ENVIRONMENT_PREFIX = "TIERFS_"
 _NESTED = "__"
 """Between section and key: TIERFS_READ__BUDGET_BYTES. Variables without it (TIERFS_STORE) are no settings."""
 
-_MAY_BE_ZERO = frozenset({"free_space_floor_bytes", "grace_s", "retry_base_s", "retry_max_s", "sealed_timeout_s"})
+_MAY_BE_ZERO = frozenset(
+    {
+        "free_space_floor_bytes",
+        "grace_s",
+        "high_watermark_bytes",
+        "retry_base_s",
+        "retry_max_s",
+        "sealed_timeout_s",
+    }
+)
 """Every other number counts something that must exist."""
 
 _CHOICES: Mapping[str, Any] = {"cold.addressing": Literal["auto", "path", "virtual"]}
@@ -92,7 +101,7 @@ def default_text() -> str:
             if waiting and not _of_one_kind(waiting[-1], key):
                 lines += waiting
                 waiting = []
-            waiting.append(f"# {key} = {_toml(key, getattr(values, key))}")
+            waiting.append(f"# {key} = {as_toml(key, getattr(values, key))}")
             if text is not None:  # one text may describe the keys before it too
                 lines += [f"## {' '.join(text.split())}", *waiting]
                 waiting = []
@@ -225,7 +234,8 @@ def _of_one_kind(line: str, key: str) -> bool:
     return line.removeprefix("# ").partition("_")[0] == key.partition("_")[0]
 
 
-def _toml(key: str, value: object) -> str:
+def as_toml(key: str, value: object) -> str:
+    """A setting's value as it stands in store.toml; `key` tells sizes from other numbers."""
     if value is None:
         return '"..."  # not set'
     if isinstance(value, bool):

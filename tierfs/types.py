@@ -49,6 +49,15 @@ class SegmentStatus(IntEnum):
     DELETED = 3
 
 
+class RequestState(IntEnum):
+    """How far a request to the holder is."""
+
+    WAITING = 0
+    RUNNING = 1
+    DONE = 2
+    FAILED = 3
+
+
 class ChunkState(IntEnum):
     """How far the bytes of a chunk are trusted."""
 

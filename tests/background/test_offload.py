@@ -218,3 +218,16 @@ def test_delete_removes_the_name_now_and_the_objects_after_the_grace_period(stor
     store.clock.advance(3601)
     store.work().settle()
     assert cold_names(store) == []
+
+
+@pytest.mark.parametrize("part", [b"de", b"defghij"])
+@pytest.mark.parametrize("open_files", [0, 256])
+def test_a_live_writer_goes_on_when_its_chunk_was_evicted(store: TestStore, part: bytes, open_files: int) -> None:
+    store.engine._tools.descriptors.limit = open_files  # with 0 the writer has to open its file again
+    writer = store.engine.open_writer("s")
+    writer.append(b"abc")
+    store.offload("s")
+    store.evict("s")
+    assert list(store.files.names()) == []
+    writer.append(part)
+    assert store.read("s") == b"abc" + part

@@ -161,8 +161,8 @@ def test_checkpoints_hold_the_state_and_retire_old_slots(tmp_path: Path) -> None
         assert len(parts) == newest.parts
         changes = [c for name in parts for c in journal.parse_part(read_small(store.cold, name), name).changes]
         with store.metadata.read() as txn:
-            live = [change.SerializeToString() for change in journal.state_changes(txn)]
-        assert set(change.SerializeToString() for change in changes) <= set(live) | {b""}
+            live = [change.SerializeToString(deterministic=True) for change in journal.state_changes(txn)]
+        assert set(change.SerializeToString(deterministic=True) for change in changes) <= set(live) | {b""}
         assert sum(change.HasField("segment") for change in changes) >= 9
 
 
@@ -181,7 +181,7 @@ def parts(store: TestStore) -> set[str]:
 def test_parts_without_a_manifest_are_deleted_by_the_next_checkpoint(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpointer = store.work()._tools.checkpointer
+    checkpointer = store.cold_work().tools.checkpointer
     with monkeypatch.context() as patch:
         patch.setattr("tierfs.background.checkpoint.checkpoint_name", die)
         patch.setattr(
@@ -196,7 +196,7 @@ def test_parts_without_a_manifest_are_deleted_by_the_next_checkpoint(
 
 
 def test_a_manifest_that_was_not_confirmed_is_a_checkpoint(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpointer = store.work()._tools.checkpointer
+    checkpointer = store.cold_work().tools.checkpointer
     with monkeypatch.context() as patch:
         patch.setattr(type(checkpointer), "_confirm", die)
         with pytest.raises(Killed):

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from tierfs.background.candidates import placed_cold, sealed_local_chunks
 from tierfs.background.planning import evictable, runs
 from tierfs.metadata import chains, directories, keys
-from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
@@ -52,7 +52,7 @@ def evict(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int
             for run in runs(batch):
                 segment = chains.remove(txn, segment, Tier.LOCAL, run, due_ms=txn.now_ms, after_sequence=0)
             txn.put(SEGMENTS, keys.u64(segment.id), segment)
-            txn.touch(inode=segment.inode)
+            txn.touch(inode=segment.inode, segment_id=segment.id)
         total = total.plus(batch)
 
 
@@ -64,19 +64,7 @@ def would_evict(txn: ReadTransaction, segment: SegmentRecord, *, cold_before_ms:
 def _evictable(txn: ReadTransaction, segment: SegmentRecord, cold_before_ms: int) -> Iterator[ChunkRecord]:
     return evictable(
         sealed_local_chunks(txn, segment),
-        _placed_cold(txn, segment),
+        placed_cold(txn, segment),
         published_sequence=txn.store.journal.published_sequence,
         cold_before_ms=cold_before_ms,
     )
-
-
-def sealed_local_chunks(txn: ReadTransaction, segment: SegmentRecord, start: int = 0) -> Iterator[ChunkRecord]:
-    """Local chunks but the active one, in offset order."""
-    for chunk in chains.chunks(txn, segment.id, Tier.LOCAL, start):
-        if not (segment.active and chunk.start_offset == segment.local.last_chunk):
-            yield chunk
-
-
-def _placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[PlacedChunk]:
-    for chunk in chains.chunks(txn, segment.id, Tier.COLD):
-        yield PlacedChunk(chunk, chains.object_of(txn, chunk))

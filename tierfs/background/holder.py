@@ -32,13 +32,17 @@ class Holder:
         return f"process {self.pid} on {self.host} ({names.printable(self.command)})"
 
 
+class HeldElsewhere(Conflict):
+    """Another process holds the store: ask it, or wait until it is done."""
+
+
 @contextmanager
 def hold(path: Path, clock: Clock) -> Iterator[None]:
-    """Be the store's holder inside the block. Raises Conflict naming the one there is."""
+    """Be the store's holder inside the block. Raises HeldElsewhere naming the one there is."""
     fd = _open(path)
     try:
         if not locks.try_lock(fd):
-            raise Conflict(f"the store is held by {_read(fd) or 'another process'}", remedy="wait until it is done")
+            raise HeldElsewhere(f"the store is held by {_read(fd) or 'another process'}", remedy="wait until it ends")
         _write(fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
         yield
     finally:

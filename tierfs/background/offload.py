@@ -138,7 +138,7 @@ class Offload:
             txn.put(SEGMENTS, keys.u64(segment.id), linked)
             journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
             journal.segment_changed(txn, linked)
-            txn.touch(inode=segment.inode)
+            txn.touch(inode=segment.inode, segment_id=segment.id)
             txn.delete(INTENTS.name, job.intent.attempt.encode())
 
     def _abandon(self, intent: IntentRecord) -> None:
@@ -159,6 +159,7 @@ class Offload:
                 current = txn.get(CHUNKS, key)
                 if current is not None and current.object_id == chunk.object_id:
                     txn.put(CHUNKS, key, replace(current, state=ChunkState.SUSPECT))
+            txn.touch(segment_id=action.segment_id)
 
 
 def _revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:

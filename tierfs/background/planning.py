@@ -65,17 +65,47 @@ def evictable(
 
     `cold_before_ms`: only cold objects made before then count, which is how the deletion lag works.
     """
-    trusted = (
-        placed.chunk
-        for placed in cold
-        if placed.chunk.state is ChunkState.GOOD
-        and placed.object.linked_sequence <= published_sequence
-        and placed.object.created_ms <= cold_before_ms
-    )
-    covered = _Cover(trusted)
-    for chunk in sealed_local:
-        if covered.holds(chunk.range):
+    for chunk, cold_since_ms in cold_copies(sealed_local, cold, published_sequence=published_sequence):
+        if cold_since_ms <= cold_before_ms:
             yield chunk
+
+
+def cold_copies(
+    sealed_local: Iterable[ChunkRecord], cold: Iterable[PlacedChunk], *, published_sequence: int
+) -> Iterator[tuple[ChunkRecord, int]]:
+    """Local chunks whose every byte is in good cold chunks that the journal names, and since when (ms).
+
+    Both inputs are in offset order and streamed.
+    """
+    trusted = (
+        placed
+        for placed in cold
+        if placed.chunk.state is ChunkState.GOOD and placed.object.linked_sequence <= published_sequence
+    )
+    window: list[PlacedChunk] = []
+    for chunk in sealed_local:
+        window = [placed for placed in window if placed.chunk.end_offset > chunk.start_offset]
+        while not window or window[-1].chunk.end_offset < chunk.end_offset:
+            following = next(trusted, None)
+            if following is None:
+                break
+            if following.chunk.end_offset > chunk.start_offset:
+                window.append(following)
+        since_ms = _covered_since(chunk.range, window)
+        if since_ms is not None:
+            yield chunk, since_ms
+
+
+def _covered_since(wanted: ByteRange, placed: Iterable[PlacedChunk]) -> int | None:
+    """When the newest of the objects that hold all of `wanted` was made; None when a byte is missing."""
+    at, since_ms = wanted.start, 0
+    for found in placed:
+        if at >= wanted.end:
+            break
+        if found.chunk.start_offset > at:
+            return None
+        at, since_ms = max(at, found.chunk.end_offset), max(since_ms, found.object.created_ms)
+    return since_ms if at >= wanted.end else None
 
 
 def runs(chunks: Iterable[ChunkRecord]) -> Iterator[list[ChunkRecord]]:

@@ -100,6 +100,11 @@ class ChunkFiles:
             for name in os.listdir(self.root / directory):
                 yield f"{directory}/{name}"
 
+    def disk_bytes(self) -> tuple[int, int]:
+        """Size of the filesystem, and how much of it is used, by whomever."""
+        status = os.fstatvfs(self._root_fd)
+        return status.f_blocks * status.f_frsize, (status.f_blocks - status.f_bfree) * status.f_frsize
+
     def free_bytes(self) -> int:
         """Free space of the filesystem for unprivileged users."""
         status = os.fstatvfs(self._root_fd)

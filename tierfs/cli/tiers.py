@@ -14,7 +14,8 @@ from tierfs.cli.session import Session
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.background.inline import EvictReport, OffloadReport, Progress
+    from tierfs.background.upload import OffloadReport, Progress
+    from tierfs.background.work import EvictReport
 
 
 @command("offload")

@@ -22,6 +22,7 @@ from tierfs.types import (
     LocationId,
     ObjectId,
     PayloadEncoding,
+    RequestState,
     SegmentId,
     SegmentKind,
     SegmentStatus,
@@ -328,8 +329,43 @@ class GarbageRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TouchRecord(Record):
-    """What a mount must invalidate: an entry of a directory, or an inode."""
+    """What changed: an entry of a directory or an inode for mounts, a segment or policies for the holder."""
 
     parent_inode: int = 0
     name: str = ""
     inode: int = 0
+    segment_id: int = 0
+    policies: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord(Record):
+    """Work asked of the holder."""
+
+    id: int
+    verb: str
+    path: str = ""
+    state: RequestState = RequestState.WAITING
+    done_bytes: int = 0
+    total_bytes: int = 0
+    error_kind: str = ""
+    error: str = ""
+    remedy: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    result: str = ""
+    created_ms: int = 0
+    item: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroubleRecord(Record):
+    """Background work that failed and is tried again."""
+
+    what: str
+    name: str = ""
+    bytes: int = 0
+    attempts: int = 0
+    since_ms: int = 0
+    next_try_ms: int = 0
+    error_kind: str = ""
+    error: str = ""

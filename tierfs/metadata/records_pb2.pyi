@@ -346,7 +346,7 @@ class EntryRun(_message.Message):
     def __init__(self, version: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., lengths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RequestRecord(_message.Message):
-    __slots__ = ("version", "id", "verb", "path", "state", "done_bytes", "total_bytes", "error_kind", "error", "options", "result", "created_ms")
+    __slots__ = ("version", "id", "verb", "path", "state", "done_bytes", "total_bytes", "error_kind", "error", "options", "result", "created_ms", "item", "remedy")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -366,6 +366,8 @@ class RequestRecord(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    ITEM_FIELD_NUMBER: _ClassVar[int]
+    REMEDY_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     verb: str
@@ -378,7 +380,31 @@ class RequestRecord(_message.Message):
     options: _containers.ScalarMap[str, str]
     result: str
     created_ms: int
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., verb: _Optional[str] = ..., path: _Optional[str] = ..., state: _Optional[int] = ..., done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., result: _Optional[str] = ..., created_ms: _Optional[int] = ...) -> None: ...
+    item: str
+    remedy: str
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., verb: _Optional[str] = ..., path: _Optional[str] = ..., state: _Optional[int] = ..., done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., result: _Optional[str] = ..., created_ms: _Optional[int] = ..., item: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
+
+class TroubleRecord(_message.Message):
+    __slots__ = ("version", "what", "name", "bytes", "attempts", "since_ms", "next_try_ms", "error_kind", "error")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TRY_MS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_KIND_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    what: str
+    name: str
+    bytes: int
+    attempts: int
+    since_ms: int
+    next_try_ms: int
+    error_kind: str
+    error: str
+    def __init__(self, version: _Optional[int] = ..., what: _Optional[str] = ..., name: _Optional[str] = ..., bytes: _Optional[int] = ..., attempts: _Optional[int] = ..., since_ms: _Optional[int] = ..., next_try_ms: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class BatchRecord(_message.Message):
     __slots__ = ("version", "application", "batch", "committed_ms", "segment_ids")
@@ -449,16 +475,20 @@ class OffloadContext(_message.Message):
     def __init__(self, uid_msb: _Optional[int] = ..., uid_lsb: _Optional[int] = ..., complete: _Optional[bool] = ..., local_deleted: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., driver_name: _Optional[str] = ..., driver_properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class TouchRecord(_message.Message):
-    __slots__ = ("version", "parent_inode", "name", "inode")
+    __slots__ = ("version", "parent_inode", "name", "inode", "segment_id", "policies")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PARENT_INODE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
     version: int
     parent_inode: int
     name: str
     inode: int
-    def __init__(self, version: _Optional[int] = ..., parent_inode: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ...) -> None: ...
+    segment_id: int
+    policies: bool
+    def __init__(self, version: _Optional[int] = ..., parent_inode: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., segment_id: _Optional[int] = ..., policies: _Optional[bool] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("sequence", "owner_begins", "segment", "segment_removed", "directory", "directory_removed", "cold_link", "cold_unlink", "location", "policy", "batch", "ledger", "counters", "garbage")

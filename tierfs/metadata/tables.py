@@ -18,9 +18,11 @@ from tierfs.metadata.records import (
     ObjectRecord,
     PolicyRecord,
     Record,
+    RequestRecord,
     SegmentRecord,
     StoreRecord,
     TouchRecord,
+    TroubleRecord,
 )
 
 R = TypeVar("R", bound=Record)
@@ -45,17 +47,19 @@ CHECKSUMS = Table(b"checksums", Codec(ChecksumRun, pb.ChecksumRun))
 POLICIES = Table(b"policies", Codec(PolicyRecord, pb.PolicyRecord))
 INTENTS = Table(b"intents", Codec(IntentRecord, pb.IntentRecord))
 GARBAGE = Table(b"garbage", Codec(GarbageRecord, pb.GarbageRecord))
+REQUESTS = Table(b"requests", Codec(RequestRecord, pb.RequestRecord))
+TROUBLES = Table(b"troubles", Codec(TroubleRecord, pb.TroubleRecord))
 TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 
 OUTBOX_NAME = b"outbox"
 """Values are serialized Change messages; journal.py reads them."""
 
-RESERVED_NAMES = (b"entries", b"requests", b"batches", b"ledgers")
+RESERVED_NAMES = (b"entries", b"batches", b"ledgers")
 """Created with the store, so that later versions need no migration."""
 
 ALL_NAMES = (
     *(table.name for table in (STORE, DIRENTS, DIRECTORIES, LOCATIONS, SEGMENTS, CHUNKS, OBJECTS, CHECKSUMS)),
-    *(table.name for table in (POLICIES, INTENTS, GARBAGE, TOUCHES)),
+    *(table.name for table in (POLICIES, INTENTS, GARBAGE, TOUCHES, REQUESTS, TROUBLES)),
     OUTBOX_NAME,
     *RESERVED_NAMES,
 )

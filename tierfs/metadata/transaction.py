@@ -130,10 +130,14 @@ class WriteTransaction(ReadTransaction):
         self.update_store(next_id=number + 1)
         return number
 
-    def touch(self, *, parent_inode: int = 0, name: str = "", inode: int = 0) -> None:
-        """Tell mounts what to invalidate."""
+    def touch(
+        self, *, parent_inode: int = 0, name: str = "", inode: int = 0, segment_id: int = 0, policies: bool = False
+    ) -> None:
+        """Tell mounts what to invalidate, and the holder what to look at again."""
         sequence = self.store.next_change
-        record = TouchRecord(parent_inode=parent_inode, name=name, inode=inode)
+        record = TouchRecord(
+            parent_inode=parent_inode, name=name, inode=inode, segment_id=segment_id, policies=policies
+        )
         self.put(TOUCHES, keys.u64(sequence), record)
         self.update_store(next_change=sequence + 1)
         if sequence > MAX_TOUCHES and sequence % _TRIM_BATCH == 0:

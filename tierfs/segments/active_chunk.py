@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 
 from tierfs.checksum import Buffer, crc32c
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.errors import NotFound, PermissionDenied, TierfsError
 from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ObjectId
+
+
+class ChunkEnded(TierfsError):
+    """Internal: another process ended the chunk meanwhile; its file is read-only or evicted already."""
 
 
 @dataclass(slots=True)
@@ -77,7 +82,7 @@ class ChunkDescriptors:
         """The chunk's descriptor, open for as long as the block runs."""
         with self._lock:
             if chunk.fd < 0:
-                chunk.fd = self.files.open_for_append(chunk.name)
+                chunk.fd = self._reopen(chunk)
             self._open[id(chunk)] = chunk
             self._open.move_to_end(id(chunk))
             chunk.users += 1
@@ -110,6 +115,12 @@ class ChunkDescriptors:
         if not chunk.directory_synced:
             self.files.sync_directory(chunk.name)
             chunk.directory_synced = True
+
+    def _reopen(self, chunk: ActiveChunk) -> int:
+        try:
+            return self.files.open_for_append(chunk.name)
+        except (NotFound, PermissionDenied) as exc:
+            raise ChunkEnded(f"{chunk.name} was ended by the store's holder") from exc
 
     def _close_idle(self) -> None:
         excess = len(self._open) - self.limit

@@ -95,7 +95,7 @@ def seal_record(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
         changed_ms=txn.now_ms,
     )
     txn.put(SEGMENTS, keys.u64(sealed.id), sealed)
-    txn.touch(inode=sealed.inode)
+    txn.touch(inode=sealed.inode, segment_id=sealed.id)
     journal.segment_changed(txn, sealed)
     return sealed
 
@@ -115,6 +115,7 @@ def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: Piece) -> Segme
     record = ChunkRecord(start_offset=segment.length, length=piece.length, object_id=chunk.object_id)
     changed = chains.insert(txn, segment, Tier.LOCAL, record, holder)
     checksums.write_blocks(txn, chunk.object_id, 0, piece.crcs.crcs)
+    txn.touch(segment_id=segment.id)  # the holder learns of new local bytes; growth it looks up itself
     return replace(changed, length=segment.length + piece.length)
 
 

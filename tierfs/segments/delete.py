@@ -103,4 +103,4 @@ class _Removal:
             removed = list(chains.chunks(txn, segment.id, tier))
             segment = chains.remove(txn, segment, tier, removed, due_ms=due_ms, after_sequence=after)
         txn.delete(SEGMENTS.name, keys.u64(segment.id))
-        txn.touch(inode=segment.inode)
+        txn.touch(inode=segment.inode, segment_id=segment.id)

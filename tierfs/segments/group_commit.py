@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tierfs.errors import Conflict, NotFound, TierfsError
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors
+from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded
 
 
 class PendingCommit(ABC):
@@ -89,7 +89,7 @@ class GroupCommit:
                         synced.add(id(chunk))
                 except TierfsError as exc:
                     chunk.sync_failed = True
-                    pending.error = exc
+                    pending.error = StaleBase(str(exc)) if isinstance(exc, ChunkEnded) else exc
                 if chunk.sync_failed and pending.error is None:
                     pending.error = _SyncFailed(f"{chunk.name}: an earlier sync failed")
 

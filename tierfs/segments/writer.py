@@ -15,7 +15,7 @@ from tierfs.metadata import chains, checksums
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.segments import ownership
-from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, write_all
+from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded, write_all
 from tierfs.segments.append import PendingAppend, Piece, Writing, split
 from tierfs.segments.group_commit import GroupCommit, StaleBase
 from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, Tier
@@ -71,13 +71,13 @@ class SegmentWriter:
         none of `data` is part of the segment.
         """
         for _ in range(_MAX_REWRITES):
-            with self._lock:
-                pending, written = self._write(memoryview(data).cast("B"), expected_offset, last=last, seal=seal)
-                self._tools.commits.enqueue(pending)
-                self._newest = pending
             try:
+                with self._lock:
+                    pending, written = self._write(memoryview(data).cast("B"), expected_offset, last=last, seal=seal)
+                    self._tools.commits.enqueue(pending)
+                    self._newest = pending
                 self._tools.commits.wait(pending)
-            except StaleBase:
+            except (StaleBase, ChunkEnded):
                 continue
             self._closed = self._closed or seal
             self._resumable = last or seal

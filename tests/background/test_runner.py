@@ -1,0 +1,267 @@
+"""The background writer over hours of fake time: what becomes cold, goes, fails, waits and works again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.background import requests
+from tierfs.background.runner import BackgroundWriter
+from tierfs.background.snapshot import Snapshots
+from tierfs.background.troubles import Troubles
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import Source, StoredObject
+from tierfs.clock import ManualClock
+from tierfs.config import BackgroundSettings
+from tierfs.errors import Fenced, Unavailable
+from tierfs.metadata import policies
+from tierfs.metadata.records import TroubleRecord
+from tierfs.metadata.tables import GARBAGE, OUTBOX_NAME, TROUBLES
+from tierfs.types import ROOT_DIRECTORY, RequestState
+
+T = TypeVar("T")
+
+MINUTE_S = 60
+HOUR_S = 3600
+SETTLED_S = 3
+"""Two ticks and a bit: what is due at once is done."""
+
+
+class TrioClock:
+    """The wall clock of a fake world."""
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + round(self.monotonic_s() * 1000)
+
+    def monotonic_s(self) -> float:
+        try:
+            return trio.current_time()
+        except RuntimeError:
+            return 0.0
+
+
+class FlakyStorage(MemoryStorage):
+    """Fails while told to."""
+
+    down = False
+
+    def put(self, name: str, source: Source, *, metadata: Mapping[str, str]) -> StoredObject:
+        if self.down:
+            raise Unavailable("the server does not answer")
+        return super().put(name, source, metadata=metadata)
+
+
+async def in_line(work: Callable[[], T], /) -> T:
+    await trio.lowlevel.checkpoint()
+    return work()
+
+
+@pytest.fixture
+def storage() -> FlakyStorage:
+    return FlakyStorage(ManualClock())
+
+
+@pytest.fixture
+def store(tmp_path: Path, storage: FlakyStorage) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", clock=TrioClock(), cold=storage) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def working(store: TestStore, settings: BackgroundSettings | None = None) -> AsyncIterator[BackgroundWriter]:
+    """The background writer at work while the block runs."""
+    settings = settings or BackgroundSettings()
+    writer = BackgroundWriter(store.cold_work(), Troubles(store.metadata, settings), settings, in_line)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        yield writer
+        nursery.cancel_scope.cancel()
+
+
+def set_policy(store: TestStore, **settings: str) -> None:
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "8", **settings})
+
+
+def troubles(store: TestStore) -> list[TroubleRecord]:
+    with store.metadata.read() as txn:
+        return [row for _, row in txn.scan(TROUBLES)]
+
+
+def nothing_left(store: TestStore) -> bool:
+    with store.metadata.read() as txn:
+        return not txn.count(GARBAGE.name) and not txn.count(OUTBOX_NAME)
+
+
+async def test_a_segment_goes_its_way_by_itself(store: TestStore, autojump_clock: MockClock) -> None:
+    async with working(store):
+        writer = store.engine.open_writer("s")
+        writer.append(b"abcdefgh" + b"ij")
+        assert_layout(store, "s", local=[4, 4, 2], cold=[])
+        await trio.sleep(SETTLED_S)
+        assert_layout(store, "s", local=[4, 4, 2], cold=[8])
+        await trio.sleep(9 * MINUTE_S)
+        assert_layout(store, "s", local=[4, 4, 2], cold=[8])
+        await trio.sleep(MINUTE_S)
+        assert_layout(store, "s", local=[4, 4, 2], cold=[8, 2])
+        writer.append(b"k")
+        await trio.sleep(3 * HOUR_S)
+        assert_layout(store, "s", local=[4, 4, 2, 1], cold=[8, 2, 1])
+        await trio.sleep(2 * HOUR_S)
+        assert_layout(store, "s", local=[], cold=[8, 2, 1])
+        assert nothing_left(store)
+        assert list(store.files.names()) == []
+        writer.append(b"l")
+        await trio.sleep(11 * MINUTE_S)
+        assert_layout(store, "s", local=[1], cold=[8, 2, 1, 1])
+    assert store.read("s", None)[-1:] == b"l"
+
+
+async def test_what_fails_is_listed_tried_again_and_never_dropped(
+    store: TestStore, storage: FlakyStorage, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("does not answer")
+    storage.down = True
+    store.append("s", b"abcd")
+    async with working(store):
+        await trio.sleep(HOUR_S)
+        found = {row.what.split()[0]: row for row in troubles(store)}
+        assert set(found) == {"offload", "publish"}
+        assert found["offload"].attempts in range(15, 30)  # doubling from 1 s, then every 5 minutes
+        assert (found["offload"].bytes, found["offload"].error_kind) == (4, "Unavailable")
+        assert "does not answer" in found["offload"].error
+        assert_layout(store, "s", local=[4], cold=[])
+        storage.down = False
+        await trio.sleep(5 * MINUTE_S + SETTLED_S)
+        assert troubles(store) == []
+        assert_layout(store, "s", local=[4], cold=[4])
+        assert nothing_left(store) or store.cold.stat(next(iter(store.cold.list("segments/"))).name)
+
+
+async def test_pauses_outlive_the_holder(
+    store: TestStore, storage: FlakyStorage, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("does not answer")
+    storage.down = True
+    store.append("s", b"abcd")
+    async with working(store):
+        await trio.sleep(HOUR_S)
+    attempts = max(row.attempts for row in troubles(store))
+    async with working(store):
+        await trio.sleep(SETTLED_S)
+    assert max(row.attempts for row in troubles(store)) <= attempts + 1
+
+
+async def test_a_damaged_chunk_stays_listed_and_holds_nobody_up(
+    store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("offload .* failed")
+    store.append("bad", b"abcd", seal=True)
+    (name,) = store.files.names()
+    path = store.files.root / name
+    path.chmod(0o600)
+    path.write_bytes(b"abXd")
+    store.append("good", b"efgh", seal=True)
+    async with working(store):
+        await trio.sleep(HOUR_S)
+    assert_layout(store, "good", local=[4], cold=[4])
+    assert_layout(store, "bad", local=[4], cold=[])
+    (row,) = troubles(store)
+    assert row.error_kind == "DataLoss"
+
+
+async def test_the_high_watermark_holds_whatever_the_lag(store: TestStore, autojump_clock: MockClock) -> None:
+    settings = BackgroundSettings(high_watermark_bytes=12)
+    async with working(store, settings):
+        writer = store.engine.open_writer("s")
+        for _ in range(20):
+            writer.append(b"abcd")
+            await trio.sleep(SETTLED_S)
+            assert store.segment("s").local.bytes <= 12
+    assert store.segment("s").cold.bytes == 80
+
+
+async def test_a_new_policy_counts_at_the_next_tick(store: TestStore, autojump_clock: MockClock) -> None:
+    set_policy(store, offload_after="7200", deletion_lag="0")
+    store.append("s", b"abcd", seal=True)
+    async with working(store):
+        await trio.sleep(HOUR_S)
+        assert_layout(store, "s", local=[4], cold=[])
+        set_policy(store, deletion_lag="0")
+        await trio.sleep(2 * SETTLED_S)
+        assert_layout(store, "s", local=[], cold=[4])
+
+
+async def test_a_bug_in_one_task_ends_no_other(
+    store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("collect failed: a bug")
+    calls = 0
+
+    def broken(self: object) -> None:
+        nonlocal calls
+        calls += 1
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("tierfs.background.work.ColdWork.collect", broken)
+    store.append("s", b"abcd", seal=True)
+    async with working(store):
+        await trio.sleep(MINUTE_S)
+    assert calls > 3
+    assert_layout(store, "s", local=[4], cold=[4])
+    assert [row.what for row in troubles(store)] == ["collect"]
+
+
+async def test_a_fenced_store_stops_and_says_so(store: TestStore, autojump_clock: MockClock) -> None:
+    with store.metadata.write() as txn:
+        txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=7))
+    store.append("s", b"abcd", seal=True)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with working(store):
+            await trio.sleep(MINUTE_S)
+    assert caught.group_contains(Fenced)
+    assert list(store.cold.list("segments/")) == []
+
+
+async def test_requests_are_done_in_order_and_answered(store: TestStore, autojump_clock: MockClock) -> None:
+    store.append("a/s", b"abcdef")
+    first = requests.submit(store.metadata, "offload", "a", {})
+    second = requests.submit(store.metadata, "evict", "a", {})
+    wrong = requests.submit(store.metadata, "offload", "nowhere", {})
+    unknown = requests.submit(store.metadata, "dance", "", {})
+    async with working(store):
+        await trio.sleep(SETTLED_S)
+    assert requests.get(store.metadata, first).state is RequestState.DONE
+    assert '"bytes": 6' in requests.get(store.metadata, second).result
+    assert requests.get(store.metadata, wrong).error_kind == "NotFound"
+    assert requests.get(store.metadata, unknown).error_kind == "InvalidRequest"
+    segment = store.segment("a/s")
+    assert (segment.local.bytes, segment.cold.bytes) == (0, 6)
+
+
+def test_snapshots_by_changes_equal_a_look_at_everything(store: TestStore) -> None:
+    chosen = random.Random(3)
+    kept = Snapshots(store.metadata)
+    writers = {name: store.engine.open_writer(name) for name in "abc"}
+    for _ in range(150):
+        name = chosen.choice("abc")
+        step = chosen.randrange(6)
+        if step < 3:
+            writers[name].append(bytes(chosen.randrange(1, 7)))
+        elif step == 3:
+            store.engine.roll(store.segment(name).id)
+        elif step == 4:
+            store.offload(name)
+        else:
+            store.evict(name)
+        fresh = sorted(Snapshots(store.metadata).refresh(), key=lambda view: view.id)
+        assert sorted(kept.refresh(), key=lambda view: view.id) == fresh

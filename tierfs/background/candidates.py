@@ -1,0 +1,44 @@
+"""Which of a segment's chunks could move between the tiers: the records that planning works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tierfs.background.planning import OffloadAction, offload_actions
+from tierfs.metadata import chains, policies
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import Tier
+
+
+def sealed_local_chunks(txn: ReadTransaction, segment: SegmentRecord, start: int = 0) -> Iterator[ChunkRecord]:
+    """Local chunks but the active one, in offset order."""
+    for chunk in chains.chunks(txn, segment.id, Tier.LOCAL, start):
+        if not (segment.active and chunk.start_offset == segment.local.last_chunk):
+            yield chunk
+
+
+def placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[PlacedChunk]:
+    """Cold chunks from where local ones begin, with their objects."""
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD, segment.local.first_chunk):
+        yield PlacedChunk(chunk, chains.object_of(txn, chunk))
+
+
+def objects_to_make(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[OffloadAction]:
+    """The cold objects that make every sealed local chunk cold."""
+    start = _first_local_only(txn, segment)
+    limit = policies.effective(txn, segment).object_bytes
+    local = sealed_local_chunks(txn, segment, start)
+    cold = chains.chunks(txn, segment.id, Tier.COLD, start)
+    return offload_actions(segment.id, local, cold, limit)
+
+
+def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
+    """Where planning starts: behind the cold chain when it has no gaps, else at the beginning."""
+    cold = segment.cold
+    last = chains.chunk_at(txn, segment.id, Tier.COLD, cold.last_chunk) if cold.count else None
+    if last is None or cold.first_chunk > segment.start_offset:
+        return segment.start_offset
+    gapless = last.end_offset - cold.first_chunk == cold.bytes
+    return last.end_offset if gapless else segment.start_offset

@@ -1,0 +1,85 @@
+"""Keeper: become the store's holder when there is none, and run its background writer until it ends.
+
+Every mount runs one; so a holder that dies is replaced within seconds by a mount that is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from tierfs.background import requests
+from tierfs.background.holder import HeldElsewhere, hold
+from tierfs.background.runner import BackgroundWriter, InThread
+from tierfs.background.troubles import Troubles
+from tierfs.background.work import ColdWork
+from tierfs.config import BackgroundSettings
+from tierfs.errors import Fenced
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperTools:
+    """What a keeper needs; made by the composition root."""
+
+    holder_path: Path
+    make_work: Callable[[], ColdWork]
+    settings: BackgroundSettings
+    in_thread: InThread
+
+
+class Keeper:
+    """One per process."""
+
+    def __init__(self, tools: KeeperTools) -> None:
+        self._tools = tools
+
+    async def run(self, *, wait: bool = True, on_held: Callable[[], None] = lambda: None) -> None:
+        """Hold the store and work until cancelled; `on_held` is called once it is held.
+
+        With `wait`, as long as another process holds it this one waits for its turn, else HeldElsewhere is
+        raised. Returns for good, with an error in the log, when another store owns the bucket. A failure
+        nobody foresaw is logged and the work begun anew.
+        """
+        told = ""
+        while True:
+            try:
+                if await self._hold_once(on_held):
+                    return
+            except HeldElsewhere as exc:
+                if not wait:
+                    raise
+                if str(exc) != told:
+                    log.info("%s; this process waits for its turn", exc)
+                told = str(exc)
+            except Exception:
+                log.exception("the background writer ended and begins anew")
+            await trio.sleep(self._tools.settings.takeover_s)
+
+    async def _hold_once(self, on_held: Callable[[], None]) -> bool:
+        """True when there is nothing left to do here: the store is fenced."""
+        work = await self._tools.in_thread(self._tools.make_work)
+        with hold(self._tools.holder_path, work.tools.engine.metadata.clock):
+            log.info("this process holds the store")
+            on_held()
+            fenced = False
+            try:
+                await self._work_as_holder(work)
+            except* Fenced as group:
+                log.error("the background writer stops: %s", group.exceptions[0])
+                fenced = True
+        return fenced
+
+    async def _work_as_holder(self, work: ColdWork) -> None:
+        """Resolve what the holder before left, then work until cancelled."""
+        in_thread, settings = self._tools.in_thread, self._tools.settings
+        metadata = work.tools.engine.metadata
+        await in_thread(work.resolve_crashed)
+        await in_thread(lambda: requests.restart(metadata))
+        troubles = await in_thread(lambda: Troubles(metadata, settings))
+        await BackgroundWriter(work, troubles, settings, in_thread).run()

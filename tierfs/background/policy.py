@@ -1,0 +1,177 @@
+"""What the background writer does next: a pure function of what there is and the time (design §11).
+
+Nothing here reads a clock, a disk or a database. `snapshot.py` makes the views, `runner.py` carries the
+plan out and asks again; an action that is planned twice is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tierfs.background.planning import OffloadAction
+from tierfs.policy import Policy
+from tierfs.types import ReadPriority, SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class PendingObject:
+    """A cold object to make, and since when its oldest chunk has been complete."""
+
+    action: OffloadAction
+    ended_ms: int
+
+    @property
+    def bytes(self) -> int:
+        """Local bytes that become cold by it."""
+        return self.action.range.length_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ColdCopy:
+    """A local chunk that could go: every byte is cold, verified and named by the journal."""
+
+    cold_since_ms: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentView:
+    """What the policy knows of one segment with local bytes."""
+
+    id: SegmentId
+    policy: Policy
+    local_bytes: int
+    active_since_ms: int = 0
+    """When the active chunk began; 0 without one."""
+    active_bytes: int = 0
+    pending: tuple[PendingObject, ...] = ()
+    copies: tuple[ColdCopy, ...] = ()
+
+    @property
+    def keeps_local(self) -> bool:
+        """Whether only a forced evict may take its local bytes."""
+        return self.policy.read_priority is ReadPriority.LOCAL_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class DiskView:
+    """The local disk, and where pressure begins."""
+
+    used_bytes: int
+    """Of the filesystem, whoever uses it."""
+    local_bytes: int
+    """Of local chunks."""
+    high_used_bytes: int
+    high_local_bytes: int
+    """Above either of these, cold bytes are evicted whatever their lag."""
+    high_unoffloaded_bytes: int
+    """Above it, the largest are offloaded first, and active chunks end before their time."""
+
+    @property
+    def excess_bytes(self) -> int:
+        """Local bytes to be got rid of."""
+        return max(0, self.used_bytes - self.high_used_bytes, self.local_bytes - self.high_local_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictAction:
+    """Drop the segment's local chunks that were cold at `cold_before_ms`."""
+
+    segment_id: SegmentId
+    cold_before_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, most urgent first."""
+
+    rolls: tuple[SegmentId, ...] = ()
+    offloads: tuple[PendingObject, ...] = ()
+    evictions: tuple[EvictAction, ...] = ()
+
+
+def plan(segments: Sequence[SegmentView], disk: DiskView, now_ms: int) -> Plan:
+    """The next actions. Costs one pass over the segments that have local bytes."""
+    unoffloaded = sum(map(_unoffloaded_bytes, segments))
+    pressed = unoffloaded > disk.high_unoffloaded_bytes
+    return Plan(
+        rolls=tuple(_rolls(segments, now_ms, unoffloaded - disk.high_unoffloaded_bytes)),
+        offloads=tuple(_offloads(segments, now_ms, pressed=pressed)),
+        evictions=tuple(_evictions(segments, disk.excess_bytes, now_ms)),
+    )
+
+
+def _unoffloaded_bytes(segment: SegmentView) -> int:
+    return segment.active_bytes + sum(pending.bytes for pending in segment.pending)
+
+
+def _rolls(segments: Iterable[SegmentView], now_ms: int, excess_bytes: int) -> Iterator[SegmentId]:
+    """Active chunks whose age has passed; under pressure also the largest, until what is complete suffices."""
+    young: list[SegmentView] = []
+    for segment in segments:
+        excess_bytes -= sum(pending.bytes for pending in segment.pending)
+        if not segment.active_since_ms:
+            continue
+        if now_ms - segment.active_since_ms >= segment.policy.chunk_age_s * 1000:
+            excess_bytes -= segment.active_bytes
+            yield segment.id
+        else:
+            young.append(segment)
+    for segment in sorted(young, key=lambda segment: -segment.active_bytes):
+        if excess_bytes <= 0:
+            return
+        excess_bytes -= segment.active_bytes
+        yield segment.id
+
+
+def _offloads(segments: Iterable[SegmentView], now_ms: int, *, pressed: bool) -> list[PendingObject]:
+    """Oldest first; under pressure whatever their age, and the largest and oldest first."""
+    due = [
+        pending
+        for segment in segments
+        for pending in segment.pending
+        if pressed or now_ms - pending.ended_ms >= segment.policy.offload_after_s * 1000
+    ]
+    return sorted(due, key=_largest if pressed else _oldest)
+
+
+def _oldest(pending: PendingObject) -> tuple[int, int]:
+    return pending.ended_ms, -pending.bytes
+
+
+def _largest(pending: PendingObject) -> tuple[int, int]:
+    return -pending.bytes, pending.ended_ms
+
+
+def _evictions(segments: Sequence[SegmentView], excess_bytes: int, now_ms: int) -> Iterator[EvictAction]:
+    """Copies whose lag has passed; then, while the disk is too full, the ones that were cold first."""
+    pressure = _pressure_cutoff(segments, excess_bytes, now_ms)
+    for segment in segments:
+        if segment.keeps_local or not segment.copies:
+            continue
+        cutoff = max(_lag_cutoff(segment, now_ms), pressure(segment))
+        if segment.copies[0].cold_since_ms <= cutoff:
+            yield EvictAction(segment.id, cutoff)
+
+
+def _lag_cutoff(segment: SegmentView, now_ms: int) -> int:
+    return now_ms - segment.policy.deletion_lag_s * 1000
+
+
+def _pressure_cutoff(segments: Sequence[SegmentView], excess_bytes: int, now_ms: int) -> Callable[[SegmentView], int]:
+    """How far back copies go beyond their lag so that `excess_bytes` are freed in all."""
+    lagging: list[tuple[int, SegmentId, int]] = []
+    for segment in segments:
+        for copy in () if segment.keeps_local else segment.copies:
+            if copy.cold_since_ms <= _lag_cutoff(segment, now_ms):
+                excess_bytes -= copy.bytes
+            else:
+                lagging.append((copy.cold_since_ms, segment.id, copy.bytes))
+    cutoffs: dict[SegmentId, int] = {}
+    for cold_since_ms, segment_id, size in sorted(lagging) if excess_bytes > 0 else ():
+        if excess_bytes <= 0:
+            break
+        excess_bytes -= size
+        cutoffs[segment_id] = cold_since_ms
+    return lambda segment: cutoffs.get(segment.id, 0)

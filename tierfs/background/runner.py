@@ -1,0 +1,178 @@
+"""The background writer: looks every tick, plans, and carries out with a bounded number of uploads.
+
+All I/O runs through `in_thread`; time through trio and the clock, so that tests own both. Nothing here
+decides: policy.py does. What fails is noted in `troubles` and tried again later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import trio
+
+from tierfs.background.offload import ChunksMoved
+from tierfs.background.policy import EvictAction, PendingObject, plan
+from tierfs.background.pressure import disk_view
+from tierfs.background.serve import RequestServer
+from tierfs.background.snapshot import Snapshots
+from tierfs.background.troubles import Troubles
+from tierfs.background.work import ColdWork
+from tierfs.config import BackgroundSettings
+from tierfs.errors import Fenced
+from tierfs.types import SegmentId
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_OFFLOAD = "offload"
+
+
+class InThread(Protocol):
+    """Runs a blocking function elsewhere and awaits it."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """What the function returns or raises."""
+        ...
+
+
+@dataclass(slots=True)
+class _Uploads:
+    """What is being uploaded; requests wait until it is empty and keep it so."""
+
+    running: set[str] = field(default_factory=set)
+    paused: bool = False
+    changed: trio.Event = field(default_factory=trio.Event)
+
+    def notify(self) -> None:
+        """Wake whoever waits for a change."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+class BackgroundWriter:
+    """Runs one store's cold work. Its owner holds the store."""
+
+    def __init__(self, work: ColdWork, troubles: Troubles, settings: BackgroundSettings, in_thread: InThread) -> None:
+        self._work = work
+        self._metadata = work.tools.engine.metadata
+        self._troubles = troubles
+        self._settings = settings
+        self._in_thread = in_thread
+        self._snapshots = Snapshots(self._metadata)
+        self._uploads = _Uploads()
+
+    async def run(self) -> None:
+        """Work until cancelled. Raises Fenced, in a group, when another store owns the bucket."""
+        send, receive = trio.open_memory_channel[PendingObject](0)
+        async with trio.open_nursery() as nursery:
+            for _ in range(self._work.tools.settings.objects_in_parallel):
+                nursery.start_soon(self._upload_each, receive.clone())
+            nursery.start_soon(self._publish_and_collect)
+            nursery.start_soon(self._serve_requests)
+            while True:
+                await self._tick(send)
+
+    async def _tick(self, send: trio.MemorySendChannel[PendingObject]) -> None:
+        """Look, plan, start what is due; then wait for an upload to end or the next tick."""
+        ended = self._uploads.changed
+        if await self._attempt("look", partial(self._look, send)):
+            with trio.move_on_after(self._settings.tick_s):
+                await ended.wait()
+        else:
+            await trio.sleep(self._settings.tick_s)
+
+    async def _look(self, send: trio.MemorySendChannel[PendingObject]) -> None:
+        views = await self._in_thread(self._snapshots.refresh)
+        files = self._work.tools.engine.files
+        disk = disk_view(files.disk_bytes(), sum(view.local_bytes for view in views), self._settings)
+        todo = plan(views, disk, self._metadata.clock.now_ms())
+        wanted = {_key(pending) for view in views for pending in view.pending}
+        await self._in_thread(partial(self._troubles.retain, f"{_OFFLOAD} ", wanted))
+        if todo.rolls:
+            await self._in_thread(partial(self._roll, todo.rolls))
+        self._offer(todo.offloads, send)
+        if todo.evictions:
+            await self._in_thread(partial(self._evict, todo.evictions))
+
+    def _roll(self, segment_ids: Sequence[SegmentId]) -> None:
+        for segment_id in segment_ids:
+            self._work.tools.engine.roll(segment_id)
+
+    def _offer(self, offloads: Sequence[PendingObject], send: trio.MemorySendChannel[PendingObject]) -> None:
+        """Hand the most urgent uploads to workers that are free; the rest is planned anew at the next look."""
+        now_ms = self._metadata.clock.now_ms()
+        for pending in offloads:
+            key = _key(pending)
+            if self._uploads.paused:
+                return
+            if key in self._uploads.running or not self._troubles.may_try(key, now_ms):
+                continue
+            try:
+                send.send_nowait(pending)
+            except trio.WouldBlock:
+                return
+            self._uploads.running.add(key)
+
+    def _evict(self, evictions: Sequence[EvictAction]) -> None:
+        for action in evictions:
+            self._work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
+        self._work.collect()
+
+    async def _upload_each(self, receive: trio.MemoryReceiveChannel[PendingObject]) -> None:
+        async for pending in receive:
+            try:
+                await self._upload(pending)
+            finally:
+                self._uploads.running.discard(_key(pending))
+                self._uploads.notify()
+
+    async def _upload(self, pending: PendingObject) -> None:
+        work = partial(self._in_thread, partial(self._work.tools.offload.run, pending.action))
+        await self._attempt(_key(pending), work, size_bytes=pending.bytes)
+
+    async def _publish_and_collect(self) -> None:
+        while True:
+            await self._attempt("publish", partial(self._in_thread, self._work.publish))
+            await self._attempt("collect", partial(self._in_thread, self._work.collect))
+            await trio.sleep(self._settings.tick_s)
+
+    async def _serve_requests(self) -> None:
+        server = RequestServer(self._metadata, self._work)
+        while True:
+            request = await self._in_thread(server.next)
+            if request is None:
+                await trio.sleep(self._settings.request_poll_s)
+                continue
+            self._uploads.paused = server.uploads(request)
+            while self._uploads.paused and self._uploads.running:
+                await self._uploads.changed.wait()
+            try:
+                await self._in_thread(partial(server.carry_out, request))
+            finally:
+                self._uploads.paused = False
+
+    async def _attempt(self, what: str, work: Callable[[], Awaitable[Any]], *, size_bytes: int = 0) -> bool:
+        """Do it if its pause is over; note how it went. Only Fenced passes, which ends everything."""
+        if not self._troubles.may_try(what, self._metadata.clock.now_ms()):
+            return False
+        try:
+            await work()
+        except Fenced:
+            raise
+        except ChunksMoved as exc:
+            log.debug("%s: %s", what, exc)
+        except Exception as exc:
+            await self._in_thread(partial(self._troubles.failed, what, exc, size_bytes=size_bytes))
+            return False
+        await self._in_thread(partial(self._troubles.passed, what))
+        return True
+
+
+def _key(pending: PendingObject) -> str:
+    """Names an upload in `troubles`."""
+    return f"{_OFFLOAD} {pending.action.segment_id} {pending.action.range.start}"

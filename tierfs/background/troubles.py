@@ -1,0 +1,90 @@
+"""Troubles: background work that failed, when it is tried again, and since when. Listed, never dropped.
+
+Rows outlive the holder, so that `status` shows them from any process and a new holder keeps the pauses.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+from dataclasses import replace
+
+from tierfs.config import BackgroundSettings
+from tierfs.errors import DataLoss, TierfsError
+from tierfs.metadata.records import TroubleRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import TROUBLES
+
+log = logging.getLogger(__name__)
+
+_MAX_DOUBLINGS = 20
+
+
+class Troubles:
+    """The troubles of one store, for its holder. Thread-safe: each call is one transaction or none."""
+
+    def __init__(self, metadata: MetadataStore, settings: BackgroundSettings) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        with metadata.read() as txn:
+            self._rows = {row.what: row for _, row in txn.scan(TROUBLES)}
+
+    def may_try(self, what: str, now_ms: int) -> bool:
+        """Whether this work never failed, or its pause is over."""
+        row = self._rows.get(what)
+        return row is None or row.next_try_ms <= now_ms
+
+    def failed(self, what: str, error: Exception, *, name: str = "", size_bytes: int = 0) -> None:
+        """Note a failure and when to try again. The first of a row is a warning in the log."""
+        now_ms = self._metadata.clock.now_ms()
+        old = self._rows.get(what) or TroubleRecord(what=what, since_ms=now_ms)
+        log.log(logging.DEBUG if old.attempts else logging.WARNING, "%s failed: %s", what, error)
+        row = replace(
+            old,
+            name=name,
+            bytes=size_bytes,
+            attempts=old.attempts + 1,
+            next_try_ms=now_ms + round(self._pause_s(old.attempts) * 1000),
+            error_kind=type(error).__name__,
+            error=str(error),
+        )
+        self._rows[what] = row
+        self._write(row)
+
+    def passed(self, what: str) -> None:
+        """Note that it worked: its row goes, and all others may be tried at once. Costs nothing without a row."""
+        row = self._rows.pop(what, None)
+        if row is None:
+            return
+        log.info("%s works again after %d failures", what, row.attempts)
+        self._remove(what)
+        self._rows = {key: replace(other, next_try_ms=0) for key, other in self._rows.items()}
+
+    def retain(self, prefix: str, wanted: Container[str]) -> None:
+        """Drop rows beginning with `prefix` that are not `wanted` any more; damage stays listed."""
+        gone = [
+            what
+            for what, row in self._rows.items()
+            if what.startswith(prefix) and what not in wanted and row.error_kind != DataLoss.__name__
+        ]
+        for what in gone:
+            del self._rows[what]
+            self._remove(what)
+
+    def _pause_s(self, attempts: int) -> float:
+        longest = self._settings.retry_longest_s
+        return min(longest, self._settings.retry_first_s * (1 << min(attempts, _MAX_DOUBLINGS)))
+
+    def _write(self, row: TroubleRecord) -> None:
+        try:
+            with self._metadata.write() as txn:
+                txn.put(TROUBLES, row.what.encode(), row)
+        except TierfsError as exc:  # a full disk, most likely: memory remembers, and the log has it
+            log.warning("%s: cannot be written down: %s", row.what, exc)
+
+    def _remove(self, what: str) -> None:
+        try:
+            with self._metadata.write() as txn:
+                txn.delete(TROUBLES.name, what.encode())
+        except TierfsError as exc:
+            log.warning("%s: its end cannot be written down: %s", what, exc)

@@ -1,0 +1,143 @@
+"""Cold work as the store's holder does it: the same tasks for a command and for the background writer.
+
+Thread-safe: the background writer runs several of these at once. Publishing is one at a time. Whoever
+calls holds the store (holder.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tierfs import names
+from tierfs.background import ballast, evict
+from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.cold import ColdTier
+from tierfs.background.collect import Collected, Collector
+from tierfs.background.evict import Evicted
+from tierfs.background.offload import Offload
+from tierfs.background.publish import Publisher
+from tierfs.background.upload import OffloadReport, Progress, Report, Upload
+from tierfs.config import OffloadSettings
+from tierfs.errors import NotFound
+from tierfs.metadata import directories, policies
+from tierfs.metadata.records import SegmentRecord
+from tierfs.segments.engine import Engine
+from tierfs.types import ReadPriority, SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class EvictReport:
+    """What an evict dropped, what it kept, and why."""
+
+    chunks: int = 0
+    bytes: int = 0
+    kept_bytes: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Reason -> bytes kept for it."""
+
+    def plus(self, segment: SegmentRecord, dropped: Evicted, reason: str) -> EvictReport:
+        """With one more segment."""
+        kept = segment.local.bytes - dropped.bytes
+        reasons = dict(self.reasons)
+        if kept:
+            reasons[reason] = reasons.get(reason, 0) + kept
+        return EvictReport(self.chunks + dropped.chunks, self.bytes + dropped.bytes, self.kept_bytes + kept, reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class ColdTools:
+    """What cold work uses; made by the composition root."""
+
+    engine: Engine
+    cold: ColdTier
+    offload: Offload
+    publisher: Publisher
+    checkpointer: Checkpointer
+    collector: Collector
+    settings: OffloadSettings
+    ballast_path: Path
+
+
+class ColdWork:
+    """Offload, evict, publish and collect on one store."""
+
+    def __init__(self, tools: ColdTools) -> None:
+        self.tools = tools
+        self._metadata = tools.engine.metadata
+        self._publishing = threading.Lock()
+
+    def resolve_crashed(self) -> None:
+        """Turn what a dead holder had in flight into garbage; the first thing a new holder does."""
+        self.tools.offload.abandon_intents()
+
+    def offload(self, path: str, report: Report) -> OffloadReport:
+        """Make every byte below `path` that is acknowledged now cold and named by the journal.
+
+        Rolls active chunks first. Raises NotFound, Fenced, and the first error of an upload after all
+        others were done; what succeeded stays.
+        """
+        segments = self._segments(path)
+        for _, segment in segments:
+            self.tools.engine.roll(segment.id)
+        total = sum(segment.local.bytes for _, segment in segments)
+        upload = Upload(self._metadata, self.tools.offload, self.tools.settings.objects_in_parallel, report, total)
+        done = upload.run([(name, segment.id) for name, segment in segments])
+        entries = self.publish()
+        self.collect()
+        return replace(done, journal_entries=entries)
+
+    def evict(self, path: str, *, force: bool, dry_run: bool, report: Report) -> EvictReport:
+        """Drop the local bytes below `path` that are safely cold, whatever the deletion lag says.
+
+        Segments under an effective `local-only` priority are kept unless `force`.
+        """
+        if not dry_run:
+            self.publish()
+        segments = self._segments(path)
+        total = sum(segment.local.bytes for _, segment in segments)
+        seen, result = 0, EvictReport()
+        for name, segment in segments:
+            dropped, reason = self._evict_by_command(segment, force=force, dry_run=dry_run)
+            result = result.plus(segment, dropped, reason)
+            seen += segment.local.bytes
+            report(Progress(seen, total, name))
+        if not dry_run:
+            self.collect()
+        return result
+
+    def evict_segment(self, segment_id: SegmentId, *, cold_before_ms: int) -> Evicted:
+        """Drop the segment's local chunks that were cold at `cold_before_ms`."""
+        return ballast.with_room(
+            self.tools.ballast_path,
+            lambda: evict.evict(self._metadata, segment_id, cold_before_ms=cold_before_ms),
+        )
+
+    def publish(self) -> int:
+        """Publish what is queued, with a checkpoint when one is due; returns the entries written."""
+        with self._publishing:
+            entries = self.tools.publisher.publish()
+            self.tools.checkpointer.checkpoint_if_due()
+            return entries
+
+    def collect(self) -> Collected:
+        """Delete the garbage that is due."""
+        return ballast.with_room(self.tools.ballast_path, self.tools.collector.collect)
+
+    def _segments(self, path: str) -> list[tuple[str, SegmentRecord]]:
+        with self._metadata.read() as txn:
+            entry = directories.find(txn, path)
+            if entry is None:
+                raise NotFound(f"{names.printable(path)} does not exist")
+            return list(directories.segments_below(txn, entry, names.join(names.split(path))))
+
+    def _evict_by_command(self, segment: SegmentRecord, *, force: bool, dry_run: bool) -> tuple[Evicted, str]:
+        """What was dropped, and why the rest stays."""
+        now_ms = self._metadata.clock.now_ms()
+        with self._metadata.read() as txn:
+            if not force and policies.effective(txn, segment).read_priority is ReadPriority.LOCAL_ONLY:
+                return Evicted(), "read priority is local-only (--force overrides)"
+            if dry_run:
+                return evict.would_evict(txn, segment, cold_before_ms=now_ms), "not cold yet"
+        return self.evict_segment(segment.id, cold_before_ms=now_ms), "not cold yet"
