@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
-EXTRAS := dev
+EXTRAS := dev,spark
 STAMP  := $(VENV)/setup.stamp
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
@@ -13,7 +13,7 @@ INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 PROTO     := tierfs/metadata/records.proto
 PROTO_OUT := .
 
-.PHONY: help setup demo demo-s3 test test-quick test-deps lint format proto bench clean
+.PHONY: help setup demo demo-s3 demo-spark test test-quick test-deps lint format proto bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -36,11 +36,15 @@ demo: setup ## a store, a mount and what it can do, without S3
 demo-s3: test-deps ## the same with Ceph RGW as the cold tier
 	$(INSIDE) mount_helpers/demo --s3
 
+demo-spark: setup ## words counted by Spark over a mount and by Unix tools over the originals
+	@mount_helpers/install-deps spark
+	$(INSIDE) mount_helpers/demo-spark
+
 test: test-deps ## every test; starts a real S3 server (Ceph RGW)
 	$(INSIDE) $(PYTHON) -m pytest $(ARGS)
 
-test-quick: setup ## tests that need neither Ceph nor patience, under 2 minutes
-	$(INSIDE) $(PYTHON) -m pytest -m "not slow and not s3" $(ARGS)
+test-quick: setup ## tests that need neither Ceph, Java nor patience, under 2 minutes
+	$(INSIDE) $(PYTHON) -m pytest -m "not slow and not s3 and not spark" $(ARGS)
 
 lint: setup ## ruff, mypy and the import contracts
 	$(INSIDE) ruff check .

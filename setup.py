@@ -28,7 +28,7 @@ INSTALL_REQUIRES = [
 
 EXTRAS_REQUIRE = {
     "admin": ["hypercorn>=0.17,<1", "starlette>=0.45,<2"],
-    "spark": ["pyspark>=4.2,<5", "pyarrow>=18", "pandas>=2.2,<3"],
+    "spark": ["pyspark>=4.2,<5", "pyarrow>=18,<27", "pandas>=2.2,<3"],
     "fsspec": ["fsspec>=2024.10"],
     "dev": [
         "pytest>=9,<10",

@@ -19,13 +19,13 @@ from tierfs.background import holder, requests, serve
 from tierfs.background.ask import Question, ask
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.cold import ColdTier
-from tierfs.background.collect import Collector
+from tierfs.background.collect import Collected, Collector
 from tierfs.background.holder import HeldElsewhere
 from tierfs.background.inline import InlineWork
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
-from tierfs.background.status import StoreStatus, store_status
+from tierfs.background.status import GarbageReport, StoreStatus, store_status
 from tierfs.background.upload import OffloadReport, Progress, Report
 from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
@@ -36,7 +36,7 @@ from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Una
 from tierfs.initialize import ColdChoice, InitReport, init_store
 from tierfs.metadata import directories, keys
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LOCATIONS
+from tierfs.metadata.tables import GARBAGE, LOCATIONS
 from tierfs.metrics import Metrics
 from tierfs.mounts import name_under_mount
 from tierfs.segments import delete
@@ -125,6 +125,21 @@ class Store:
         question = Question(serve.EVICT, path, options, lambda: asdict(inline()))
         return EvictReport(**ask(self.metadata, question, report))
 
+    def garbage(self, *, grace_s: int | None = None) -> GarbageReport:
+        """What waits to be deleted, and orphans older than the grace period (the store's own by default)."""
+        grace_s = self.settings.offload.grace_s if grace_s is None else grace_s
+        orphans = self.cold_work("gc").orphans(grace_s=grace_s)
+        with self.metadata.read() as txn:
+            return GarbageReport(tuple(row for _, row in txn.scan(GARBAGE)), tuple(orphans))
+
+    def collect(self, *, grace_s: int | None = None) -> Collected:
+        """Delete garbage that is due, and orphans; here or by the holder."""
+        grace_s = self.settings.offload.grace_s if grace_s is None else grace_s
+        work = self._inline(serve.COLLECT)
+        options = {serve.GRACE_S: str(grace_s)}
+        question = Question(serve.COLLECT, "", options, lambda: asdict(work.collect_all(grace_s=grace_s)))
+        return Collected(**ask(self.metadata, question, lambda _: None))
+
     def plan_delete(self, path: str, *, recursive: bool) -> Deletion:
         """What `delete` would remove."""
         with self.metadata.read() as txn:
@@ -159,9 +174,8 @@ class Store:
 
         A cold tier that does not answer now is no reason not to start: local bytes can be read.
         """
-        with self.metadata.read() as txn:
-            location_id = txn.store.cold_location_id
-        if not location_id:
+        location_id = self.cold_location_id
+        if location_id is None:
             return
         try:
             next(self.storage_of(location_id).list(JOURNAL_PREFIX), None)
@@ -217,11 +231,16 @@ class Store:
             location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
         return connect(location, self.path, self.settings.cold, self.metrics)
 
+    @property
+    def cold_location_id(self) -> LocationId | None:
+        """Where offload writes; None without a cold tier."""
+        with self.metadata.read() as txn:
+            return txn.store.cold_location_id or None
+
     def cold_work(self, what: str = "background work") -> ColdWork:
         """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
-        with self.metadata.read() as txn:
-            location_id = txn.store.cold_location_id
-        if not location_id:
+        location_id = self.cold_location_id
+        if location_id is None:
             raise Unavailable(f"{what} needs a cold tier, and this store has none (init --cold none)")
         cold = ColdTier(location_id, self.storage_of(location_id))
         publisher = Publisher(self.metadata, cold.storage)

@@ -14,9 +14,7 @@ from tierfs.types import ObjectId, ReadPriority, SegmentId
 NOW_MS = 1_700_000_000_000
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
-ROOMY = DiskView(
-    used_bytes=0, local_bytes=0, high_used_bytes=1000, high_local_bytes=1000, high_unoffloaded_bytes=1000
-)
+ROOMY = DiskView(used_bytes=0, local_bytes=0, high_used_bytes=1000, high_local_bytes=1000, high_unoffloaded_bytes=1000)
 
 
 def pending(segment_id: int, size: int, age_ms: int, start: int = 0) -> PendingObject:
@@ -95,7 +93,9 @@ def test_pressure_waives_the_lag_for_what_was_cold_first() -> None:
 
 
 def test_a_full_filesystem_presses_whoever_filled_it() -> None:
-    disk = DiskView(used_bytes=901, local_bytes=1, high_used_bytes=900, high_local_bytes=10**9, high_unoffloaded_bytes=9)
+    disk = DiskView(
+        used_bytes=901, local_bytes=1, high_used_bytes=900, high_local_bytes=10**9, high_unoffloaded_bytes=9
+    )
     assert plan([view(1, copies=(ColdCopy(NOW_MS, 1),))], disk, NOW_MS).evictions != ()
 
 

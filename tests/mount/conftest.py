@@ -18,6 +18,7 @@ from tierfs.mounts import mounts
 from tierfs.types import ROOT_DIRECTORY
 
 STOP_S = 30
+NEVER_S = "1000000000"
 
 
 @dataclass(slots=True)
@@ -41,6 +42,7 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
     with app.open_store(tmp_path / "store") as opened:
         with opened.metadata.write() as txn:
             settings = {"chunk_bytes": str(1 << 20), "object_bytes": str(4 << 20), "read_priority": "local-first"}
+            settings |= {"chunk_age": NEVER_S, "offload_after": NEVER_S}  # bytes move when a test says so
             policies.put(txn, ROOT_DIRECTORY, settings)
         yield opened
 

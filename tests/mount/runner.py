@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tierfs import app
+from tierfs.background.threads import BackgroundThreads
 from tierfs.fuse import operations
 from tierfs.fuse.options import parse_options
-from tierfs.fuse.session import MountSession
+from tierfs.mounting import session_of
 
 
 def break_getattr() -> None:
@@ -47,10 +48,9 @@ def main() -> None:
     with app.open_store(Path(store_path)) as store:
         if fault == "stalled-cold":
             stall(store)
-        session = MountSession(
-            store.path, store.metadata, store.files, store.reader(), store.settings.mount, store.metrics
-        )
-        session.run(Path(mountpoint), parse_options(options), lambda: print("ready", flush=True))
+        threads = BackgroundThreads()
+        session_of(store, threads).run(Path(mountpoint), parse_options(options), lambda: print("ready", flush=True))
+        threads.leave()
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ def _open(path: Path) -> int:
 
 
 def _command() -> str:
-    return " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
+    program = "tierfs" if os.path.basename(sys.argv[0]) == "__main__.py" else os.path.basename(sys.argv[0])
+    return " ".join([program, *sys.argv[1:]])
 
 
 def _write(fd: int, holder: Holder) -> None:

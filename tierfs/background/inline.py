@@ -37,6 +37,11 @@ class InlineWork:
         with self._holding():
             return self._work.evict(path, force=force, dry_run=False, report=report)
 
+    def collect_all(self, *, grace_s: int) -> Collected:
+        """See ColdWork.collect_all."""
+        with self._holding():
+            return self._work.collect_all(grace_s=grace_s)
+
     def settle(self) -> Collected:
         """Publish what is queued and delete what is due."""
         with self._holding():

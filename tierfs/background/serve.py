@@ -23,6 +23,9 @@ OFFLOAD, EVICT, COLLECT = "offload", "evict", "gc"
 FORCE = "force"
 """Option of evict."""
 
+GRACE_S = "grace_s"
+"""Option of gc: how old an orphan has to be."""
+
 
 class RequestServer:
     """Carries out requests. Called in threads."""
@@ -36,7 +39,7 @@ class RequestServer:
             EVICT: lambda request, report: work.evict(
                 request.path, force=FORCE in request.options, dry_run=False, report=report
             ),
-            COLLECT: lambda request, report: work.collect(),
+            COLLECT: lambda request, report: work.collect_all(grace_s=int(request.options[GRACE_S])),
         }
 
     def next(self) -> RequestRecord | None:

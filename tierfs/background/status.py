@@ -6,12 +6,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tierfs.background import holder
+from tierfs.background import holder, requests
 from tierfs.background.holder import Holder
+from tierfs.background.orphans import Orphan
+from tierfs.background.policy import SegmentView
+from tierfs.background.snapshot import Snapshots
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.metadata import keys
+from tierfs.metadata.records import GarbageRecord, RequestRecord, TroubleRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import DIRECTORIES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
+from tierfs.metadata.tables import DIRECTORIES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS, TROUBLES
 from tierfs.metadata.transaction import ReadTransaction
 
 
@@ -34,6 +38,28 @@ class JournalStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class GarbageReport:
+    """What `tierfs gc` lists."""
+
+    rows: tuple[GarbageRecord, ...]
+    """Deletions to come, the next one first."""
+    orphans: tuple[Orphan, ...]
+    """What nothing names."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogStatus:
+    """What the background writer has to do."""
+
+    pending_bytes: int
+    """Of complete chunks that wait to be offloaded."""
+    active_bytes: int
+    """Of chunks that are still appended to."""
+    oldest_ms: int
+    """Since when the oldest byte has been on the local disk alone; 0 when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """One store at one instant."""
 
@@ -49,6 +75,11 @@ class StoreStatus:
     not_offloaded_bytes: int
     """At most this much exists only on the local disk."""
     local_free_bytes: int
+    backlog: BacklogStatus
+    troubles: tuple[TroubleRecord, ...]
+    """Work that failed and is tried again, the longest-standing first."""
+    requests: tuple[RequestRecord, ...]
+    """Work asked of the holder that is not done."""
     journal: JournalStatus
     uploads_in_flight: int
     garbage: int
@@ -62,7 +93,8 @@ _MAX_ERRORS = 5
 
 
 def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path) -> StoreStatus:
-    """Look at everything once; costs one pass over the segments."""
+    """Look at everything once; costs two passes over the segments."""
+    backlog = _backlog(Snapshots(metadata).refresh())
     with metadata.read() as txn:
         totals = _Totals(txn)
         location = txn.get(LOCATIONS, keys.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
@@ -80,6 +112,9 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
             cold=TierStatus(totals.cold_chunks, totals.cold_bytes),
             not_offloaded_bytes=totals.not_offloaded_bytes,
             local_free_bytes=files.free_bytes(),
+            backlog=backlog,
+            troubles=tuple(sorted((row for _, row in txn.scan(TROUBLES)), key=lambda row: row.since_ms)),
+            requests=tuple(requests.unfinished(txn)),
             journal=JournalStatus(
                 slot=state.next_slot - 1,
                 unpublished=txn.count(OUTBOX_NAME),
@@ -93,6 +128,16 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
             holder=holder.current(holder_path),
             warnings=_warnings(store, location.url if location is not None else None, state.fenced_by_epoch),
         )
+
+
+def _backlog(views: list[SegmentView]) -> BacklogStatus:
+    since = [pending.ended_ms for view in views for pending in view.pending]
+    since += [view.active_since_ms for view in views if view.active_since_ms]
+    return BacklogStatus(
+        pending_bytes=sum(pending.bytes for view in views for pending in view.pending),
+        active_bytes=sum(view.active_bytes for view in views),
+        oldest_ms=min(since, default=0),
+    )
 
 
 class _Totals:

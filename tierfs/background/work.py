@@ -17,6 +17,7 @@ from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
 from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
+from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.publish import Publisher
 from tierfs.background.upload import OffloadReport, Progress, Report, Upload
 from tierfs.config import OffloadSettings
@@ -124,6 +125,20 @@ class ColdWork:
     def collect(self) -> Collected:
         """Delete the garbage that is due."""
         return ballast.with_room(self.tools.ballast_path, self.tools.collector.collect)
+
+    def orphans(self, *, grace_s: int) -> list[Orphan]:
+        """Files and objects older than the grace period that nothing names."""
+        return self._orphan_finder().find(grace_ms=grace_s * 1000)
+
+    def collect_all(self, *, grace_s: int) -> Collected:
+        """Delete the garbage that is due, and orphans."""
+        self.publish()
+        self._orphan_finder().discard(self.orphans(grace_s=grace_s))
+        return self.collect()
+
+    def _orphan_finder(self) -> OrphanFinder:
+        tools = self.tools
+        return OrphanFinder(self._metadata, tools.engine.files, tools.cold.storage, tools.cold.location_id)
 
     def _segments(self, path: str) -> list[tuple[str, SegmentRecord]]:
         with self._metadata.read() as txn:

@@ -100,6 +100,12 @@ class ChunkFiles:
             for name in os.listdir(self.root / directory):
                 yield f"{directory}/{name}"
 
+    def stat(self, name: str) -> tuple[int, int]:
+        """Length in bytes and time of the last change in milliseconds. Raises NotFound."""
+        with map_os_errors(name):
+            status = os.stat(name, dir_fd=self._root_fd, follow_symlinks=False)
+        return status.st_size, status.st_mtime_ns // 1_000_000
+
     def disk_bytes(self) -> tuple[int, int]:
         """Size of the filesystem, and how much of it is used, by whomever."""
         status = os.fstatvfs(self._root_fd)

@@ -13,14 +13,20 @@ _COMMANDS = {
     "ingest": "tierfs.cli.ingest:ingest",
     "ls": "tierfs.cli.look:ls",
     "info": "tierfs.cli.look:info",
+    "map": "tierfs.cli.map:map_",
+    "du": "tierfs.cli.du:du",
     "cat": "tierfs.cli.cat:cat",
     "seal": "tierfs.cli.change:seal",
     "rm": "tierfs.cli.change:rm",
     "offload": "tierfs.cli.tiers:offload",
     "evict": "tierfs.cli.tiers:evict",
+    "gc": "tierfs.cli.gc:gc",
     "mount": "tierfs.cli.mounting:mount",
     "umount": "tierfs.cli.mounting:umount",
+    "daemon": "tierfs.cli.daemon:daemon",
     "status": "tierfs.cli.store:status",
+    "policy": "tierfs.cli.policy:policy",
+    "config": "tierfs.cli.config:config",
 }
 
 _EPILOG = """

@@ -14,9 +14,11 @@ from tierfs.cli.lazy import command
 from tierfs.cli.session import Session
 from tierfs.mounts import mounts
 from tierfs.names import printable
+from tierfs.types import RequestState
 
 if TYPE_CHECKING:
     from tierfs.background.status import JournalStatus, StoreStatus, TierStatus
+    from tierfs.metadata.records import RequestRecord, TroubleRecord
 
 _FILE_SCHEME = "file:"
 """Of a cold tier in a directory; relative to the store's."""
@@ -66,7 +68,14 @@ def status_data(found: StoreStatus) -> dict[str, Any]:
     if found.holder is not None:
         data["holder"] = {**asdict(found.holder), "since": format.timestamp(found.holder.since_ms)}
         del data["holder"]["since_ms"]
+    data["troubles"] = [_plain(row) for row in found.troubles]
+    data["requests"] = [_plain(row) for row in found.requests]
     return data
+
+
+def _plain(row: TroubleRecord | RequestRecord) -> dict[str, Any]:
+    """A row's own fields, without what the database adds."""
+    return {key: value for key, value in asdict(row).items() if key not in ("version", "stored")}
 
 
 def status_text(found: StoreStatus, mount_points: Sequence[str]) -> str:
@@ -79,15 +88,40 @@ def status_text(found: StoreStatus, mount_points: Sequence[str]) -> str:
         ("local", f"{_tier(found.local)}; {format.size(found.local_free_bytes)} free on the disk"),
         ("cold", _tier(found.cold)),
         ("not offloaded", format.size(found.not_offloaded_bytes)),
+        ("oldest of it", _oldest(found)),
         ("journal", _journal(found.journal)),
         ("uploads", f"{found.uploads_in_flight} in flight"),
         ("garbage", f"{format.count(found.garbage, 'object')}, {format.size(found.garbage_bytes)}"),
         ("holder", str(found.holder or "none")),
     ]
     rows += [("mount", printable(point)) for point in mount_points]
+    rows += [("stuck", _stuck(trouble)) for trouble in found.troubles]
+    rows += [("request", _request(request)) for request in found.requests]
     rows += [("garbage error", printable(error)) for error in found.garbage_errors]
     rows += [("warning", printable(warning)) for warning in found.warnings]
     return format.table(rows)
+
+
+def _oldest(found: StoreStatus) -> str:
+    backlog = found.backlog
+    if not backlog.oldest_ms:
+        return "-"
+    waiting, active = format.size(backlog.pending_bytes), format.size(backlog.active_bytes)
+    since = format.clock_time(backlog.oldest_ms)
+    return f"since {since}; {waiting} wait to be offloaded, {active} in active chunks"
+
+
+def _stuck(trouble: TroubleRecord) -> str:
+    size = f" ({format.size(trouble.bytes)})" if trouble.bytes else ""
+    times = format.count(trouble.attempts, "time")
+    since = format.clock_time(trouble.since_ms)
+    return f"{printable(trouble.what)}{size}: failed {times} since {since}: {printable(trouble.error)}"
+
+
+def _request(request: RequestRecord) -> str:
+    state = RequestState(request.state).name.lower()
+    done = f", {format.size(request.done_bytes)} of {format.size(request.total_bytes)}" if request.total_bytes else ""
+    return f"{request.id}: {request.verb} {printable(request.path) or '/'}: {state}{done}"
 
 
 def _place(cold_url: str | None, store: Path) -> str:

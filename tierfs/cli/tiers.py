@@ -20,11 +20,19 @@ if TYPE_CHECKING:
 
 @command("offload")
 @click.argument("path", default="")
-def offload(session: Session, path: str) -> None:
+@click.option("--no-wait", is_flag=True, help="Leave it to the store's holder and return at once.")
+def offload(session: Session, path: str, no_wait: bool) -> None:
     """Make everything below PATH cold; without PATH, all there is.
 
-    Every byte acknowledged before this is in the bucket, and named by its journal, when it returns.
+    Every byte acknowledged before this is in the bucket, and named by its journal, when it returns. While
+    a mount or daemon holds the store, it does the work; Ctrl-C then only ends the waiting.
     """
+    if no_wait:
+        with session.open_store() as store:
+            name = store.segment_of_path(path)
+            number = store.request_offload(name)
+        session.done({"path": name, "request": number}, f"request {number}; see how far it is: tierfs status")
+        return
     with session.open_store() as store, progress_bar(session, "offloading") as show:
 
         def report(progress: Progress) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,8 +50,12 @@ class MountSession:
         reader: Reader,
         settings: MountSettings,
         metrics: MetricSink,
+        *,
+        tasks: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
+        """`tasks` run beside the mount and end with it."""
         self._store = store
+        self._tasks = tasks
         self._metadata = metadata
         self._files = files
         self._reader = reader
@@ -78,6 +82,8 @@ class MountSession:
                 async with self._reader, trio.open_nursery() as nursery:
                     nursery.start_soon(_end_on_signal, signals, nursery.cancel_scope)
                     nursery.start_soon(watcher.run, self._settings.poll_s)
+                    for task in self._tasks:
+                        nursery.start_soon(task)
                     nursery.start_soon(_announce, mountpoint, on_ready)
                     await pyfuse3.main(max_tasks=MAX_TASKS)
                     nursery.cancel_scope.cancel()

@@ -1,0 +1,91 @@
+"""Orphans: what no record names is found, what anything names is not, and only ours is deleted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.chunkfiles import file_name
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.metadata.tables import GARBAGE
+from tierfs.types import AttemptId, SegmentId, Tier
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        opened.append("s", b"abcdefghij", seal=True)
+        opened.append("t", b"abc")
+        opened.offload()
+        opened.append("t", b"de")
+        yield opened
+
+
+def orphans(store: TestStore, grace_s: int = 0) -> set[str]:
+    return {one.name for one in store.cold_work().orphans(grace_s=grace_s)}
+
+
+def cold_object(store: TestStore, *, store_id: str | None = None, epoch: int = 1) -> str:
+    name = f"segments/s/1/chunk-{0:020d}-{4:020d}-e{epoch}-{'a' * 32}"
+    store.cold.put(name, BufferSource(b"lost"), metadata={"store": store_id or store.metadata.store_id})
+    return name
+
+
+def local_file(store: TestStore) -> str:
+    name = file_name(SegmentId(1), 99, AttemptId("f" * 32))
+    os.close(store.files.create_file(name))
+    return name
+
+
+def age(store: TestStore) -> None:
+    """The clock of the tests stands in the past of the disk's."""
+    now_s = store.clock.now_ms() / 1000
+    for name in store.files.names():
+        os.utime(store.files.root / name, (now_s - HOUR_S, now_s - HOUR_S))
+
+
+def test_a_healthy_store_has_none(store: TestStore) -> None:
+    age(store)
+    assert orphans(store) == set()
+    store.evict()
+    assert orphans(store) == set()
+
+
+def test_what_nothing_names_is_found_and_deleted(store: TestStore) -> None:
+    lost = {cold_object(store), local_file(store)}
+    age(store)
+    assert orphans(store) == lost
+    done = store.cold_work().collect_all(grace_s=0)
+    assert (done.deleted, done.failed) == (2, 0)
+    assert orphans(store) == set()
+    assert lost.isdisjoint({found.name for found in store.cold.list("segments/")} | set(store.files.names()))
+    assert store.read("s") == b"abcdefghij"
+    assert store.read("t") == b"abcde"
+
+
+def test_the_young_are_left_alone(store: TestStore) -> None:
+    local_file(store)
+    age(store)
+    assert orphans(store, grace_s=HOUR_S + 1) == set()
+    assert len(orphans(store, grace_s=HOUR_S)) == 1
+
+
+def test_what_another_store_or_a_newer_owner_made_is_not_ours(store: TestStore) -> None:
+    cold_object(store, store_id="f" * 32)
+    assert orphans(store) == set()
+    cold_object(store, epoch=2)
+    assert orphans(store) == set()
+
+
+def test_what_is_in_flight_or_garbage_already_is_named(store: TestStore) -> None:
+    age(store)
+    store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms() + 10**9)
+    with store.metadata.read() as txn:
+        assert {row.tier for _, row in txn.scan(GARBAGE)} == {Tier.LOCAL, Tier.COLD}
+    assert orphans(store) == set()

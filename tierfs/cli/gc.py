@@ -1,0 +1,89 @@
+"""tierfs gc: what waits to be deleted, and what nothing names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.cli import format
+from tierfs.cli.lazy import command
+from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest
+from tierfs.names import printable
+from tierfs.units import parse_duration
+
+if TYPE_CHECKING:
+    from tierfs.background.orphans import Orphan
+    from tierfs.background.status import GarbageReport
+    from tierfs.metadata.records import GarbageRecord
+
+
+_WHAT_WIDTH = len("due 2026-11-20T10:00:00Z")
+_TIER_WIDTH = len("local")
+_SIZE_WIDTH = len("1023.9 MiB")
+
+
+@command("gc")
+@click.option("--delete", is_flag=True, help="Delete what is due, and orphans.")
+@click.option("--grace", metavar="TIME", help="How old an orphan has to be  [default: offload.grace_s]")
+def gc(session: Session, delete: bool, grace: str | None) -> None:
+    """List garbage: what waits to be deleted, and orphans, which no record names. Deletes with --delete.
+
+    Garbage is deleted by itself once it is due; orphans only by this. Finding them lists all chunk files
+    and all objects of the cold tier. With --json one object per line.
+    """
+    grace_s = None if grace is None else _seconds(grace)
+    with session.open_store() as store:
+        if delete:
+            done = store.collect(grace_s=grace_s)
+            failed = f"; {format.count(done.failed, 'deletion')} failed, see: tierfs status" if done.failed else ""
+            deleted = f"deleted {format.count(done.deleted, 'object')}, {format.size(done.bytes)}"
+            session.done(asdict(done), deleted + failed)
+            return
+        found = store.garbage(grace_s=grace_s)
+    for line in _json_lines(found) if session.json else _text_lines(found):
+        click.echo(line)
+
+
+def _seconds(text: str) -> int:
+    try:
+        return round(float(parse_duration(text)))
+    except ValueError as exc:
+        raise InvalidRequest(f"--grace {text!r}: {exc}") from exc
+
+
+def _json_lines(found: GarbageReport) -> list[str]:
+    return [json.dumps(_row(row)) for row in found.rows] + [json.dumps(_orphan(one)) for one in found.orphans]
+
+
+def _row(row: GarbageRecord) -> dict[str, Any]:
+    return {
+        "kind": "garbage",
+        "tier": row.tier.name.lower(),
+        "name": row.name,
+        "bytes": row.length,
+        "due": format.timestamp(row.due_ms),
+        "attempts": row.attempts,
+        "error": row.last_error or None,
+    }
+
+
+def _orphan(one: Orphan) -> dict[str, Any]:
+    return {"kind": "orphan", "tier": one.tier.name.lower(), "name": one.name, "bytes": one.length}
+
+
+def _text_line(what: str, one: GarbageRecord | Orphan, error: str) -> str:
+    because = f": {printable(error)}" if error else ""
+    tier, size = one.tier.name.lower(), format.size(one.length)
+    return f"{what:<{_WHAT_WIDTH}}  {tier:<{_TIER_WIDTH}}  {size:>{_SIZE_WIDTH}}  {printable(one.name)}{because}"
+
+
+def _text_lines(found: GarbageReport) -> list[str]:
+    lines = [_text_line(f"due {format.clock_time(row.due_ms)}", row, row.last_error) for row in found.rows]
+    lines += [_text_line("orphan", one, "") for one in found.orphans]
+    garbage, orphans = format.count(len(found.rows), "object"), format.count(len(found.orphans), "orphan")
+    size = format.size(sum(row.length for row in found.rows) + sum(one.length for one in found.orphans))
+    return [*lines, f"{garbage} to be deleted, {orphans}; {size} in all"]

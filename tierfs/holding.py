@@ -1,0 +1,68 @@
+"""Holding a store: the keeper of a mount, and `tierfs daemon`. Part of the composition root."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import trio
+
+from tierfs import daemonize
+from tierfs.app import Store, open_store
+from tierfs.background import holder
+from tierfs.background.holder import HeldElsewhere
+from tierfs.background.keeper import Keeper, KeeperTools
+from tierfs.background.threads import BackgroundThreads
+from tierfs.errors import Unavailable
+from tierfs.store_paths import StorePaths
+
+log = logging.getLogger(__name__)
+
+_NAME = "daemon"
+
+
+def keeper_of(store: Store, threads: BackgroundThreads) -> Keeper | None:
+    """The keeper of an open store; None without a cold tier, as there is nothing to do then."""
+    if store.cold_location_id is None:
+        return None
+    return Keeper(KeeperTools(store.paths.holder, store.cold_work, store.settings.background, threads))
+
+
+def hold_foreground(store_path: Path) -> None:
+    """Hold the store and do its background work until SIGTERM or SIGINT.
+
+    Raises HeldElsewhere naming the holder there is, Unavailable without a cold tier.
+    """
+    with daemonize.reporting(StorePaths(store_path).log, _NAME) as announce, open_store(store_path) as store:
+        threads = BackgroundThreads()
+        keeper = keeper_of(store, threads)
+        if keeper is None:
+            raise Unavailable("a daemon needs a cold tier, and this store has none (init --cold none)")
+        trio.run(_serve, keeper, announce)
+        threads.leave()
+
+
+def hold_background(store_path: Path) -> Path:
+    """Start a daemon that holds the store; returns its log once it does. Raises what it failed with."""
+    with open_store(store_path) as store:
+        paths = store.paths
+        found = holder.current(paths.holder)
+    if found is not None:
+        raise HeldElsewhere(f"the store is held by {found}", remedy="leave it to that process, or end it first")
+    return daemonize.start(["--store", str(paths.root), "daemon", "-f"], paths.log, _NAME)
+
+
+async def _serve(keeper: Keeper, announce: Callable[[], None]) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_end_on_signal, signals, nursery.cancel_scope)
+            await keeper.run(wait=False, on_held=announce)
+            nursery.cancel_scope.cancel()
+
+
+async def _end_on_signal(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    number = await anext(signals)
+    log.info("%s: ending", signal.Signals(number).name)
+    scope.cancel()
