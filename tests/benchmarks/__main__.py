@@ -1,4 +1,4 @@
-"""Benchmarks of the main job: `python -m tests.benchmarks [--repetitions N] [append|local|offload|s3|whole ...]`."""
+"""Benchmarks: `python -m tests.benchmarks [--repetitions N] [--seconds N] SUBJECT...`; see main."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
+from tests.benchmarks.scale import bench_scale
+from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs import app
@@ -238,16 +240,26 @@ def _output(command: str, directory: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=120, help="of the sustained subjects")
     parser.add_argument("subjects", nargs="*", default=["append", "local", "offload", "s3"])
     chosen = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="tierfs-bench-", dir="/var/tmp"))
     try:
+        if "scale" in chosen.subjects:
+            print(bench_scale(directory), flush=True)
+        if "many" in chosen.subjects:
+            print(bench_many_writers(directory), flush=True)
+        if "sustained" in chosen.subjects:
+            app.init_store(directory / "sustained", app.ColdChoice())
+            print(bench_sustained(directory / "sustained", "a directory as the cold tier", chosen.seconds), flush=True)
         if "append" in chosen.subjects:
             print(bench_append(directory, chosen.repetitions), flush=True)
         if "local" in chosen.subjects:
             print(bench_local(directory, chosen.repetitions), flush=True)
-        if {"offload", "s3", "whole"} & set(chosen.subjects):
+        if {"offload", "s3", "whole", "sustained-s3"} & set(chosen.subjects):
             with s3_store(directory) as (path, server, bucket):
+                if "sustained-s3" in chosen.subjects:
+                    print(bench_sustained(path, "Ceph RGW as the cold tier", chosen.seconds), flush=True)
                 if "whole" in chosen.subjects:
                     print(bench_whole(path), flush=True)
                 if "offload" in chosen.subjects:

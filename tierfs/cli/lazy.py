@@ -19,11 +19,16 @@ F = TypeVar("F", bound=Callable[..., None])
 class LazyGroup(click.Group):
     """A group whose commands are named by module and attribute; errors end at the edge."""
 
-    def __init__(self, *arguments: Any, lazy: Mapping[str, str], **named: Any) -> None:
-        """`lazy` maps a command's name to `module:attribute`."""
+    def __init__(
+        self, *arguments: Any, lazy: Mapping[str, str], store_variable: str | None = "TIERFS_STORE", **named: Any
+    ) -> None:
+        """`lazy` maps a command's name to `module:attribute`.
+
+        A group inside a group takes no `store_variable`: it would override the --store given before it.
+        """
         super().__init__(*arguments, **named)
         self._lazy = lazy
-        self.params.extend(shared_options(store_variable="TIERFS_STORE"))
+        self.params.extend(shared_options(store_variable))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order in which they were given: that of a segment's life."""
@@ -44,7 +49,7 @@ class LazyGroup(click.Group):
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except (BrokenPipeError, KeyboardInterrupt) as exc:
+        except (BrokenPipeError, KeyboardInterrupt, BaseExceptionGroup) as exc:  # trio wraps Ctrl-C too
             raise click.exceptions.Exit(edge.report(exc, session)) from exc
         return result
 

@@ -47,8 +47,10 @@ def copy_segment(
                     data = await handle.read(offset, min(MIB, end - offset))
                     write(data)
                     offset += len(data)
+                    await trio.lowlevel.checkpoint_if_cancelled()
             finally:
                 handle.close()
 
-    trio.run(copy)
+    # Else Ctrl-C would be raised in whatever runs, and trio loses tasks that are just being started.
+    trio.run(copy, restrict_keyboard_interrupt_to_checkpoints=True)
     return end - start

@@ -37,8 +37,10 @@ class WriterLocks:
         return locks.is_locked(self._fd, start=_byte(segment_id, epoch), length=1)
 
     def close(self) -> None:
-        """Release all locks."""
-        os.close(self._fd)
+        """Release all locks; idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def _byte(segment_id: SegmentId, epoch: int) -> int:

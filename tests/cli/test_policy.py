@@ -1,0 +1,148 @@
+"""tierfs policy: what is set, what holds, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.commands import tierfs
+from tierfs import policy_text
+from tierfs.app import open_store
+from tierfs.errors import InvalidRequest
+from tierfs.metadata import journal
+from tierfs.metadata import records_pb2 as pb
+from tierfs.policy import KEYS, Policy, inherit
+from tierfs.types import ReadPriority
+
+SIZES = [key for key in KEYS if key.endswith("_bytes")]
+TIMES = [key for key in KEYS if key not in SIZES and key != "read_priority"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    tierfs("-q", "init", store=path)
+    tierfs("append", "logs/web", store=path, stdin=b"x")
+    return path
+
+
+def shown(path: str, store: Path) -> dict[str, tuple[object, str, str | None]]:
+    """Value, origin and the name it is set on, by key."""
+    data = tierfs("policy", "show", path, "--json", store=store).json
+    return {key: (one["value"], one["origin"], one["set_on"]) for key, one in data["policy"].items()}
+
+
+def queued(store: Path) -> list[pb.Change]:
+    """The changes that wait for the journal."""
+    with open_store(store) as opened, opened.metadata.read() as txn:
+        return [pb.Change.FromString(data) for _, data in journal.outbox(txn, 0)]
+
+
+def test_the_nearest_one_wins_and_says_where_it_is_set(store: Path) -> None:
+    assert shown("logs/web", store)["read_priority"] == ("local-first", "directory", "")
+    assert shown("logs/web", store)["chunk_bytes"] == (Policy().chunk_bytes, "built-in", None)
+    tierfs("policy", "set", "/", "chunk_bytes=1MiB", "deletion_lag=2h", store=store)
+    tierfs("policy", "set", "logs/", "chunk_bytes=2MiB", store=store)
+    done = tierfs("policy", "set", "logs/web", "deletion_lag=1.5h", "read_priority=local-only", store=store)
+    assert done.out == "logs/web: deletion_lag = 90min, read_priority = local-only\n"
+    found = shown("logs/web", store)
+    assert found["chunk_bytes"] == (2 << 20, "directory", "logs")
+    assert found["deletion_lag"] == (5400, "segment", "logs/web")
+    assert found["read_priority"] == ("local-only", "segment", "logs/web")
+    assert shown("logs", store)["deletion_lag"] == (7200, "directory", "")
+    lines = [line.split() for line in tierfs("policy", "show", "logs", store=store).out.splitlines()]
+    assert ["chunk_bytes", "2MiB", "directory", "logs"] in lines
+    assert ["deletion_lag", "2h", "directory", "/"] in lines
+    assert [line[0] for line in lines] == list(KEYS)
+
+
+def test_what_is_set_reaches_the_segment_and_the_journal(store: Path) -> None:
+    before = len(queued(store))
+    tierfs("policy", "set", "logs", "read_priority=offloaded-only", store=store)
+    assert tierfs("info", "logs/web", "--json", store=store).json["read_priority"] == "offloaded-only"
+    (change,) = queued(store)[before:]
+    assert dict(change.policy.settings) == {"read_priority": "offloaded-only"}
+    tierfs("policy", "set", "logs", "read_priority=offloaded-only", store=store)
+    assert len(queued(store)) == before + 1
+    tierfs("policy", "unset", "logs", "read_priority", store=store)
+    assert dict(queued(store)[-1].policy.settings) == {}
+
+
+def test_unset_keeps_the_others_and_succeeds_twice(store: Path) -> None:
+    tierfs("policy", "set", "", "chunk_bytes=5", "object_bytes=4", store=store)
+    done = tierfs("policy", "unset", "", "chunk_bytes", "deletion_lag", store=store)
+    assert done.out == "/: chunk_bytes is no longer set, deletion_lag was not set\n"
+    again = tierfs("policy", "unset", "/", "chunk_bytes", "--json", store=store).json
+    assert again == {"path": "", "unset": [], "not_set": ["chunk_bytes"]}
+    assert shown("", store)["object_bytes"] == (4, "directory", "")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        (["chunk_bytes=0"], ["chunk_bytes", "at least one byte"]),
+        (["chunk_bytes=-1"], ["chunk_bytes", "64MiB"]),
+        (["object_bytes=many"], ["object_bytes", "'many'"]),
+        (["object_bytes=9EiB"], ["object_bytes"]),
+        (["deletion_lag=4 months"], ["deletion_lag", "4h"]),
+        (["deletion_lag=500ms"], ["deletion_lag", "whole seconds"]),
+        (["deletion_lag=" + "9" * 400], ["deletion_lag", "hundred years"]),
+        (["read_priority=fast"], ["read_priority", *ReadPriority]),
+        (["colour=red"], ["'colour'", *KEYS]),
+        (["chunk_bytes"], ["'chunk_bytes'", "KEY=VALUE"]),
+        (["chunk_bytes=1", "chunk_bytes=2"], ["two values"]),
+        (["\x1b[31m=1"], [r"\x1b[31m"]),
+        ([], ["KEY=VALUE"]),
+    ],
+)
+def test_bad_ones_are_refused_and_nothing_is_set(store: Path, pairs: list[str], words: list[str]) -> None:
+    before = queued(store)
+    done = tierfs("policy", "set", "logs", *(["object_bytes=7"] if pairs else []), *pairs, store=store, check=False)
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) <= 2
+    assert all(word in done.err for word in words), done.err
+    assert queued(store) == before
+
+
+def test_what_does_not_exist(store: Path) -> None:
+    for words in (["show", "no"], ["set", "no", "chunk_bytes=1"], ["unset", "no", "chunk_bytes"]):
+        done = tierfs("policy", *words, store=store, check=False)
+        assert (done.code, done.out) == (3, "")
+        assert "no does not exist" in done.err
+    assert tierfs("policy", "show", "logs/web/below", store=store, check=False).code == 2
+    assert tierfs("policy", "unset", "logs", "colour", store=store, check=False).code == 2
+    assert tierfs("policy", "frob", store=store, check=False).code == 2
+
+
+def test_a_setting_of_the_store_that_overrides_the_policy_is_told(store: Path) -> None:
+    with (store / "store.toml").open("a") as file:
+        file.write('[read]\npriority = "local-only"\n')
+    assert "read.priority = local-only" in tierfs("policy", "show", "logs", store=store, check=False).err
+
+
+@given(st.sampled_from(SIZES), st.integers(1, (1 << 63) - 1))
+def test_sizes_are_read_back_as_they_are_written(key: str, size: int) -> None:
+    assert policy_text.parse(key, policy_text.format(key, size)) == str(size)
+
+
+@given(st.sampled_from(TIMES), st.integers(0, 100 * 365 * 86_400))
+def test_times_are_read_back_as_they_are_written(key: str, seconds: int) -> None:
+    assert policy_text.parse(key, policy_text.format(key, seconds)) == str(seconds)
+
+
+@given(st.sampled_from(KEYS), st.text())
+def test_any_text_is_refused_or_read_as_one_value(key: str, text: str) -> None:
+    with contextlib.suppress(InvalidRequest):
+        stored = policy_text.parse(key, text)
+        assert str(policy_text.value_of(inherit([{key: stored}]), key)) == stored
+
+
+def test_every_key_has_a_value_and_words() -> None:
+    for key in KEYS:
+        value = policy_text.value_of(Policy(), key)
+        assert policy_text.parse(key, policy_text.format(key, value)) == str(value)
+        assert policy_text.allowed(key)

@@ -1,0 +1,60 @@
+"""A holder that says when it begins a phase of its work, so that it can be killed in the middle of it.
+
+python -m tests.faults.holder STORE offload|publish|evict|collect
+
+It ticks a hundred times a second. `held` is printed once it holds the store, the phase's name whenever
+it begins.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from tierfs import app
+from tierfs.background import evict
+from tierfs.background.collect import Collector
+from tierfs.background.offload import Offload
+from tierfs.background.publish import Publisher
+from tierfs.background.threads import BackgroundThreads
+from tierfs.holding import keeper_of
+
+TICK_S = 0.01
+
+PHASES: dict[str, tuple[Any, str]] = {
+    "offload": (Offload, "_prepare"),
+    "publish": (Publisher, "_create"),
+    "evict": (evict, "_evictable"),
+    "collect": (Collector, "_delete"),
+}
+
+
+def announce(phase: str) -> None:
+    """Print the phase's name before each call of its function."""
+    owner, name = PHASES[phase]
+    original: Callable[..., Any] = getattr(owner, name)
+
+    def loud(*arguments: Any, **named: Any) -> Any:
+        print(phase, flush=True)
+        return original(*arguments, **named)
+
+    setattr(owner, name, loud)
+
+
+def main() -> None:
+    path, phase = Path(sys.argv[1]), sys.argv[2]
+    announce(phase)
+    with app.open_store(path) as store:
+        store.settings = replace(store.settings, background=replace(store.settings.background, tick_s=TICK_S))
+        keeper = keeper_of(store, BackgroundThreads())
+        assert keeper is not None
+        trio.run(lambda: keeper.run(wait=False, on_held=lambda: print("held", flush=True)))
+
+
+if __name__ == "__main__":
+    main()

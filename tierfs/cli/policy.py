@@ -1,0 +1,141 @@
+"""tierfs policy: what is set on directories and segments, and what holds there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from tierfs import policy_text
+from tierfs.cli.lazy import LazyGroup, command
+from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest
+from tierfs.metadata import policies
+from tierfs.metadata.policies import Level
+from tierfs.names import join, printable, split
+from tierfs.policy import KEYS, inherit
+from tierfs.policy_text import Value
+
+_BUILT_IN = "built-in"
+
+_COMMANDS = {name: f"tierfs.cli.policy:{name}_" for name in ("show", "set", "unset")}
+
+
+@click.group("policy", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
+def policy() -> None:
+    """Look at policies and change them.
+
+    Policies are settings of directories and segments; what is set nearest to a segment holds for it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Effective:
+    """A value that holds, and where it is set; nowhere means built in."""
+
+    key: str
+    value: Value
+    level: Level | None
+
+
+@command("show")
+@click.argument("path")
+def show_(session: Session, path: str) -> None:
+    """Show what holds for PATH, and where each value is set."""
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        with store.metadata.read() as txn:
+            found = list(policies.levels(txn, name))
+        override = store.settings.read.priority
+    effective = _effective(found)
+    data = {one.key: {"value": one.value, **_origin_data(one.level)} for one in effective}
+    session.result({"path": found[-1].name, "policy": data}, _table(effective))
+    if override is not None:
+        session.note(f"reads follow the setting read.priority = {override}, not read_priority")
+
+
+@command("set")
+@click.argument("path")
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+def set_(session: Session, path: str, pairs: tuple[str, ...]) -> None:
+    """Set policies on a directory or a segment.
+
+    They hold for everything below PATH that sets no other value itself. If one is wrong, none is set.
+    """
+    wanted = _parsed(pairs)
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        with store.metadata.write() as txn:
+            policies.change(txn, name, put_settings=wanted)
+    values = {key: policy_text.value_of(inherit([wanted]), key) for key in wanted}
+    said = ", ".join(f"{key} = {policy_text.format(key, value)}" for key, value in values.items())
+    canonical = join(split(name))
+    session.done({"path": canonical, "set": values}, f"{_shown(canonical)}: {said}")
+
+
+@command("unset")
+@click.argument("path")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+def unset_(session: Session, path: str, keys: tuple[str, ...]) -> None:
+    """Take policies off PATH, which inherits them again. What is not set there is success."""
+    for key in keys:
+        policy_text.check_key(key)
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        with store.metadata.write() as txn:
+            before = policies.change(txn, name, put_settings={}, unset=keys)
+    gone = [key for key in dict.fromkeys(keys) if key in before]
+    missing = [key for key in dict.fromkeys(keys) if key not in before]
+    canonical = join(split(name))
+    data = {"path": canonical, "unset": gone, "not_set": missing}
+    lines = [f"{key} is no longer set" for key in gone] + [f"{key} was not set" for key in missing]
+    session.done(data, f"{_shown(canonical)}: {', '.join(lines)}")
+
+
+def _parsed(pairs: Sequence[str]) -> dict[str, str]:
+    wanted: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise InvalidRequest(f"{pair!r} is not KEY=VALUE", remedy=f"keys are: {', '.join(KEYS)}")
+        value = policy_text.parse(key, text)
+        if wanted.setdefault(key, value) != value:
+            raise InvalidRequest(f"policy {key} is given two values")
+    return wanted
+
+
+def _effective(levels: Sequence[Level]) -> list[_Effective]:
+    holds = inherit([level.settings for level in levels])
+    return [
+        _Effective(
+            key,
+            policy_text.value_of(holds, key),
+            next((level for level in reversed(levels) if key in level.settings), None),
+        )
+        for key in KEYS
+    ]
+
+
+def _table(effective: Sequence[_Effective]) -> str:
+    values = [policy_text.format(one.key, one.value) for one in effective]
+    width, value_width = max(map(len, KEYS)), max(map(len, values))
+    return "\n".join(
+        f"{one.key:<{width}}  {value:<{value_width}}  {_origin(one.level)}"
+        for one, value in zip(effective, values, strict=True)
+    )
+
+
+def _origin(level: Level | None) -> str:
+    return _BUILT_IN if level is None else f"{level.kind.name.lower()} {_shown(level.name)}"
+
+
+def _origin_data(level: Level | None) -> Mapping[str, Any]:
+    if level is None:
+        return {"origin": _BUILT_IN, "set_on": None}
+    return {"origin": level.kind.name.lower(), "set_on": level.name}
+
+
+def _shown(name: str) -> str:
+    return printable(name) or "/"

@@ -1,0 +1,84 @@
+"""Policies as people write them: `chunk_bytes=64MiB`, `deletion_lag=4h`, `read_priority=local-first`.
+
+What is stored is plain: bytes, whole seconds, or a read priority's name.
+"""
+
+from __future__ import annotations
+
+from tierfs import policy, units
+from tierfs.errors import InvalidRequest
+from tierfs.policy import Policy
+from tierfs.types import ReadPriority
+
+Value = int | ReadPriority
+"""Bytes, seconds or a read priority."""
+
+_PRIORITY_KEY = "read_priority"
+_SIZE_SUFFIX = "_bytes"
+
+_MAX_S = 100 * 365 * 86_400
+"""A hundred years: more is a slip of the finger, and far below what any sum of times can hold."""
+
+_ROUNDING_S = 1e-6
+"""What floating point adds to 1.1h."""
+
+_SIZE_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_TIME_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def parse(key: str, text: str) -> str:
+    """What to store for `key` when a user typed `text`. Raises InvalidRequest naming key and allowed values."""
+    check_key(key)
+    try:
+        if key == _PRIORITY_KEY:
+            return ReadPriority(text).value
+        return str(_parse_size(text) if key.endswith(_SIZE_SUFFIX) else _parse_time(text))
+    except ValueError as exc:
+        raise InvalidRequest(f"policy {key} cannot be {text!r}", remedy=f"{key} is {allowed(key)}") from exc
+
+
+def check_key(key: str) -> None:
+    """Raise InvalidRequest for a key that does not exist."""
+    if key not in policy.KEYS:
+        raise InvalidRequest(f"policy {key!r} is unknown", remedy=f"known are: {', '.join(policy.KEYS)}")
+
+
+def allowed(key: str) -> str:
+    """Which values a key takes, in words."""
+    if key == _PRIORITY_KEY:
+        return f"one of {', '.join(ReadPriority)}"
+    if key.endswith(_SIZE_SUFFIX):
+        return "a size of at least one byte: bytes, or a number with KiB, MiB, GiB ..., like 64MiB"
+    return "a time of whole seconds, up to a hundred years: seconds, or a number with s, min, h, d or w, like 4h"
+
+
+def value_of(settings: Policy, key: str) -> Value:
+    """The value of a key in a policy; times are attributes named with their unit."""
+    value = getattr(settings, key if hasattr(settings, key) else f"{key}_s")
+    assert isinstance(value, int | ReadPriority)
+    return value
+
+
+def format(key: str, value: Value) -> str:
+    """A value as `parse` reads it back without loss, in the largest unit that divides it."""
+    if isinstance(value, ReadPriority):
+        return value.value
+    sizes = key.endswith(_SIZE_SUFFIX)
+    for unit, factor in _SIZE_UNITS if sizes else _TIME_UNITS:
+        if value and value % factor == 0:
+            return f"{value // factor}{unit}"
+    return str(value) if sizes else f"{value}s"
+
+
+def _parse_size(text: str) -> int:
+    size = units.parse_size(text)
+    if size < 1:
+        raise ValueError(f"{text!r} holds no byte")
+    return size
+
+
+def _parse_time(text: str) -> int:
+    seconds = units.parse_duration(text)
+    if seconds > _MAX_S or abs(seconds - round(seconds)) > _ROUNDING_S:
+        raise ValueError(f"{text!r} is too long, or not of whole seconds")
+    return round(seconds)
