@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.stores import TestStore, assert_layout, open_test_store, quiet
+from tierfs.background.candidates import objects_to_make
+from tierfs.background.offload import ChunksMoved
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.errors import Conflict, DataLoss, NotFound, Unavailable
@@ -231,3 +233,16 @@ def test_a_live_writer_goes_on_when_its_chunk_was_evicted(store: TestStore, part
     assert list(store.files.names()) == []
     writer.append(part)
     assert store.read("s") == b"abc" + part
+
+
+def test_an_action_that_is_done_already_is_not_done_again(store: TestStore) -> None:
+    store.append("s", b"abcdefgh", seal=True)
+    with store.metadata.read() as txn:
+        (action,) = objects_to_make(txn, store.segment("s"))
+    offload = store.cold_work().tools.offload
+    assert offload.run(action) == 8
+    with pytest.raises(ChunksMoved, match="cold meanwhile"):
+        offload.run(action)
+    assert len(cold_names(store)) == 1
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0

@@ -173,6 +173,9 @@ def _revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRe
         if current is None or (current.object_id, current.length) != (chunk.object_id, chunk.length):
             raise ChunksMoved(f"segment {segment.name}: its chunk at {chunk.start_offset} changed meanwhile")
         holders.append(chains.object_of(txn, current))
+    cold = next(chains.chunks(txn, segment.id, Tier.COLD, action.range.start), None)
+    if cold is not None and cold.start_offset < action.range.end:
+        raise ChunksMoved(f"segment {segment.name}: bytes from {cold.start_offset} on became cold meanwhile")
     return segment, holders
 
 

@@ -45,11 +45,15 @@ class _Uploads:
     """What is being uploaded; requests wait until it is empty and keep it so."""
 
     running: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    """Since the look under way began: what it saw of them may be old."""
     paused: bool = False
     changed: trio.Event = field(default_factory=trio.Event)
 
-    def notify(self) -> None:
-        """Wake whoever waits for a change."""
+    def end(self, key: str) -> None:
+        """An upload ended, well or not: wake whoever waits for that."""
+        self.running.discard(key)
+        self.ended.add(key)
         self.changed.set()
         self.changed = trio.Event()
 
@@ -87,6 +91,7 @@ class BackgroundWriter:
             await trio.sleep(self._settings.tick_s)
 
     async def _look(self, send: trio.MemorySendChannel[PendingObject]) -> None:
+        self._uploads.ended.clear()
         views = await self._in_thread(self._snapshots.refresh)
         files = self._work.tools.engine.files
         disk = disk_view(files.disk_bytes(), sum(view.local_bytes for view in views), self._settings)
@@ -106,11 +111,12 @@ class BackgroundWriter:
     def _offer(self, offloads: Sequence[PendingObject], send: trio.MemorySendChannel[PendingObject]) -> None:
         """Hand the most urgent uploads to workers that are free; the rest is planned anew at the next look."""
         now_ms = self._metadata.clock.now_ms()
+        running = self._uploads.running | self._uploads.ended
         for pending in offloads:
             key = _key(pending)
             if self._uploads.paused:
                 return
-            if key in self._uploads.running or not self._troubles.may_try(key, now_ms):
+            if key in running or not self._troubles.may_try(key, now_ms):
                 continue
             try:
                 send.send_nowait(pending)
@@ -128,8 +134,7 @@ class BackgroundWriter:
             try:
                 await self._upload(pending)
             finally:
-                self._uploads.running.discard(_key(pending))
-                self._uploads.notify()
+                self._uploads.end(_key(pending))
 
     async def _upload(self, pending: PendingObject) -> None:
         work = partial(self._in_thread, partial(self._work.tools.offload.run, pending.action))
