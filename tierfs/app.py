@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tierfs import names, settings
+from tierfs import names, settings, settings_text
 from tierfs.background import holder, requests, serve
 from tierfs.background.ask import Question, ask
 from tierfs.background.checkpoint import Checkpointer
@@ -208,6 +208,19 @@ class Store:
         """A segment's name from what the user typed: a name, or a path under a mount of this store."""
         found = name_under_mount(text, self.path)
         return text if found is None else found
+
+    def describe_settings(self) -> str:
+        """What `tierfs config show` prints, as of now."""
+        return settings_text.lines(settings.load_with_origins(self.paths.settings, os.environ)) + "\n"
+
+    def reload(self) -> None:
+        """Read the settings anew and connect anew to the cold tier, so that new credentials count.
+
+        Raises what is wrong with the settings, with nothing changed. Memory, streams and open files of
+        readers stay as they are. Old connections end with what still uses them.
+        """
+        self.settings = settings.load(self.paths.settings, os.environ)
+        self._storages = {}
 
     def close(self) -> None:
         """Close everything; idempotent."""

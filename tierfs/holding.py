@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import signal
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -16,9 +15,8 @@ from tierfs.background.holder import HeldElsewhere
 from tierfs.background.keeper import Keeper, KeeperTools
 from tierfs.background.threads import BackgroundThreads
 from tierfs.errors import Unavailable
+from tierfs.signals import HEARD, Reload, until_told_to_end
 from tierfs.store_paths import StorePaths
-
-log = logging.getLogger(__name__)
 
 _NAME = "daemon"
 
@@ -27,7 +25,14 @@ def keeper_of(store: Store, threads: BackgroundThreads) -> Keeper | None:
     """The keeper of an open store; None without a cold tier, as there is nothing to do then."""
     if store.cold_location_id is None:
         return None
-    return Keeper(KeeperTools(store.paths.holder, store.cold_work, store.settings.background, threads))
+    return Keeper(KeeperTools(store.paths.holder, store.cold_work, lambda: store.settings.background, threads))
+
+
+async def reload(store: Store, keeper: Keeper | None, threads: BackgroundThreads) -> None:
+    """Read settings and credentials anew and begin the background work with them; raises what is wrong."""
+    await threads(store.reload)
+    if keeper is not None:
+        keeper.renew()
 
 
 def hold_foreground(store_path: Path) -> None:
@@ -40,7 +45,7 @@ def hold_foreground(store_path: Path) -> None:
         keeper = keeper_of(store, threads)
         if keeper is None:
             raise Unavailable("a daemon needs a cold tier, and this store has none (init --cold none)")
-        trio.run(_serve, keeper, announce)
+        trio.run(_serve, keeper, partial(reload, store, keeper, threads), announce)
         threads.leave()
 
 
@@ -54,15 +59,14 @@ def hold_background(store_path: Path) -> Path:
     return daemonize.start(["--store", str(paths.root), "daemon", "-f"], paths.log, _NAME)
 
 
-async def _serve(keeper: Keeper, announce: Callable[[], None]) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+async def _serve(keeper: Keeper, on_reload: Reload, announce: Callable[[], None]) -> None:
+    with trio.open_signal_receiver(*HEARD) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_end_on_signal, signals, nursery.cancel_scope)
+            nursery.start_soon(_end_on_signal, signals, on_reload, nursery.cancel_scope)
             await keeper.run(wait=False, on_held=announce)
             nursery.cancel_scope.cancel()
 
 
-async def _end_on_signal(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
-    number = await anext(signals)
-    log.info("%s: ending", signal.Signals(number).name)
+async def _end_on_signal(signals: AsyncIterator[int], on_reload: Reload, scope: trio.CancelScope) -> None:
+    await until_told_to_end(signals, on_reload)
     scope.cancel()

@@ -10,7 +10,7 @@ from tierfs.background.threads import BackgroundThreads
 from tierfs.fuse import mountpoint as points
 from tierfs.fuse.options import parse_options
 from tierfs.fuse.session import MountSession
-from tierfs.holding import keeper_of
+from tierfs.holding import keeper_of, reload
 from tierfs.store_paths import StorePaths
 
 _NAME = "mount"
@@ -43,12 +43,20 @@ def mount_background(store_path: Path, mountpoint: Path, options: str) -> Path:
 def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     """A mount of an open store, with its part of the background work."""
     keeper = keeper_of(store, threads)
+    reader = store.reader()
+
+    async def on_reload() -> None:
+        await reload(store, keeper, threads)
+        reader.settings = store.settings.read
+
     return MountSession(
         store.path,
         store.metadata,
         store.files,
-        store.reader(),
+        reader,
         store.settings.mount,
         store.metrics,
         tasks=() if keeper is None else (keeper.run,),
+        control={"config": lambda: store.describe_settings().encode()},
+        reload=on_reload,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -246,3 +247,26 @@ def test_an_action_that_is_done_already_is_not_done_again(store: TestStore) -> N
     assert len(cold_names(store)) == 1
     with store.metadata.read() as txn:
         assert txn.count(INTENTS.name) == 0
+
+
+def test_an_upload_that_was_taken_for_a_dead_ones_is_not_linked(store: TestStore) -> None:
+    store.append("s", b"abcdefgh", seal=True)
+    offload = store.cold_work().tools.offload
+    storage = store.cold
+
+    def put_and_stall(*arguments: Any, **named: Any) -> StoredObject:
+        stored = MemoryStorage.put(storage, *arguments, **named)
+        assert offload.abandon_intents() == 1  # what the next holder does first
+        return stored
+
+    with store.metadata.read() as txn:
+        (action,) = objects_to_make(txn, store.segment("s"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "put", put_and_stall)
+        with pytest.raises(ChunksMoved, match="dead one"):
+            offload.run(action)
+    assert_layout(store, "s", local=[4, 4], cold=[])
+    store.cold_work().collect()
+    assert cold_names(store) == []
+    store.offload()
+    assert store.read("s", Tier.COLD) == b"abcdefgh"

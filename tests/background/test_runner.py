@@ -60,9 +60,17 @@ class FlakyStorage(MemoryStorage):
         return super().put(name, source, metadata=metadata)
 
 
-async def in_line(work: Callable[[], T], /) -> T:
-    await trio.lowlevel.checkpoint()
-    return work()
+class InLine:
+    """No threads: everything happens in the trio loop, in an order that tests can repeat."""
+
+    busy = False
+
+    async def __call__(self, work: Callable[[], T], /) -> T:
+        await trio.lowlevel.checkpoint()
+        return work()
+
+    async def idle(self) -> None:
+        await trio.lowlevel.checkpoint()
 
 
 @pytest.fixture
@@ -80,7 +88,7 @@ def store(tmp_path: Path, storage: FlakyStorage) -> Iterator[TestStore]:
 async def working(store: TestStore, settings: BackgroundSettings | None = None) -> AsyncIterator[BackgroundWriter]:
     """The background writer at work while the block runs."""
     settings = settings or BackgroundSettings()
-    writer = BackgroundWriter(store.cold_work(), Troubles(store.metadata, settings), settings, in_line)
+    writer = BackgroundWriter(store.cold_work(), Troubles(store.metadata, settings), settings, InLine())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
         yield writer

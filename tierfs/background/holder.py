@@ -36,17 +36,31 @@ class HeldElsewhere(Conflict):
     """Another process holds the store: ask it, or wait until it is done."""
 
 
+class Hold:
+    """The holder's lock, until it is released or the process ends."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        """Take it. Raises HeldElsewhere naming the holder there is."""
+        self._fd = _open(path)
+        if not locks.try_lock(self._fd):
+            found = _read(self._fd)
+            os.close(self._fd)
+            raise HeldElsewhere(f"the store is held by {found or 'another process'}", remedy="wait until it ends")
+        _write(self._fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
+
+    def release(self) -> None:
+        """Let others have it. Only when nothing of this holder's work is in flight."""
+        os.close(self._fd)
+
+
 @contextmanager
 def hold(path: Path, clock: Clock) -> Iterator[None]:
     """Be the store's holder inside the block. Raises HeldElsewhere naming the one there is."""
-    fd = _open(path)
+    held = Hold(path, clock)
     try:
-        if not locks.try_lock(fd):
-            raise HeldElsewhere(f"the store is held by {_read(fd) or 'another process'}", remedy="wait until it ends")
-        _write(fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
         yield
     finally:
-        os.close(fd)  # releases the lock
+        held.release()
 
 
 def current(path: Path) -> Holder | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import trio
 
 from tierfs.background import requests
-from tierfs.background.holder import HeldElsewhere, hold
+from tierfs.background.holder import HeldElsewhere, Hold
 from tierfs.background.runner import BackgroundWriter, InThread
 from tierfs.background.troubles import Troubles
 from tierfs.background.work import ColdWork
@@ -29,7 +29,8 @@ class KeeperTools:
 
     holder_path: Path
     make_work: Callable[[], ColdWork]
-    settings: BackgroundSettings
+    settings: Callable[[], BackgroundSettings]
+    """Asked whenever the work begins."""
     in_thread: InThread
 
 
@@ -38,6 +39,11 @@ class Keeper:
 
     def __init__(self, tools: KeeperTools) -> None:
         self._tools = tools
+        self._working = trio.CancelScope()
+
+    def renew(self) -> None:
+        """Begin the work anew, with new settings and a new connection to the cold tier; still the holder."""
+        self._working.cancel()
 
     async def run(self, *, wait: bool = True, on_held: Callable[[], None] = lambda: None) -> None:
         """Hold the store and work until cancelled; `on_held` is called once it is held.
@@ -59,25 +65,39 @@ class Keeper:
                 told = str(exc)
             except Exception:
                 log.exception("the background writer ended and begins anew")
-            await trio.sleep(self._tools.settings.takeover_s)
+            await trio.sleep(self._tools.settings().takeover_s)
 
     async def _hold_once(self, on_held: Callable[[], None]) -> bool:
         """True when there is nothing left to do here: the store is fenced."""
         work = await self._tools.in_thread(self._tools.make_work)
-        with hold(self._tools.holder_path, work.tools.engine.metadata.clock):
+        held = Hold(self._tools.holder_path, work.tools.engine.metadata.clock)
+        try:
             log.info("this process holds the store")
             on_held()
-            fenced = False
-            try:
+            while not await self._fenced(work):
+                await self._tools.in_thread.idle()
+                work = await self._tools.in_thread(self._tools.make_work)
+            return True
+        finally:
+            # What is still in flight may commit: nobody may take it for a dead holder's. Then the lock goes
+            # with the process.
+            if not self._tools.in_thread.busy:
+                held.release()
+
+    async def _fenced(self, work: ColdWork) -> bool:
+        """Work until renewed (False), or until another store owns the bucket (True)."""
+        fenced = False
+        try:
+            with trio.CancelScope() as self._working:
                 await self._work_as_holder(work)
-            except* Fenced as group:
-                log.error("the background writer stops: %s", group.exceptions[0])
-                fenced = True
+        except* Fenced as group:
+            log.error("the background writer stops: %s", group.exceptions[0])
+            fenced = True
         return fenced
 
     async def _work_as_holder(self, work: ColdWork) -> None:
         """Resolve what the holder before left, then work until cancelled."""
-        in_thread, settings = self._tools.in_thread, self._tools.settings
+        in_thread, settings = self._tools.in_thread, self._tools.settings()
         metadata = work.tools.engine.metadata
         await in_thread(work.resolve_crashed)
         await in_thread(lambda: requests.restart(metadata))

@@ -116,6 +116,9 @@ class Offload:
     def _commit(self, job: _Job, stored: StoredObject, grid: tuple[int, ...]) -> None:
         with self._metadata.write() as txn:
             require_owner(txn)
+            if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
+                # Its object is garbage by now: linking it would lose bytes.
+                raise ChunksMoved(f"{job.intent.name}: another holder took this upload for a dead one's")
             segment, _ = _revalidated(txn, job.action)
             holder = ObjectRecord(
                 id=ObjectId(txn.allocate_id()),
@@ -139,7 +142,6 @@ class Offload:
             journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
             journal.segment_changed(txn, linked)
             txn.touch(inode=segment.inode, segment_id=segment.id)
-            txn.delete(INTENTS.name, job.intent.attempt.encode())
 
     def _abandon(self, intent: IntentRecord) -> None:
         with self._metadata.write() as txn:

@@ -39,6 +39,15 @@ class InThread(Protocol):
         """What the function returns or raises."""
         ...
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is still at work, also what nobody awaits any more."""
+        ...
+
+    def idle(self) -> Awaitable[None]:
+        """Return when nothing is at work."""
+        ...
+
 
 @dataclass(slots=True)
 class _Uploads:

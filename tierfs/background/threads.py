@@ -34,18 +34,30 @@ class BackgroundThreads:
         self._changed = threading.Condition()
         self._running = 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether a thread is at work, also one whose caller was cancelled."""
+        return self._running > 0
+
     async def __call__(self, work: Callable[[], T], /) -> T:
         """The result of `work`; a cancelled caller leaves it to end by itself."""
         return await trio.to_thread.run_sync(self._counted, work, limiter=self._limiter, abandon_on_cancel=True)
 
+    async def idle(self) -> None:
+        """Return when no thread is at work."""
+        await trio.to_thread.run_sync(self._wait_idle, None, abandon_on_cancel=True)
+
     def leave(self) -> None:
         """Return when no thread is at work; end the process if some still are after a while."""
-        with self._changed:
-            if self._changed.wait_for(lambda: not self._running, _GRACE_S):
-                return
+        if self._wait_idle(_GRACE_S):
+            return
         log.info("ending with work in flight; the next holder of the store resolves it")
         logging.shutdown()
         os._exit(0)
+
+    def _wait_idle(self, longest_s: float | None) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._running, longest_s)
 
     def _counted(self, work: Callable[[], T]) -> T:
         with self._changed:

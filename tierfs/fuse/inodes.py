@@ -18,6 +18,7 @@ class Known:
     """Largest size or end of a read the kernel was given: it never sees less."""
     sealed_open_seen: bool = False
     """The segment was opened here since it was sealed, so pages in the cache are of the sealed one."""
+    open_handles: int = 0
     served_from: Tier | None = None
     """Tier that served the newest read."""
 

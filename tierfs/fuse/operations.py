@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
 import pyfuse3
 
@@ -18,6 +19,7 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.config import MountSettings
 from tierfs.errors import Fenced, NotFound
 from tierfs.fuse import attributes, xattrs
+from tierfs.fuse.control import ControlFiles
 from tierfs.fuse.edge import operation, reported
 from tierfs.fuse.inodes import Inodes, Known
 from tierfs.fuse.listing import Listing
@@ -36,6 +38,15 @@ from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId
 _NAME_MAX = 255
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """One open handle: its view begins where the segment began when it was opened."""
+
+    reading: ReadHandle
+    known: Known
+    start_offset: int
+
+
 class Operations(ReadOnlyOperations):
     """Serves one store."""
 
@@ -47,6 +58,7 @@ class Operations(ReadOnlyOperations):
         options: MountOptions,
         settings: MountSettings,
         metrics: MetricSink,
+        control: ControlFiles,
     ) -> None:
         super().__init__()
         self.metrics = metrics
@@ -58,13 +70,18 @@ class Operations(ReadOnlyOperations):
         self._settings = settings
         self._priority = options.read_priority or reader.settings.priority
         self._next_handle = 1
-        self._files_open: dict[int, tuple[ReadHandle, Known]] = {}
+        self._files_open: dict[int, _OpenFile] = {}
+        self._control = control
+        self._control_open: dict[int, bytes] = {}
         self._listings: dict[int, Listing] = {}
 
     @operation
     async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         """Find a name: one get for the entry, one for its record."""
         self._count("lookup")
+        control = self._control.find(parent_inode, name)
+        if control is not None or self._control.owns(parent_inode):
+            return attributes.missing() if control is None else self._control.attributes(control)
         parent = self._require(parent_inode)
         with self._metadata.read() as txn:
             found = self._find(txn, parent, name)
@@ -76,14 +93,20 @@ class Operations(ReadOnlyOperations):
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         """Attributes of an inode the kernel knows."""
         self._count("getattr")
+        if self._control.owns(inode):
+            return self._control.attributes(inode)
         known = self._require(inode)
         with self._metadata.read() as txn:
-            return self._attributes(txn, Entry("", known.kind, known.id))
+            found = self._attributes(txn, Entry("", known.kind, known.id))
+        return found if found.st_ino == inode else self._old_view(inode, known, found)
 
     @operation
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         """Open a directory for listing."""
         handle = self._new_handle()
+        if self._control.owns(inode):
+            self._control_open[handle] = b""
+            return handle
         self._listings[handle] = Listing(DirectoryId(self._require(inode).id))
         return handle
 
@@ -91,6 +114,9 @@ class Operations(ReadOnlyOperations):
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
         """List entries with their attributes in name order, from behind the one with token `start`."""
         self._count("readdir")
+        if handle in self._control_open:
+            self._control.list(token, start)
+            return
         listing = self._listings[handle]
         with self._metadata.read() as txn, closing(listing.entries(txn, start)) as entries:
             for entry in entries:
@@ -103,7 +129,8 @@ class Operations(ReadOnlyOperations):
     @reported
     async def releasedir(self, handle: int) -> None:
         """Close a listing; never raises."""
-        del self._listings[handle]
+        if self._control_open.pop(handle, None) is None:
+            del self._listings[handle]
 
     @operation
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
@@ -111,10 +138,18 @@ class Operations(ReadOnlyOperations):
         self._count("open")
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise pyfuse3.FUSEError(errno.EROFS)
+        if self._control.owns(inode):
+            handle = self._new_handle()
+            self._control_open[handle] = self._control.content(inode)
+            return pyfuse3.FileInfo(fh=handle, direct_io=True)
         known = self._require(inode)
         reading = self._reader.open(SegmentId(known.id), priority=self._options.read_priority)
+        if reading.segment.inode != inode:
+            reading.close()
+            raise Fenced("the name stands for a newer file now")
         handle = self._new_handle()
-        self._files_open[handle] = (reading, known)
+        self._files_open[handle] = _OpenFile(reading, known, reading.segment.start_offset)
+        known.open_handles += 1
         sealed = reading.segment.sealed
         keep = sealed and known.sealed_open_seen
         known.sealed_open_seen = sealed
@@ -124,17 +159,23 @@ class Operations(ReadOnlyOperations):
     @operation
     async def read(self, handle: int, offset: int, size: int) -> Buffer:  # type: ignore[override]  # any buffer will do
         """Read; offset 0 of the file is the segment's start offset. A short answer means end of file."""
-        reading, known = self._files_open[handle]
-        data = await reading.read(reading.segment.start_offset + offset, size)
+        if handle in self._control_open:
+            return self._control_open[handle][offset : offset + size]
+        file = self._files_open[handle]
+        data = await file.reading.read(file.start_offset + offset, size)
+        known = file.known
         known.size_shown = max(known.size_shown, offset + len(data))
-        known.served_from = reading.served_from
+        known.served_from = file.reading.served_from
         return data
 
     @reported
     async def release(self, handle: int) -> None:
         """Close a segment; never raises."""
-        reading, _ = self._files_open.pop(handle)
-        reading.close()
+        if self._control_open.pop(handle, None) is not None:
+            return
+        file = self._files_open.pop(handle)
+        file.known.open_handles -= 1
+        file.reading.close()
 
     @reported
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
@@ -155,6 +196,8 @@ class Operations(ReadOnlyOperations):
     @operation
     async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
         """A `user.tierfs.` attribute."""
+        if self._control.owns(inode):
+            raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
         known = self._require(inode)
         value: bytes | None = None
         if known.kind is EntryKind.SEGMENT and name.startswith(xattrs.PREFIX):
@@ -199,6 +242,15 @@ class Operations(ReadOnlyOperations):
         if known is not None:
             known.size_shown = found.st_size = max(known.size_shown, found.st_size)
         return found
+
+    def _old_view(self, inode: int, known: Known, newest: pyfuse3.EntryAttributes) -> pyfuse3.EntryAttributes:
+        """The file that the name stood for before: who has it open keeps it, at the size it had."""
+        if not known.open_handles:
+            raise Fenced("the name stands for a newer file now")
+        newest.st_ino = inode
+        newest.st_size = known.size_shown
+        newest.attr_timeout = 0
+        return newest
 
     def _told(self, entry: Entry, answer: pyfuse3.EntryAttributes) -> pyfuse3.EntryAttributes:
         """The kernel learns of an entry: it counts a lookup."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.config import MountSettings
 from tierfs.errors import Unavailable
 from tierfs.fuse import mountpoint as points
+from tierfs.fuse.control import Content, ControlFiles
 from tierfs.fuse.operations import Operations
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.watch import ChangeWatcher
@@ -23,6 +24,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.mounts import FSNAME_PREFIX
 from tierfs.reading.reader import Reader
+from tierfs.signals import HEARD, Reload, until_told_to_end
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +54,17 @@ class MountSession:
         metrics: MetricSink,
         *,
         tasks: Sequence[Callable[[], Awaitable[None]]] = (),
+        control: Mapping[str, Content] | None = None,
+        reload: Reload | None = None,
     ) -> None:
-        """`tasks` run beside the mount and end with it."""
+        """`tasks` run beside the mount and end with it; `control` makes the files of `.tierfs`.
+
+        `reload` is awaited on SIGHUP.
+        """
         self._store = store
         self._tasks = tasks
+        self._control = control or {}
+        self._reload = reload or _nothing_to_reload
         self._metadata = metadata
         self._files = files
         self._reader = reader
@@ -73,14 +82,17 @@ class MountSession:
             trio.run(self._serve, mountpoint, options, on_ready)
 
     async def _serve(self, mountpoint: Path, options: MountOptions, on_ready: Callable[[], None]) -> None:
-        operations = Operations(self._metadata, self._files, self._reader, options, self._settings, self._metrics)
+        control = ControlFiles(self._control, options)
+        operations = Operations(
+            self._metadata, self._files, self._reader, options, self._settings, self._metrics, control
+        )
         watcher = ChangeWatcher(self._metadata, operations.inodes)
         # Signals first: one that came between mounting and listening would leave a dead mount behind.
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with trio.open_signal_receiver(*HEARD) as signals:
             self._init(operations, mountpoint, options)
             try:
                 async with self._reader, trio.open_nursery() as nursery:
-                    nursery.start_soon(_end_on_signal, signals, nursery.cancel_scope)
+                    nursery.start_soon(self._obey, signals, nursery.cancel_scope)
                     nursery.start_soon(watcher.run, self._settings.poll_s)
                     for task in self._tasks:
                         nursery.start_soon(task)
@@ -89,6 +101,15 @@ class MountSession:
                     nursery.cancel_scope.cancel()
             finally:
                 pyfuse3.close(unmount=True)
+
+    async def _obey(self, signals: AsyncIterator[int], serving: trio.CancelScope) -> None:
+        """Once told to end take no more requests; drop those in flight at the next signal, or after a while."""
+        await until_told_to_end(signals, self._reload)
+        pyfuse3.terminate()
+        with trio.move_on_after(_END_GRACE_S):
+            await anext(signals)
+        log.info("requests in flight are dropped")
+        serving.cancel()
 
     def _init(self, operations: Operations, mountpoint: Path, options: MountOptions) -> None:
         try:
@@ -127,15 +148,8 @@ async def _announce(mountpoint: Path, on_ready: Callable[[], None]) -> None:
     on_ready()
 
 
-async def _end_on_signal(signals: AsyncIterator[int], serving: trio.CancelScope) -> None:
-    """Take no more requests at the first signal; drop those in flight at the second, or after a while."""
-    number = await anext(signals)
-    log.info("%s: unmounting", signal.Signals(number).name)
-    pyfuse3.terminate()
-    with trio.move_on_after(_END_GRACE_S):
-        await anext(signals)
-    log.info("requests in flight are dropped")
-    serving.cancel()
+async def _nothing_to_reload() -> None:
+    """A mount without settings of its own."""
 
 
 @contextmanager

@@ -1,0 +1,92 @@
+"""Control files, signals, and what a new inode means for who has the old one open."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tests.faults.worker import reference
+from tests.mount.conftest import Mount, append
+from tests.mount.waiting import errno_of, eventually
+from tierfs import app
+from tierfs.metadata import directories, keys
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.types import Inode
+
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+
+def truncate_head(store: app.Store, name: str, start: int) -> None:
+    """What cutting a segment's head does to its record: a new start and a new inode."""
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, name)
+        parent = directories.directory(txn, segment.parent_id)
+        newer = replace(segment, start_offset=start, inode=Inode(txn.allocate_id()))
+        txn.put(SEGMENTS, keys.u64(segment.id), newer)
+        txn.touch(parent_inode=parent.inode, name=segment.name, inode=segment.inode)
+
+
+def test_the_settings_can_be_read_but_are_not_listed(store: app.Store, mount: Mount) -> None:
+    append(store, "s", b"x")
+    mnt = mount().path
+    assert os.listdir(mnt) == ["s"]
+    assert os.listdir(mnt / ".tierfs") == ["config"]
+    text = (mnt / ".tierfs/config").read_text()
+    assert text == tierfs("config", "show", store=store.path).out
+    assert "read.budget_bytes = " in text
+    assert errno_of((mnt / ".tierfs/other").stat) == errno.ENOENT
+    assert errno_of((mnt / "d/.tierfs").stat) == errno.ENOENT
+    assert errno_of(lambda: (mnt / ".tierfs/config").write_text("x")) == errno.EROFS
+    assert errno_of(lambda: os.getxattr(mnt / ".tierfs/config", "user.tierfs.segment")) == errno.ENODATA
+
+
+def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: app.Store, mount: Mount) -> None:
+    data = reference(0, 3_000_000)
+    append(store, "s", data, seal=True)
+    mnt = mount("direct_io").path
+    with (mnt / "s").open("rb", buffering=0) as old:
+        before = os.fstat(old.fileno())
+        truncate_head(store, "s", 1 << 20)
+        assert eventually(lambda: (mnt / "s").stat().st_ino != before.st_ino)
+        assert (mnt / "s").stat().st_size == len(data) - (1 << 20)
+        assert (mnt / "s").read_bytes() == data[1 << 20 :]
+        after = os.fstat(old.fileno())
+        assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
+        assert os.pread(old.fileno(), 1000, 2_000_000) == data[2_000_000:2_001_000]
+        assert os.pread(old.fileno(), 1000, 0) == data[:1000]  # its chunks are still there
+
+
+def test_sigusr1_tells_what_the_process_does(store: app.Store, tmp_path: Path) -> None:
+    mnt = tmp_path / "mnt"
+    mnt.mkdir()
+    tierfs("mount", mnt, store=store.path)
+    log = store.path / "log" / "mount.log"
+    try:
+        holder = store.status().holder
+        assert eventually(lambda: store.status().holder is not None)
+        holder = store.status().holder
+        assert holder is not None
+        os.kill(holder.pid, signal.SIGUSR1)
+        assert eventually(lambda: "thread MainThread:" in log.read_text())
+        assert "task tierfs.fuse.watch" in log.read_text()
+        (store.path / "store.toml").write_text("[background]\nhigh_watermark_percent = 70\n")
+        os.kill(holder.pid, signal.SIGHUP)
+        assert eventually(lambda: "settings and credentials were reloaded" in log.read_text())
+        assert "background.high_watermark_percent = 70  (file)" in (mnt / ".tierfs/config").read_text()
+        (store.path / "store.toml").write_text("[background]\nnonsense = 70\n")
+        os.kill(holder.pid, signal.SIGHUP)
+        assert eventually(lambda: "nothing was reloaded" in log.read_text())
+        (store.path / "store.toml").write_text("")
+        again = store.status().holder
+        assert again is not None
+        assert again.pid == holder.pid
+        tierfs("append", "s", store=store.path, stdin=b"abc")
+        assert '"bytes": 3' in tierfs("offload", "--json", store=store.path).out
+    finally:
+        tierfs("umount", mnt)

@@ -1,0 +1,68 @@
+"""What the signals of a process that serves mean: end, reload, or say what it is doing.
+
+SIGTERM and SIGINT end, SIGHUP reloads settings and credentials, SIGUSR1 writes all tasks and threads to
+the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import trio
+
+log = logging.getLogger(__name__)
+
+HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+"""For trio.open_signal_receiver."""
+
+Reload = Callable[[], Awaitable[None]]
+
+
+async def until_told_to_end(signals: AsyncIterator[int], reload: Reload) -> None:
+    """Obey signals until one says to end. What a reload raises is logged; the old settings stay."""
+    async for number in signals:
+        if number == signal.SIGUSR1:
+            log.info("tasks and threads:\n%s", "\n".join((*_tasks(), *_threads())))
+        elif number == signal.SIGHUP:
+            await _reload(reload)
+        else:
+            log.info("%s: ending", signal.Signals(number).name)
+            return
+
+
+async def _reload(reload: Reload) -> None:
+    try:
+        await reload()
+    except Exception as exc:
+        log.error("SIGHUP: nothing was reloaded: %s", exc)
+    else:
+        log.info("SIGHUP: settings and credentials were reloaded")
+
+
+def _tasks() -> Iterator[str]:
+    """The tree of trio's tasks, each with the line it waits in."""
+    root = trio.lowlevel.current_root_task()
+    if root is not None:
+        yield from _task_lines(root, 0)
+
+
+def _task_lines(task: trio.lowlevel.Task, depth: int) -> Iterator[str]:
+    frames = [f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{line})" for frame, line in task.iter_await_frames()]
+    yield f"{'  ' * depth}task {task.name}: {frames[-1] if frames else 'runs'}"
+    for nursery in task.child_nurseries:
+        for child in nursery.child_tasks:
+            yield from _task_lines(child, depth + 1)
+
+
+def _threads() -> Iterator[str]:
+    """Every thread's stack."""
+    frames = sys._current_frames()
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0)
+        yield f"thread {thread.name}:"
+        yield from (line.rstrip("\n") for line in traceback.format_stack(frame))
