@@ -5,15 +5,17 @@ SHELL := /bin/bash
 
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
-EXTRAS := dev,spark
+EXTRAS := dev
 STAMP  := $(VENV)/setup.stamp
+# PySpark is ten times the rest: only what needs it installs it.
+SPARK_STAMP := $(VENV)/spark.stamp
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 PROTO     := tierfs/metadata/records.proto
 PROTO_OUT := .
 
-.PHONY: help setup demo demo-s3 demo-spark test test-quick test-deps lint format proto bench clean
+.PHONY: help setup demo demo-s3 demo-spark test test-quick test-deps spark-deps lint format proto bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -27,7 +29,15 @@ $(STAMP): setup.py
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
 	@touch $@
 
-test-deps: setup
+$(SPARK_STAMP): setup.py
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[spark]'
+	@touch $@
+
+spark-deps: setup
+	@mount_helpers/install-deps spark
+	@$(MAKE) --no-print-directory $(SPARK_STAMP)
+
+test-deps: setup spark-deps
 	@mount_helpers/install-deps tests
 
 demo: setup ## a store, a mount and what it can do, without S3
@@ -36,8 +46,7 @@ demo: setup ## a store, a mount and what it can do, without S3
 demo-s3: test-deps ## the same with Ceph RGW as the cold tier
 	$(INSIDE) mount_helpers/demo --s3
 
-demo-spark: setup ## words counted by Spark over a mount and by Unix tools over the originals
-	@mount_helpers/install-deps spark
+demo-spark: spark-deps ## words counted by Spark over a mount and by Unix tools over the originals
 	$(INSIDE) mount_helpers/demo-spark
 
 test: test-deps ## every test; starts a real S3 server (Ceph RGW)
