@@ -15,20 +15,20 @@ from typing import Any
 
 from tierfs import app
 from tierfs.background.threads import BackgroundThreads
-from tierfs.fuse import operations
+from tierfs.fuse import tree
 from tierfs.fuse.options import parse_options
 from tierfs.mounting import session_of
 
 
 def break_getattr() -> None:
-    original = operations.attributes.of_segment
+    original = tree.attributes.of_segment
 
     def broken(record: Any, *rest: Any) -> Any:
         if record.name.startswith("broken"):
             raise RuntimeError("a bug")
         return original(record, *rest)
 
-    operations.attributes.of_segment = broken
+    tree.attributes.of_segment = broken
 
 
 def stall(store: app.Store) -> None:

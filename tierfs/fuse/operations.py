@@ -17,7 +17,7 @@ import pyfuse3
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.config import MountSettings
-from tierfs.errors import Fenced, NotFound
+from tierfs.errors import Fenced
 from tierfs.fuse import attributes, xattrs
 from tierfs.fuse.control import ControlFiles
 from tierfs.fuse.edge import operation, reported
@@ -25,15 +25,12 @@ from tierfs.fuse.inodes import Inodes, Known
 from tierfs.fuse.listing import Listing
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.readonly import ReadOnlyOperations
-from tierfs.metadata import directories
-from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import DirectoryRecord, SegmentRecord
+from tierfs.fuse.tree import Tree
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId
+from tierfs.types import DirectoryId, EntryKind, SegmentId
 
 _NAME_MAX = 255
 
@@ -63,11 +60,11 @@ class Operations(ReadOnlyOperations):
         super().__init__()
         self.metrics = metrics
         self.inodes = Inodes()
+        self._tree = Tree(self.inodes, options, settings.sealed_timeout_s)
         self._metadata = metadata
         self._files = files
         self._reader = reader
         self._options = options
-        self._settings = settings
         self._priority = options.read_priority or reader.settings.priority
         self._next_handle = 1
         self._files_open: dict[int, _OpenFile] = {}
@@ -82,12 +79,12 @@ class Operations(ReadOnlyOperations):
         control = self._control.find(parent_inode, name)
         if control is not None or self._control.owns(parent_inode):
             return attributes.missing() if control is None else self._control.attributes(control)
-        parent = self._require(parent_inode)
+        parent = self._tree.require(parent_inode)
         with self._metadata.read() as txn:
-            found = self._find(txn, parent, name)
+            found = self._tree.find(txn, parent, name)
             if found is None:
                 return attributes.missing()
-            return self._told(found, self._attributes(txn, found))
+            return self._tree.told(found, self._tree.attributes(txn, found))
 
     @operation
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
@@ -95,10 +92,8 @@ class Operations(ReadOnlyOperations):
         self._count("getattr")
         if self._control.owns(inode):
             return self._control.attributes(inode)
-        known = self._require(inode)
         with self._metadata.read() as txn:
-            found = self._attributes(txn, Entry("", known.kind, known.id))
-        return found if found.st_ino == inode else self._old_view(inode, known, found)
+            return self._tree.attributes_of_inode(txn, inode)
 
     @operation
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
@@ -107,7 +102,7 @@ class Operations(ReadOnlyOperations):
         if self._control.owns(inode):
             self._control_open[handle] = b""
             return handle
-        self._listings[handle] = Listing(DirectoryId(self._require(inode).id))
+        self._listings[handle] = Listing(DirectoryId(self._tree.require(inode).id))
         return handle
 
     @operation
@@ -120,11 +115,11 @@ class Operations(ReadOnlyOperations):
         listing = self._listings[handle]
         with self._metadata.read() as txn, closing(listing.entries(txn, start)) as entries:
             for entry in entries:
-                found = self._attributes(txn, entry)
+                found = self._tree.attributes(txn, entry)
                 if not pyfuse3.readdir_reply(token, entry.name.encode(), found, entry.id):
                     return
                 listing.given(entry)
-                self._told(entry, found)
+                self._tree.told(entry, found)
 
     @reported
     async def releasedir(self, handle: int) -> None:
@@ -142,7 +137,7 @@ class Operations(ReadOnlyOperations):
             handle = self._new_handle()
             self._control_open[handle] = self._control.content(inode)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
-        known = self._require(inode)
+        known = self._tree.require(inode)
         reading = self._reader.open(SegmentId(known.id), priority=self._options.read_priority)
         if reading.segment.inode != inode:
             reading.close()
@@ -198,11 +193,11 @@ class Operations(ReadOnlyOperations):
         """A `user.tierfs.` attribute."""
         if self._control.owns(inode):
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
-        known = self._require(inode)
+        known = self._tree.require(inode)
         value: bytes | None = None
         if known.kind is EntryKind.SEGMENT and name.startswith(xattrs.PREFIX):
             with self._metadata.read() as txn:
-                shown = xattrs.Shown(txn, self._segment(txn, known.id), self._priority, known.served_from)
+                shown = xattrs.Shown(txn, self._tree.segment(txn, known.id), self._priority, known.served_from)
                 value = xattrs.value_of(shown, name)
         if value is None:
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
@@ -219,62 +214,6 @@ class Operations(ReadOnlyOperations):
         if mode & os.W_OK:
             raise pyfuse3.FUSEError(errno.EROFS)
         return True
-
-    def _find(self, txn: ReadTransaction, parent: Known, name: bytes) -> Entry | None:
-        """The entry of a name; `.` and `..` come from NFS servers only."""
-        if name == b".":
-            return Entry("", parent.kind, parent.id)
-        if name == b"..":
-            above = directories.directory(txn, parent.id).parent_id or ROOT_DIRECTORY
-            return Entry("", EntryKind.DIRECTORY, above)
-        try:
-            return directories.lookup(txn, DirectoryId(parent.id), name.decode())
-        except UnicodeDecodeError:
-            return None  # no segment has a name that is not UTF-8
-
-    def _attributes(self, txn: ReadTransaction, entry: Entry) -> pyfuse3.EntryAttributes:
-        timeout_s = self._settings.sealed_timeout_s
-        if entry.kind is EntryKind.DIRECTORY:
-            return attributes.of_directory(self._directory(txn, entry.id), self._options, timeout_s)
-        segment = self._segment(txn, entry.id)
-        found = attributes.of_segment(segment, self._options, timeout_s)
-        known = self.inodes.get(segment.inode)
-        if known is not None:
-            known.size_shown = found.st_size = max(known.size_shown, found.st_size)
-        return found
-
-    def _old_view(self, inode: int, known: Known, newest: pyfuse3.EntryAttributes) -> pyfuse3.EntryAttributes:
-        """The file that the name stood for before: who has it open keeps it, at the size it had."""
-        if not known.open_handles:
-            raise Fenced("the name stands for a newer file now")
-        newest.st_ino = inode
-        newest.st_size = known.size_shown
-        newest.attr_timeout = 0
-        return newest
-
-    def _told(self, entry: Entry, answer: pyfuse3.EntryAttributes) -> pyfuse3.EntryAttributes:
-        """The kernel learns of an entry: it counts a lookup."""
-        known = self.inodes.remember(answer.st_ino, entry.kind, entry.id)
-        known.size_shown = max(known.size_shown, answer.st_size)
-        return answer
-
-    def _segment(self, txn: ReadTransaction, segment_id: int) -> SegmentRecord:
-        segment = directories.segment(txn, SegmentId(segment_id))
-        if segment is None:
-            raise Fenced("the segment was deleted")
-        return segment
-
-    def _directory(self, txn: ReadTransaction, directory_id: int) -> DirectoryRecord:
-        try:
-            return directories.directory(txn, directory_id)
-        except NotFound as exc:
-            raise Fenced("the directory was deleted") from exc
-
-    def _require(self, inode: int) -> Known:
-        known = self.inodes.get(inode)
-        if known is None:
-            raise Fenced(f"inode {inode} is not known any more")
-        return known
 
     def _new_handle(self) -> int:
         self._next_handle += 1
