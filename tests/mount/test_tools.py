@@ -18,6 +18,7 @@ import pytest
 from tests.mount.conftest import Mount, Mounted, append
 from tests.mount.waiting import errno_of
 from tierfs import app
+from tierfs.checksum import crc32c
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
@@ -139,11 +140,21 @@ def test_extended_attributes_by_name_but_not_listed(mounted: Mounted) -> None:
     path.read_bytes()
     assert value("segment") == "logs/cold"
     assert (value("length"), value("start_offset"), value("sealed")) == (str(len(TEXT)), "0", "1")
+    assert value("chunks") == str(-(-len(TEXT) // (4 << 20)) or 1)
+    assert value("crc32c") == f"{crc32c(TEXT):08x}"
+    assert errno_of(lambda: os.getxattr(mounted.path / "logs", "user.tierfs.segment")) == errno.ENODATA
     assert (value("local_bytes"), value("cold_bytes")) == ("0", str(len(TEXT)))
     assert value("read_priority") == "local-first"
     assert value("served_from") == "cold"
     assert os.listxattr(path) == []
     assert errno_of(lambda: os.getxattr(path, "user.other")) == errno.ENODATA
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may tune the kernel")
+def test_the_kernel_reads_ahead_as_far_as_one_request_goes(mounted: Mounted) -> None:
+    device = mounted.path.stat().st_dev
+    setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    assert setting.read_text() == "1024\n"
 
 
 def test_missing_names_and_wrong_kinds(mounted: Mounted) -> None:
