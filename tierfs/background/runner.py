@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from tierfs.background.offload import ChunksMoved
-from tierfs.background.policy import EvictAction, PendingObject, plan
+from tierfs.background.policy import EvictAction, PendingObject, Plan, plan
 from tierfs.background.pressure import disk_view
 from tierfs.background.serve import RequestServer
 from tierfs.background.snapshot import Snapshots
@@ -101,17 +101,20 @@ class BackgroundWriter:
 
     async def _look(self, send: trio.MemorySendChannel[PendingObject]) -> None:
         self._uploads.ended.clear()
-        views = await self._in_thread(self._snapshots.refresh)
-        files = self._work.tools.engine.files
-        disk = disk_view(files.disk_bytes(), sum(view.local_bytes for view in views), self._settings)
-        todo = plan(views, disk, self._metadata.clock.now_ms())
-        wanted = {_key(pending) for view in views for pending in view.pending}
-        await self._in_thread(partial(self._troubles.retain, f"{_OFFLOAD} ", wanted))
+        todo = await self._in_thread(self._plan)
         if todo.rolls:
             await self._in_thread(partial(self._roll, todo.rolls))
         self._offer(todo.offloads, send)
         if todo.evictions:
             await self._in_thread(partial(self._evict, todo.evictions))
+
+    def _plan(self) -> Plan:
+        """In a thread: with 100,000 local segments it takes longer than a mount's reader should wait."""
+        views = self._snapshots.refresh()
+        disk_bytes = self._work.tools.engine.files.disk_bytes()
+        disk = disk_view(disk_bytes, sum(view.local_bytes for view in views), self._settings)
+        self._troubles.retain(f"{_OFFLOAD} ", {_key(pending) for view in views for pending in view.pending})
+        return plan(views, disk, self._metadata.clock.now_ms())
 
     def _roll(self, segment_ids: Sequence[SegmentId]) -> None:
         for segment_id in segment_ids:
