@@ -63,9 +63,15 @@ class Keeper:
                 if str(exc) != told:
                     log.info("%s; this process waits for its turn", exc)
                 told = str(exc)
-            except Exception:
-                log.exception("the background writer ended and begins anew")
-            await trio.sleep(self._tools.settings().takeover_s)
+            except Exception as exc:
+                if str(exc) != told:
+                    log.exception("the background writer ended and begins anew every %g s", self._takeover_s)
+                told = str(exc)
+            await trio.sleep(self._takeover_s)
+
+    @property
+    def _takeover_s(self) -> float:
+        return self._tools.settings().takeover_s
 
     async def _hold_once(self, on_held: Callable[[], None]) -> bool:
         """True when there is nothing left to do here: the store is fenced."""

@@ -1,0 +1,105 @@
+"""The keeper: one holds, the next takes its place, and nothing foreseen or unforeseen ends it for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.background.test_runner import InLine, TrioClock
+from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.background.holder import HeldElsewhere, current
+from tierfs.background.keeper import Keeper, KeeperTools
+from tierfs.background.work import ColdWork
+from tierfs.config import BackgroundSettings
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", clock=TrioClock()) as opened:
+        opened.append("s", b"abcdefgh", seal=True)
+        yield opened
+
+
+def keeper(store: TestStore) -> Keeper:
+    return Keeper(KeeperTools(store.path / "holder", store.cold_work, BackgroundSettings, InLine()))
+
+
+async def test_the_first_holds_and_the_next_waits_for_its_turn(store: TestStore, autojump_clock: MockClock) -> None:
+    held: list[str] = []
+    async with trio.open_nursery() as nursery:
+        first = trio.CancelScope()
+
+        async def run_first() -> None:
+            with first:
+                await keeper(store).run(on_held=lambda: held.append("first"))
+
+        nursery.start_soon(run_first)
+        await trio.sleep(3)
+        nursery.start_soon(lambda: keeper(store).run(on_held=lambda: held.append("second")))
+        await trio.sleep(10)
+        assert held == ["first"]
+        with pytest.raises(HeldElsewhere):
+            await keeper(store).run(wait=False)
+        assert_layout(store, "s", local=[4, 4], cold=[8])
+        first.cancel()
+        await trio.sleep(3)
+        assert held == ["first", "second"]
+        nursery.cancel_scope.cancel()
+    assert current(store.path / "holder") is None
+
+
+async def test_renewing_goes_on_as_the_holder(store: TestStore, autojump_clock: MockClock) -> None:
+    made: list[ColdWork] = []
+
+    def make() -> ColdWork:
+        made.append(store.cold_work())
+        return made[-1]
+
+    one = Keeper(KeeperTools(store.path / "holder", make, BackgroundSettings, InLine()))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.run)
+        await trio.sleep(3)
+        one.renew()
+        assert current(store.path / "holder") is not None
+        store.append("t", b"abcd", seal=True)
+        await trio.sleep(3)
+        assert len(made) == 2
+        assert_layout(store, "t", local=[4], cold=[4])
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_cannot_begin_is_tried_again(
+    store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("begins anew")
+    failures = 3
+
+    def make() -> ColdWork:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise RuntimeError("not yet")
+        return store.cold_work()
+
+    one = Keeper(KeeperTools(store.path / "holder", make, BackgroundSettings, InLine()))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.run)
+        await trio.sleep(10)
+        assert_layout(store, "s", local=[4, 4], cold=[8])
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_fenced_keeper_lets_go_and_stays_away(
+    store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("the background writer stops")
+    with store.metadata.write() as txn:
+        txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=9))
+    with trio.fail_after(60):
+        await keeper(store).run()
+    assert current(store.path / "holder") is None
