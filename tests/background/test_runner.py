@@ -147,6 +147,7 @@ async def test_what_fails_is_listed_tried_again_and_never_dropped(
         assert found["offload"].attempts in range(15, 30)  # doubling from 1 s, then every 5 minutes
         assert (found["offload"].bytes, found["offload"].error_kind) == (4, "Unavailable")
         assert "does not answer" in found["offload"].error
+        assert found["offload"].name == "s"
         assert_layout(store, "s", local=[4], cold=[])
         storage.down = False
         await trio.sleep(5 * MINUTE_S + SETTLED_S)

@@ -130,7 +130,7 @@ def test_status_shows_what_waits_and_what_is_stuck(path: Path) -> None:
         assert eventually(lambda: tierfs("status", "--json", store=path).json["troubles"] != [])
     (trouble,) = tierfs("status", "--json", store=path).json["troubles"]
     assert trouble["error_kind"] == "DataLoss"
-    assert "stuck" in tierfs("status", store=path).out
+    assert "offload s from 0 (4 B): failed" in tierfs("status", store=path).out
 
 
 def test_two_commands_two_mounts_and_a_daemon_at_once(path: Path, tmp_path: Path) -> None:

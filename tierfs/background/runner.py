@@ -23,6 +23,7 @@ from tierfs.background.troubles import Troubles
 from tierfs.background.work import ColdWork
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced
+from tierfs.metadata import directories
 from tierfs.types import SegmentId
 
 log = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ class BackgroundWriter:
 
     async def _upload(self, pending: PendingObject) -> None:
         work = partial(self._in_thread, partial(self._work.tools.offload.run, pending.action))
-        await self._attempt(_key(pending), work, size_bytes=pending.bytes)
+        await self._attempt(_key(pending), work, pending)
 
     async def _publish_and_collect(self) -> None:
         while True:
@@ -173,7 +174,9 @@ class BackgroundWriter:
             finally:
                 self._uploads.paused = False
 
-    async def _attempt(self, what: str, work: Callable[[], Awaitable[Any]], *, size_bytes: int = 0) -> bool:
+    async def _attempt(
+        self, what: str, work: Callable[[], Awaitable[Any]], pending: PendingObject | None = None
+    ) -> bool:
         """Do it if its pause is over; note how it went. Only Fenced passes, which ends everything."""
         if not self._troubles.may_try(what, self._metadata.clock.now_ms()):
             return False
@@ -184,10 +187,20 @@ class BackgroundWriter:
         except ChunksMoved as exc:
             log.debug("%s: %s", what, exc)
         except Exception as exc:
-            await self._in_thread(partial(self._troubles.failed, what, exc, size_bytes=size_bytes))
+            await self._in_thread(partial(self._note, what, exc, pending))
             return False
         await self._in_thread(partial(self._troubles.passed, what))
         return True
+
+    def _note(self, what: str, error: Exception, pending: PendingObject | None) -> None:
+        """Write a failure down, for people with the segment's name."""
+        if pending is None:
+            self._troubles.failed(what, error)
+            return
+        with self._metadata.read() as txn:
+            segment = directories.segment(txn, pending.action.segment_id)
+            name = "" if segment is None else directories.path_of(txn, segment.parent_id, segment.name)
+        self._troubles.failed(what, error, name=name, size_bytes=pending.bytes)
 
 
 def _key(pending: PendingObject) -> str:

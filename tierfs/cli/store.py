@@ -115,7 +115,9 @@ def _stuck(trouble: TroubleRecord) -> str:
     size = f" ({format.size(trouble.bytes)})" if trouble.bytes else ""
     times = format.count(trouble.attempts, "time")
     since = format.clock_time(trouble.since_ms)
-    return f"{printable(trouble.what)}{size}: failed {times} since {since}: {printable(trouble.error)}"
+    verb, _, rest = trouble.what.partition(" ")
+    what = f"{verb} {trouble.name} from {rest.rpartition(' ')[2]}" if trouble.name else trouble.what
+    return f"{printable(what)}{size}: failed {times} since {since}: {printable(trouble.error)}"
 
 
 def _request(request: RequestRecord) -> str:
