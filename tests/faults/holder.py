@@ -8,6 +8,7 @@ it begins.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,13 +35,18 @@ PHASES: dict[str, tuple[Any, str]] = {
 }
 
 
+def say(word: str) -> None:
+    """One write for one line: two uploads begin at once, and print() would mix their words."""
+    os.write(sys.stdout.fileno(), f"{word}\n".encode())
+
+
 def announce(phase: str) -> None:
     """Print the phase's name before each call of its function."""
     owner, name = PHASES[phase]
     original: Callable[..., Any] = getattr(owner, name)
 
     def loud(*arguments: Any, **named: Any) -> Any:
-        print(phase, flush=True)
+        say(phase)
         return original(*arguments, **named)
 
     setattr(owner, name, loud)
@@ -53,7 +59,7 @@ def main() -> None:
         store.settings = replace(store.settings, background=replace(store.settings.background, tick_s=TICK_S))
         keeper = keeper_of(store, BackgroundThreads())
         assert keeper is not None
-        trio.run(lambda: keeper.run(wait=False, on_held=lambda: print("held", flush=True)))
+        trio.run(lambda: keeper.run(wait=False, on_held=lambda: say("held")))
 
 
 if __name__ == "__main__":
