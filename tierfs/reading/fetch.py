@@ -60,7 +60,8 @@ class Fetcher:
     async def _work(self) -> None:
         while True:
             while not self._heap:
-                self._arrival = trio.Event()
+                if self._arrival.is_set():
+                    self._arrival = trio.Event()
                 await self._arrival.wait()
             span = heapq.heappop(self._heap)[2]
             if span.queued:
