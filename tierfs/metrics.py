@@ -30,6 +30,7 @@ class MetricName(StrEnum):
     READ_REQUESTS = "tierfs_read_requests_total"
     READ_BYTES = "tierfs_read_bytes_total"
     READ_FALLBACKS = "tierfs_read_fallbacks_total"
+    READ_HEDGES = "tierfs_read_hedges_total"
     CACHE_HITS = "tierfs_cache_hits_total"
     CACHE_MISSES = "tierfs_cache_misses_total"
     CHECKSUM_FAILURES = "tierfs_checksum_failures_total"
@@ -97,6 +98,7 @@ TABLE: tuple[MetricRow, ...] = (
         "Reads served by another tier than the preferred one.",
         ("tier",),
     ),
+    MetricRow(MetricName.READ_HEDGES, _COUNTER, "requests", "Second GETs for fetches whose first byte was late."),
     MetricRow(MetricName.CACHE_HITS, _COUNTER, "blocks", "Blocks found in a cache.", ("cache",)),
     MetricRow(MetricName.CACHE_MISSES, _COUNTER, "blocks", "Blocks not found in a cache.", ("cache",)),
     MetricRow(

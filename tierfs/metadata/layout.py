@@ -15,7 +15,7 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import ByteRange, Tier
 
 WINDOW_CHUNKS = 64
-"""Chunks of each tier loaded at once: 4 GiB of 64 MiB chunks, about 0.5 ms of decoding."""
+"""Most chunks of each tier loaded at once: 4 GiB of 64 MiB chunks, about 0.5 ms of decoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,21 @@ class Layout:
         return self.window.intersect(self.segment.range)
 
 
-def load(txn: ReadTransaction, segment: SegmentRecord, offset: int) -> Layout:
-    """The layout from `offset` on, for up to WINDOW_CHUNKS chunks of each tier."""
+def load(txn: ReadTransaction, segment: SegmentRecord, offset: int, chunks: int = WINDOW_CHUNKS) -> Layout:
+    """The layout from `offset` on, for up to `chunks` chunks of each tier."""
     start = min(max(offset, segment.start_offset), segment.length)
     end = segment.length
     loaded: list[tuple[PlacedChunk, ...]] = []
     for tier in (Tier.LOCAL, Tier.COLD):
-        found = tuple(_placed(txn, segment, tier, start))
-        if len(found) == WINDOW_CHUNKS:
+        found = tuple(_placed(txn, segment, tier, start, chunks))
+        if len(found) == chunks:
             end = min(end, found[-1].range.end)
         loaded.append(found)
     return Layout(segment, ByteRange(start, max(start, end)), loaded[0], loaded[1], txn.id)
 
 
-def _placed(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, start: int) -> Iterator[PlacedChunk]:
+def _placed(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, start: int, limit: int) -> Iterator[PlacedChunk]:
     for count, record in enumerate(chains.chunks(txn, segment.id, tier, start)):
-        if count == WINDOW_CHUNKS:
+        if count == limit:
             return
         yield PlacedChunk(record, chains.object_of(txn, record))

@@ -1,20 +1,28 @@
-"""Fetching spans: a bounded number of streams, waiting readers first, bytes checked as they arrive."""
+"""Fetching spans in threads: those that readers wait for at once, read-ahead in a few streams.
+
+Read-ahead takes `streams` threads, nearest to its reader first: more gain nothing and delay each other.
+Spans that a reader waits for have threads of their own, so that random reads run beside each other and
+beside any read-ahead.
+"""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 import logging
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 
 import trio
 
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, TierfsError
+from tierfs.errors import DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.reading.hedge import HedgePolicy
 from tierfs.reading.spans import Span, SpanCache
-from tierfs.types import LocationId
+from tierfs.reading.transfer import BlockDiffers, BrokenOff, Transfer
+from tierfs.types import ByteRange, LocationId
 
 log = logging.getLogger(__name__)
 
@@ -28,103 +36,146 @@ StorageOf = Callable[[LocationId], ChunkStorage]
 
 
 class Fetcher:
-    """Worker tasks that fill spans from the cold tier; run it in the reader's nursery."""
+    """Threads that fill spans from the cold tier. Methods are for the trio loop."""
 
-    def __init__(self, spans: SpanCache, storage_of: StorageOf, streams: int, metrics: MetricSink) -> None:
+    def __init__(
+        self, spans: SpanCache, storage_of: StorageOf, streams: int, urgent_streams: int, metrics: MetricSink
+    ) -> None:
         self._spans = spans
         self._storage_of = storage_of
         self._metrics = metrics
+        self._hedges = HedgePolicy()
         self._streams = streams
-        self._heap: list[tuple[int, int, Span]] = []
+        self._most_threads = streams + urgent_streams
+        self._changed = threading.Condition()
+        self._urgent: list[tuple[int, Transfer]] = []
+        self._ahead: list[tuple[int, int, Transfer]] = []
+        self._ahead_running = 0
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
         self._numbers = itertools.count()
-        self._arrival = trio.Event()
-        self._filling = 0
-        self._limiter = trio.CapacityLimiter(streams)
-
-    async def run(self) -> None:
-        """Fetch until cancelled."""
-        async with trio.open_nursery() as nursery:
-            for _ in range(self._streams):
-                nursery.start_soon(self._work)
-
-    def submit(self, span: Span, priority: int) -> None:
-        """Queue a span; again with a better priority is fine."""
-        heapq.heappush(self._heap, (priority, next(self._numbers), span))
-        self._arrival.set()
+        self._token: trio.lowlevel.TrioToken | None = None
 
     @property
     def busy(self) -> bool:
         """Whether a fetch runs or waits for its turn."""
-        return self._filling > 0 or bool(self._heap)
+        return self._spans.transfers > 0
 
-    async def _work(self) -> None:
+    @property
+    def running(self) -> int:
+        """Threads that fetch now."""
+        return self._threads - self._idle
+
+    def start(self) -> None:
+        """Deliver to the trio loop that runs now."""
+        self._token = trio.lowlevel.current_trio_token()
+
+    def close(self) -> None:
+        """Start nothing more; threads end with what they are fetching."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def submit(self, span: Span, priority: int) -> None:
+        """Queue a new span."""
+        self._queue(span.transfers[0], priority)
+
+    def hurry(self, span: Span) -> None:
+        """Somebody waits for a span that is still queued."""
+        if span.queued:
+            self._queue(span.transfers[0], WANTED_NOW)
+
+    async def wait_for(self, span: Span, wanted: ByteRange) -> None:
+        """Return when the bytes have arrived, with a second GET when the first is slow; raises the fetch's error."""
+        self.hurry(span)
+        while not span.has(wanted) and span.leader is None and len(span.transfers) == 1:
+            with trio.move_on_after(self._hedges.delay_s):
+                await span.wait_for(wanted)
+                return
+            self._hedge(span)
+        await span.wait_for(wanted)
+
+    def _hedge(self, span: Span) -> None:
+        """Ask again for a span whose first byte is late."""
+        late = not span.queued and span.leader is None and len(span.transfers) == 1
+        if late and self._hedges.allow() and self._spans.give_transfer(span):
+            self._metrics.count(MetricName.READ_HEDGES)
+            self._queue(span.transfers[1], WANTED_NOW)
+
+    def _queue(self, transfer: Transfer, priority: int) -> None:
+        number = next(self._numbers)
+        with self._changed:
+            if priority == WANTED_NOW:
+                heapq.heappush(self._urgent, (number, transfer))
+            else:
+                heapq.heappush(self._ahead, (priority, number, transfer))
+                if self._ahead_running >= self._streams:
+                    return  # a thread that ends takes it
+            if self._idle:
+                self._idle -= 1  # here, not when it wakes: the next one queued needs another thread
+                self._changed.notify()
+            elif self._threads < self._most_threads:
+                self._threads += 1
+                threading.Thread(target=self._work, name="tierfs-fetch", daemon=True).start()
+
+    def _work(self) -> None:
         while True:
-            while not self._heap:
-                if self._arrival.is_set():
-                    self._arrival = trio.Event()
-                await self._arrival.wait()
-            span = heapq.heappop(self._heap)[2]
-            if span.queued:
-                span.queued = False
-                await self._fill(span)
+            with self._changed:
+                taken = self._take()
+                while taken is None:
+                    if self._closed:
+                        return
+                    self._idle += 1
+                    self._changed.wait()
+                    taken = self._take()
+            ahead, transfer = taken
+            error = self._fetch(transfer)
+            if ahead:
+                with self._changed:
+                    self._ahead_running -= 1
+            assert self._token is not None
+            with suppress(trio.RunFinishedError):  # nobody is left to read it
+                self._token.run_sync_soon(self._ended, transfer, error)
 
-    async def _fill(self, span: Span) -> None:
-        token = trio.lowlevel.current_trio_token()
-        self._filling += 1
+    def _take(self) -> tuple[bool, Transfer] | None:
+        """What to fetch next, and whether it counts as read-ahead; the lock is held."""
+        while not self._closed and self._urgent:
+            transfer = heapq.heappop(self._urgent)[1]
+            if transfer.begin():
+                return False, transfer
+        while not self._closed and self._ahead and self._ahead_running < self._streams:
+            transfer = heapq.heappop(self._ahead)[2]
+            if transfer.begin():
+                self._ahead_running += 1
+                return True, transfer
+        return None
+
+    def _fetch(self, transfer: Transfer) -> TierfsError | None:
+        """In a thread: fill the transfer's buffer; returns what went wrong."""
+        assert self._token is not None
+        span = transfer.span
         try:
-            await trio.to_thread.run_sync(self._fetch, span, token, limiter=self._limiter, abandon_on_cancel=True)
+            storage = self._storage_of(span.holder.location_id)
+            for attempt in range(_ATTEMPTS):
+                try:
+                    transfer.run(storage, self._token)
+                    break
+                except BlockDiffers:
+                    self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+        except BrokenOff as exc:
+            return Unavailable(str(exc))
         except TierfsError as exc:
-            span.error = exc
+            return exc
         except Exception as exc:
             log.exception("fetching %s failed", span.holder.name)
-            span.error = DataLoss(f"{span.holder.name}: {exc}")
-        finally:
-            self._filling -= 1
-            self._spans.finished(span)
-            span.wake()
+            return DataLoss(f"{span.holder.name}: {exc}")
+        return None
 
-    def _fetch(self, span: Span, token: trio.lowlevel.TrioToken) -> None:
-        """In a thread: stream the bytes into the span, checking each block before anybody sees it."""
-        storage = self._storage_of(span.holder.location_id)
-        for attempt in range(_ATTEMPTS):
-            try:
-                _Stream(span, token).run(storage)
-                return
-            except BlockDiffers:
-                self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-
-
-class BlockDiffers(DataLoss):
-    """Bytes arrived that do not match their CRC32C."""
-
-
-class _Stream:
-    """One transfer into a span."""
-
-    def __init__(self, span: Span, token: trio.lowlevel.TrioToken) -> None:
-        self._span = span
-        self._token = token
-        self._next_block = 0
-
-    def run(self, storage: ChunkStorage) -> None:
-        span = self._span
-        if span.holder.length < span.end:
-            raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
-        storage.read_into(span.holder.name, span.start, span.view, if_match=span.holder.etag, progress=self._arrived)
-        self._arrived(span.end - span.start)
-
-    def _arrived(self, received: int) -> None:
-        span = self._span
-        bad, self._next_block = span.grid.first_bad(span.view, span.start, self._next_block, span.start + received)
-        if bad is not None:
-            raise BlockDiffers(f"{span.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum")
-        blocks = span.grid.blocks
-        checked = (blocks[self._next_block].start if self._next_block < len(blocks) else span.end) - span.start
-        if checked <= span.filled:
-            return
-        span.filled = checked
-        if any(needed <= checked for needed, _ in list(span.waiters)):
-            with suppress(trio.RunFinishedError):  # the reader is gone; so is whoever waited
-                self._token.run_sync_soon(span.wake)
+    def _ended(self, transfer: Transfer, error: TierfsError | None) -> None:
+        """On the loop: a transfer is over."""
+        if transfer.first_byte_s is not None:
+            self._hedges.note(transfer.first_byte_s)
+        self._spans.ended(transfer, error)

@@ -1,63 +1,176 @@
-"""What a sequential reader will want next: one session per handle, with a window that doubles.
+"""What sequential readers will want next: several sessions per segment, each with a window that doubles. Pure.
 
-The first range starts at the requested offset, rounded down to a checksum block, and is 1 MiB. Each
-refill doubles the window. Jumps end the run; a reader that keeps jumping gets only what it asks for.
+A read that goes on where a session is belongs to it, whichever handle it comes from: processes share
+descriptors, and readers of one file share what is fetched. A session begins with the blocks it was asked
+for, or with 1 MiB at the beginning of the file; its second read proves it and opens the window. Whoever
+jumps about never proves a session and is fetched the blocks asked for, nothing more.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 FIRST_WINDOW_BYTES = MIB
+_MIN_WINDOW_BYTES = 2 * MIB
 _SLACK_BYTES = MIB
 """The kernel sends the requests of one reader out of order, up to its own read-ahead apart."""
 
-_RANDOM_AFTER_JUMPS = 2
 _MAX_RANGE_BYTES = 16 * MIB
-_STREAMS_PER_WINDOW = 4
+_RANGES_PER_WINDOW = 4
+_PROVEN_SESSIONS = 64
+_UNPROVEN_SESSIONS = 32
+"""Sessions kept per segment; an unproven one is what a random read leaves behind."""
+
+_ACTIVE_S = 10.0
+"""A session that was not read for so long leaves its share of the memory to others (a guess)."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one session may use of memory and streams."""
+
+    window_bytes: int
+    ranges_per_window: int
+
+
+class FairShare:
+    """Divides the memory and the streams among the sessions that are being read."""
+
+    def __init__(self, budget_bytes: int, max_window_bytes: int, streams: int) -> None:
+        self._budget_bytes = budget_bytes
+        self._max_window_bytes = max_window_bytes
+        self._streams = streams
+        self._last_read_s: OrderedDict[int, float] = OrderedDict()
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that count."""
+        return len(self._last_read_s)
+
+    def of(self, session: Session, now_s: float) -> Share:
+        """The share of a session that is being read now."""
+        last_read_s = self._last_read_s
+        last_read_s[id(session)] = now_s
+        last_read_s.move_to_end(id(session))
+        while next(iter(last_read_s.values())) < now_s - _ACTIVE_S:
+            last_read_s.popitem(last=False)
+        count = len(last_read_s)
+        window = min(self._max_window_bytes, self._budget_bytes // count - _MIN_WINDOW_BYTES)
+        ranges = max(1, min(_RANGES_PER_WINDOW, self._streams // count))
+        return Share(max(_MIN_WINDOW_BYTES, window), ranges)
+
+    def leave(self, session: Session) -> None:
+        """The session ended."""
+        self._last_read_s.pop(id(session), None)
+
+
+@dataclass(slots=True, eq=False)
 class Session:
     """Where one reader is, and how far ahead of it was asked for. Offsets are the segment's."""
 
-    position: int = -1
-    ahead: int = -1
-    window_bytes: int = FIRST_WINDOW_BYTES
-    jumps: int = 0
+    position: int
+    ahead: int
+    window_bytes: int = 0
+    """0 until the session is proven: only what is asked for."""
+    range_bytes: int = MIB
 
-    def plan(self, wanted: ByteRange, max_window_bytes: int, length: int) -> ByteRange | None:
-        """Note a read and return the bytes to ask for now, starting at or before `wanted`.
+    @property
+    def proven(self) -> bool:
+        """Whether it reads on and on."""
+        return self.window_bytes > 0
 
-        None when enough is on its way already.
-        """
-        if self._continues(wanted):
-            if wanted.end > self.position:
-                self.position, self.jumps = wanted.end, 0
-        else:
-            self.jumps = self.jumps + 1 if self.position >= 0 else 0
-            self.position = wanted.end
-            self.ahead = wanted.start - wanted.start % CRC_BLOCK_BYTES
-            self.window_bytes = min(FIRST_WINDOW_BYTES, max_window_bytes)
-        if self.jumps >= _RANDOM_AFTER_JUMPS:
-            self.ahead = max(self.ahead, wanted.end)
-            return wanted
-        target = min(length, max(wanted.end, wanted.start + self.window_bytes))
+    def continues(self, wanted: ByteRange) -> bool:
+        """Whether a read is this session's next one, or near it; exactly the next one while nothing is proven."""
+        if not self.proven:
+            return self.position - CRC_BLOCK_BYTES <= wanted.start <= self.position
+        return self.position - _SLACK_BYTES <= wanted.start <= self.ahead + _SLACK_BYTES
+
+    def plan(self, wanted: ByteRange, share: Share, length_bytes: int) -> ByteRange | None:
+        """Note a read; returns the bytes to ask for now in ranges of `range_bytes`, None when enough is on its way."""
+        self.position = max(self.position, wanted.end)
+        if not self.proven:
+            return self._up_to(wanted.end)
+        window_bytes = min(self.window_bytes, share.window_bytes)
+        range_bytes = self.range_bytes = _range_bytes(window_bytes, share)
+        target = min(length_bytes, max(wanted.end, wanted.start + window_bytes))
         missing = target - self.ahead
-        enough = min(self.range_bytes(), self.window_bytes // 2)  # so that no stream idles
-        if missing <= 0 or (missing < enough and target < length and self.ahead >= wanted.end):
+        if missing <= 0:
             return None
-        plan = ByteRange(self.ahead, target)
-        self.ahead = target
-        self.window_bytes = min(max_window_bytes, self.window_bytes * 2)
+        waits = self.ahead < wanted.end
+        if not waits and target < length_bytes and missing < min(range_bytes, window_bytes // 2):
+            return None
+        # Whole ranges: half a range more than the window is cheaper than a small one.
+        ranges = max(1, (missing + range_bytes // 2) // range_bytes)
+        self.window_bytes = min(share.window_bytes, window_bytes * 2)
+        return self._up_to(min(length_bytes, max(wanted.end, self.ahead + ranges * range_bytes)))
+
+    def prove(self) -> None:
+        """A second read went on where the first one ended."""
+        self.window_bytes = FIRST_WINDOW_BYTES
+
+    def _up_to(self, end: int) -> ByteRange | None:
+        if end <= self.ahead:
+            return None
+        plan = ByteRange(self.ahead, end)
+        self.ahead = end
         return plan
 
-    def range_bytes(self) -> int:
-        """How much one fetch of the window gets: large enough to be cheap, small enough to run in parallel."""
-        share = self.window_bytes // _STREAMS_PER_WINDOW
-        return min(_MAX_RANGE_BYTES, max(MIB, share))
 
-    def _continues(self, wanted: ByteRange) -> bool:
-        return self.position >= 0 and self.position - _SLACK_BYTES <= wanted.start <= self.ahead
+def _range_bytes(window_bytes: int, share: Share) -> int:
+    """Large enough to be cheap, small enough to run in parallel; a power of two, as buffers are."""
+    if window_bytes <= _MIN_WINDOW_BYTES:
+        return window_bytes
+    wanted = min(_MAX_RANGE_BYTES, max(MIB, window_bytes // share.ranges_per_window))
+    return 1 << (wanted.bit_length() - 1)
+
+
+class Sessions:
+    """The sessions of one segment, those read last first."""
+
+    def __init__(self, shares: FairShare) -> None:
+        self._shares = shares
+        self._proven: list[Session] = []
+        self._unproven: list[Session] = []
+
+    def of(self, wanted: ByteRange, first_offset: int) -> Session:
+        """The session that a read belongs to; a new one if it goes on nowhere."""
+        for sessions in (self._proven, self._unproven):
+            for index, session in enumerate(sessions):
+                if session.continues(wanted):
+                    return self._continued(sessions, index, session, wanted)
+        start = wanted.start - wanted.start % CRC_BLOCK_BYTES
+        session = Session(position=wanted.start, ahead=max(start, first_offset))
+        if wanted.start == first_offset:
+            session.prove()
+        self._insert(session)
+        return session
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        yield from self._proven
+
+    def close(self) -> None:
+        """Nobody reads the segment any more."""
+        for session in self._proven:
+            self._shares.leave(session)
+        self._proven.clear()
+        self._unproven.clear()
+
+    def _continued(self, sessions: list[Session], index: int, session: Session, wanted: ByteRange) -> Session:
+        if sessions is self._unproven:
+            if wanted.end > session.position:
+                sessions.pop(index)
+                session.prove()
+                self._insert(session)
+        elif index:
+            sessions.insert(0, sessions.pop(index))
+        return session
+
+    def _insert(self, session: Session) -> None:
+        sessions, limit = (self._proven, _PROVEN_SESSIONS) if session.proven else (self._unproven, _UNPROVEN_SESSIONS)
+        sessions.insert(0, session)
+        for dropped in sessions[limit:]:
+            self._shares.leave(dropped)
+        del sessions[limit:]

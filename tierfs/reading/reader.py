@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-
-import trio
 
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ReadSettings
-from tierfs.errors import NotFound
-from tierfs.metadata import directories, policies
-from tierfs.metadata.layout import load
+from tierfs.metadata import policies
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.reading.buffers import BufferPool
+from tierfs.reading.cold import ColdPath
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalReader
+from tierfs.reading.local_path import LocalPath
+from tierfs.reading.readahead import FairShare
 from tierfs.reading.spans import SpanCache
-from tierfs.types import MIB, LocationId, ReadPriority, SegmentId
-
-_MIN_WINDOW_BYTES = 2 * MIB
+from tierfs.reading.view import SegmentView
+from tierfs.types import LocationId, ReadPriority, SegmentId
 
 
 class Reader:
-    """Reads segments from both tiers. An async context manager: its nursery runs the fetches."""
+    """Reads segments from both tiers. An async context manager: fetches are delivered while it is entered."""
 
     def __init__(
         self,
@@ -41,42 +38,43 @@ class Reader:
         self.settings = settings
         self.metrics = metrics
         self.spans = SpanCache(BufferPool(settings.budget_bytes))
-        self.fetcher = Fetcher(self.spans, storage_of, settings.streams, metrics)
+        self.shares = FairShare(settings.budget_bytes, settings.max_window_bytes, settings.streams)
+        self.fetcher = Fetcher(self.spans, storage_of, settings.streams, settings.urgent_streams, metrics)
         self.local = LocalReader(files, settings.open_files, settings.local_threads, metrics)
-        self.handles = 0
-        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery, bool | None] | None = None
-        self._nursery: trio.Nursery | None = None
+        self.open_handles: set[ReadHandle] = set()
+        self._cold: dict[SegmentId, ColdPath] = {}
 
     def open(self, segment_id: SegmentId, *, priority: ReadPriority | None = None) -> ReadHandle:
         """Open a segment. Precedence of the priority: argument, settings, policy. Raises NotFound."""
-        with self.metadata.read() as txn:
-            segment = directories.segment(txn, segment_id)
-            if segment is None:
-                raise NotFound(f"segment {segment_id} does not exist")
-            chosen = priority or self.settings.priority or policies.effective(txn, segment).read_priority
-            layout = load(txn, segment, segment.start_offset)
-        self.handles += 1
-        return ReadHandle(self, layout, chosen)
-
-    @property
-    def max_window_bytes(self) -> int:
-        """How far one handle may run ahead: its share of the budget."""
-        share = self.settings.budget_bytes // max(1, self.handles) // 2
-        return max(_MIN_WINDOW_BYTES, min(self.settings.max_window_bytes, share))
+        view = SegmentView(self.metadata, segment_id)
+        chosen = priority or self.settings.priority or self._priority_of(view)
+        cold = self._cold.get(segment_id)
+        if cold is None:
+            cold = self._cold[segment_id] = ColdPath(self.metadata, self.spans, self.fetcher, self.shares)
+        cold.handles += 1
+        local = LocalPath(self.metadata, self.local)
+        handle = ReadHandle(view, chosen, local, cold, self.settings.deadline_s, self.metrics, self._closed)
+        self.open_handles.add(handle)
+        return handle
 
     async def __aenter__(self) -> Reader:
-        manager = self._nursery_manager = trio.open_nursery()
-        self._nursery = await manager.__aenter__()
-        self._nursery.start_soon(self.fetcher.run)
+        self.fetcher.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        assert self._nursery is not None
-        assert self._nursery_manager is not None
-        self._nursery.cancel_scope.cancel()
-        try:
-            return await self._nursery_manager.__aexit__(kind, error, trace)
-        finally:
-            self.local.close()
+    ) -> None:
+        self.fetcher.close()
+        self.local.close()
+
+    def _priority_of(self, view: SegmentView) -> ReadPriority:
+        with self.metadata.read() as txn:
+            return policies.effective(txn, view.segment).read_priority
+
+    def _closed(self, handle: ReadHandle) -> None:
+        """Stop reading ahead for a segment that no handle reads any more."""
+        self.open_handles.discard(handle)
+        handle.cold.handles -= 1
+        if handle.cold.handles == 0:
+            handle.cold.close()
+            del self._cold[handle.segment.id]

@@ -1,25 +1,26 @@
-"""Spans: runs of one object's bytes in memory, filled by one fetch and shared by all readers.
+"""Spans: runs of one object's bytes in memory, fetched once and shared by all readers.
 
-A byte is fetched once however many want it: whoever needs a range that a span holds, or is getting,
-waits for that span. Memory is bounded by the pool; room is made by dropping complete spans nobody waits
-for, those that a reader has passed first, then the least recently used. On the trio loop only, but for
-`filled`, which the fetching thread raises.
+Whoever needs a range that a span holds, or is getting, waits for that span. Memory is bounded by the pool;
+room is made by dropping complete spans nobody waits for, those that a reader has passed first, then the
+least recently used. On the trio loop only, but for what `transfer.py` does in its thread.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import OrderedDict
+from itertools import chain
 
 import trio
 
 from tierfs.errors import TierfsError
 from tierfs.metadata.records import ObjectRecord
-from tierfs.reading.buffers import BufferPool, PooledBuffer
+from tierfs.reading.buffers import BufferPool
 from tierfs.reading.grid import Grid
-from tierfs.types import ByteRange, ObjectId
+from tierfs.reading.transfer import Transfer
+from tierfs.types import MIB, ByteRange, ObjectId
 
-KEEP_PASSED_BYTES = 32 * 1024 * 1024
+KEEP_PASSED_BYTES = 32 * MIB
 """Spans that their reader has passed and that are kept for another one. Beyond it their memory is used again
 at once, although the budget has room: the first touch of fresh memory is the dearest part of a read."""
 
@@ -27,31 +28,53 @@ at once, although the budget has room: the first touch of fresh memory is the de
 class Span:
     """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked."""
 
-    __slots__ = ("buffer", "complete", "end", "error", "filled", "grid", "holder", "queued", "start", "waiters")
+    __slots__ = (
+        "abandoned",
+        "ahead",
+        "complete",
+        "end",
+        "error",
+        "grid",
+        "holder",
+        "leader",
+        "start",
+        "transfers",
+        "waiters",
+    )
 
-    def __init__(self, holder: ObjectRecord, grid: Grid, buffer: PooledBuffer) -> None:
+    def __init__(self, holder: ObjectRecord, grid: Grid) -> None:
         self.holder = holder
         self.grid = grid
         self.start, self.end = grid.range.start, grid.range.end
-        self.buffer = buffer
-        self.filled = 0
+        self.leader: Transfer | None = None
+        """The transfer whose bytes are read: the first one that delivered any."""
+        self.transfers: list[Transfer] = []
+        """Those that have not ended."""
         self.complete = False
-        self.queued = True
+        self.abandoned = False
+        self.ahead = False
+        """Fetched for a session that reads on: once passed it is hardly wanted again."""
         self.error: TierfsError | None = None
         self.waiters: list[tuple[int, trio.Event]] = []
 
     @property
-    def view(self) -> memoryview:
-        """The span's memory."""
-        return self.buffer.view[: self.end - self.start]
+    def queued(self) -> bool:
+        """Whether no thread fetches it yet."""
+        return not self.complete and not self.transfers[0].begun
+
+    @property
+    def filled(self) -> int:
+        """How many bytes from the start on may be read."""
+        return 0 if self.leader is None else self.leader.filled
 
     def has(self, wanted: ByteRange) -> bool:
         """Whether the bytes, which lie inside the span, have arrived."""
-        return self.start + self.filled >= wanted.end
+        return self.leader is not None and self.start + self.leader.filled >= wanted.end
 
     def slice(self, wanted: ByteRange) -> memoryview:
-        """The bytes themselves, not copied."""
-        return self.buffer.view[wanted.start - self.start : wanted.end - self.start]
+        """The bytes themselves, which have arrived, not copied."""
+        assert self.leader is not None
+        return self.leader.buffer.view[wanted.start - self.start : wanted.end - self.start]
 
     async def wait_for(self, wanted: ByteRange) -> None:
         """Return when the bytes have arrived; raises the fetch's error."""
@@ -67,13 +90,13 @@ class Span:
                 if self.filled < needed:
                     await event.wait()
             finally:
-                if entry in self.waiters:
-                    self.waiters.remove(entry)
+                self.waiters.remove(entry)
 
     def wake(self) -> None:
         """Wake those whose bytes have arrived, or everybody after an error."""
+        filled = self.filled
         for needed, event in self.waiters:
-            if self.error is not None or needed <= self.filled:
+            if self.error is not None or needed <= filled:
                 event.set()
 
 
@@ -86,6 +109,8 @@ class SpanCache:
         self._order: OrderedDict[int, Span] = OrderedDict()
         self._passed: OrderedDict[int, Span] = OrderedDict()
         self._passed_bytes = 0
+        self.transfers = 0
+        """Transfers that run or wait for their turn."""
         self._room = trio.Event()
 
     def find(self, object_id: ObjectId, offset: int) -> Span | None:
@@ -102,20 +127,29 @@ class SpanCache:
         index = bisect_right(spans, offset, key=_start)
         return spans[index].start if index < len(spans) else None
 
-    def add(self, holder: ObjectRecord, grid: Grid) -> Span | None:
-        """A new span over free memory, or None when there is none even after dropping what may go."""
-        length = grid.range.length_bytes
+    def add(self, holder: ObjectRecord, grid: Grid, *, waited_for: bool) -> Span | None:
+        """A new span over free memory, or None when there is none even after dropping what may go.
+
+        For a span that somebody waits for, read-ahead that has not begun may go too.
+        """
         while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_one():
             continue
-        buffer = self.pool.take(length)
-        while buffer is None:
-            if not self._drop_one():
+        span = Span(holder, grid)
+        while not self.give_transfer(span):
+            if not self._drop_one() and not (waited_for and self._withdraw_one()):
                 return None
-            buffer = self.pool.take(length)
-        span = Span(holder, grid, buffer)
         insort(self._by_object.setdefault(holder.id, []), span, key=_start)
         self._order[id(span)] = span
         return span
+
+    def give_transfer(self, span: Span) -> bool:
+        """Give the span one more transfer, if there is memory for it as it is."""
+        buffer = self.pool.take(span.end - span.start)
+        if buffer is None:
+            return False
+        span.transfers.append(Transfer(span, buffer))
+        self.transfers += 1
+        return True
 
     def used(self, span: Span) -> None:
         """The span was just read."""
@@ -126,40 +160,66 @@ class SpanCache:
         """Its reader is done with it: it goes first when room is needed."""
         if id(span) in self._order and id(span) not in self._passed:
             self._passed[id(span)] = span
-            self._passed_bytes += span.buffer.class_bytes
+            self._passed_bytes += span.end - span.start
+
+    def abandon(self, span: Span) -> None:
+        """Nobody will want what has not arrived: drop it, unless somebody waits for it. Idempotent."""
+        if not span.complete and not span.waiters:
+            span.abandoned = True
+            self.remove(span)
 
     def remove(self, span: Span) -> None:
         """Forget a span; its memory is given back once no fetch fills it. Idempotent."""
         if self._order.pop(id(span), None) is None:
             return
         if self._passed.pop(id(span), None) is not None:
-            self._passed_bytes -= span.buffer.class_bytes
+            self._passed_bytes -= span.end - span.start
         spans = self._by_object[span.holder.id]
         spans.remove(span)
         if not spans:
             del self._by_object[span.holder.id]
         if span.complete:
-            self.pool.give_back(span.buffer)
+            self._give_back_leader(span)
+        elif span.transfers[0].begin():
+            self.ended(span.transfers[0], None)
 
-    def finished(self, span: Span) -> None:
-        """The fetch ended, well or not: from now on the span may be dropped."""
-        span.complete = True
-        if id(span) not in self._order:
-            self.pool.give_back(span.buffer)
-        elif span.error is not None:
+    def ended(self, transfer: Transfer, error: TierfsError | None) -> None:
+        """A transfer ended, well or not; with the last one, or the leading one, the span is complete."""
+        span = transfer.span
+        span.transfers.remove(transfer)
+        self.transfers -= 1
+        if transfer is span.leader or (span.leader is None and not span.transfers):
+            span.complete = True
+            span.error = error
+        if transfer is not span.leader:
+            self.pool.give_back(transfer.buffer)
+        elif id(span) not in self._order:
+            self._give_back_leader(span)
+        if span.error is not None:
             self.remove(span)
-
+        span.wake()
         self._room.set()
 
-    async def wait_finished(self) -> None:
-        """Return when some fetch ended, so that there may be room."""
+    async def wait_room(self) -> None:
+        """Return when some transfer ended, so that there may be room."""
         if self._room.is_set():
             self._room = trio.Event()
         await self._room.wait()
 
+    def _give_back_leader(self, span: Span) -> None:
+        if span.leader is not None:
+            self.pool.give_back(span.leader.buffer)
+
     def _drop_one(self) -> bool:
-        for span in (*self._passed.values(), *self._order.values()):
+        for span in chain(self._passed.values(), self._order.values()):
             if span.complete and not span.waiters:
+                self.remove(span)
+                return True
+        return False
+
+    def _withdraw_one(self) -> bool:
+        for span in reversed(self._order.values()):
+            if span.queued and not span.waiters:
                 self.remove(span)
                 return True
         return False

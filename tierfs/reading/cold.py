@@ -1,0 +1,130 @@
+"""The cold path of one open segment: finds or starts the fetches that hold what is wanted, and those after it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import trio
+
+from tierfs.metadata import checksums
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.store import MetadataStore
+from tierfs.reading.fetch import WANTED_NOW, Fetcher
+from tierfs.reading.grid import grid_of
+from tierfs.reading.readahead import FairShare, Session, Sessions
+from tierfs.reading.resolve import Piece, in_object, resolve
+from tierfs.reading.spans import Span, SpanCache
+from tierfs.reading.view import SegmentView
+from tierfs.types import ByteRange, Tier
+
+_REMEMBERED_SPANS = 256
+"""Spans of read-ahead that are dropped when the segment is closed; older ones are complete."""
+
+
+class ColdPath:
+    """Shared by all handles of one segment. On the trio loop only."""
+
+    def __init__(self, metadata: MetadataStore, spans: SpanCache, fetcher: Fetcher, shares: FairShare) -> None:
+        self._metadata = metadata
+        self._spans = spans
+        self._fetcher = fetcher
+        self._shares = shares
+        self.sessions = Sessions(shares)
+        self._ahead: deque[Span] = deque(maxlen=_REMEMBERED_SPANS)
+        self.handles = 0
+
+    def read_now(self, placed: PlacedChunk, held: ByteRange) -> memoryview | None:
+        """Bytes of an object, if one span has them all."""
+        span = self._spans.find(placed.object.id, held.start)
+        if span is None or span.end < held.end or not span.has(held):
+            return None
+        return self._served(span, held)
+
+    async def read(self, placed: PlacedChunk, held: ByteRange) -> memoryview:
+        """Bytes of an object from `held.start` on, at most up to `held.end`; raises the fetch's error."""
+        self._request(placed, held)
+        while True:
+            span = self._spans.find(placed.object.id, held.start)
+            if span is not None:
+                break
+            await self._spans.wait_room()
+            self._request(placed, held)
+        part = ByteRange(held.start, min(held.end, span.end))
+        if not span.has(part):
+            await self._fetcher.wait_for(span, part)
+        return self._served(span, part)
+
+    def read_ahead(self, view: SegmentView, wanted: ByteRange, tiers: tuple[Tier, ...]) -> None:
+        """Note a read of the segment, and ask for what comes next as far as window, layout and memory go."""
+        session = self.sessions.of(wanted, view.segment.start_offset)
+        share = self._shares.of(session, trio.current_time())
+        plan = session.plan(wanted, share, view.segment.length)
+        if plan is None:
+            return
+        at = plan.start
+        while at < plan.end:
+            layout = view.layout(at)
+            for piece in resolve(layout, ByteRange(at, min(plan.end, layout.window.end)), tiers):
+                if not self._ask_for(piece, session, wanted):
+                    return
+                at = piece.range.end
+
+    def close(self) -> None:
+        """The last handle was closed: drop what was asked for in vain."""
+        for span in self._ahead:
+            self._spans.abandon(span)
+        self._ahead.clear()
+        self.sessions.close()
+
+    def _served(self, span: Span, held: ByteRange) -> memoryview:
+        if held.end == span.end and span.ahead:
+            self._spans.passed(span)
+        else:
+            self._spans.used(span)
+        return span.slice(held)
+
+    def _request(self, placed: PlacedChunk, held: ByteRange) -> None:
+        """Start fetches for all of `held` that is neither there nor on its way; stops when memory is out."""
+        at = held.start
+        while at < held.end:
+            span = self._spans.find(placed.object.id, at)
+            if span is None:
+                span = self._new_span(placed, ByteRange(at, held.end), WANTED_NOW, ahead=False)
+            elif not span.has(ByteRange(at, min(held.end, span.end))):
+                self._fetcher.hurry(span)
+            if span is None:
+                return
+            at = span.end
+
+    def _ask_for(self, piece: Piece, session: Session, wanted: ByteRange) -> bool:
+        """Spans for a piece of read-ahead; False when memory ran out."""
+        if not piece.candidates or piece.candidates[0].object.tier is Tier.LOCAL:
+            return True
+        placed = piece.candidates[0]
+        held = in_object(piece.range, placed)
+        shift = piece.range.start - held.start
+        at = held.start
+        while at < held.end:
+            span = self._spans.find(placed.object.id, at)
+            if span is None:
+                asked = ByteRange(at, min(held.end, at + session.range_bytes))
+                now = at + shift < wanted.end
+                distance = WANTED_NOW if now else at + shift - wanted.start
+                span = self._new_span(placed, asked, distance, ahead=session.proven)
+                if span is None:
+                    return False
+                self._ahead.append(span)
+            at = span.end
+        return True
+
+    def _new_span(self, placed: PlacedChunk, held: ByteRange, priority: int, *, ahead: bool) -> Span | None:
+        limit = self._spans.next_start(placed.object.id, held.start)
+        asked = held if limit is None else ByteRange(held.start, min(held.end, limit))
+        with self._metadata.read() as txn:
+            runs = checksums.runs_covering(txn, placed.object.id, asked)
+        grid = grid_of(runs, asked, placed.object.length)
+        span = self._spans.add(placed.object, grid, waited_for=priority == WANTED_NOW)
+        if span is not None:
+            span.ahead = ahead
+            self._fetcher.submit(span, priority)
+        return span

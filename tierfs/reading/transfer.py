@@ -1,0 +1,118 @@
+"""One attempt to fetch a span into a buffer of its own, in a thread: bytes are checked as they arrive.
+
+A span may have two transfers, the second a hedge against a slow first one. The one that delivers its first
+checked block leads; the other one ends at its next step.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import trio
+
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss
+from tierfs.reading.buffers import PooledBuffer
+from tierfs.types import MIB
+
+if TYPE_CHECKING:
+    from tierfs.reading.spans import Span
+
+_WORTH_BREAKING_OFF_BYTES = 2 * MIB
+"""A transfer that nobody wants goes on if less is left: a new connection costs more."""
+
+_lock = threading.Lock()
+"""Guards who leads a span and who begins a transfer; held for an instant, once or twice per transfer."""
+
+
+class BlockDiffers(DataLoss):
+    """Bytes arrived that do not match their CRC32C."""
+
+
+class BrokenOff(Exception):
+    """Nobody wants these bytes any more: not a failure of the storage."""
+
+
+class Transfer:
+    """Fills `buffer`; bytes below `filled` were checked."""
+
+    __slots__ = ("_next_block", "_token", "begun", "buffer", "filled", "first_byte_s", "span", "started_s")
+
+    def __init__(self, span: Span, buffer: PooledBuffer) -> None:
+        self.span = span
+        self.buffer = buffer
+        self.filled = 0
+        self.begun = False
+        """Whether it left the queue: a thread fills the buffer, or it was withdrawn."""
+        self.started_s: float | None = None
+        self.first_byte_s: float | None = None
+        """Seconds from its start to the first bytes."""
+        self._next_block = 0
+        self._token: trio.lowlevel.TrioToken | None = None
+
+    @property
+    def view(self) -> memoryview:
+        """The span's memory."""
+        return self.buffer.view[: self.span.end - self.span.start]
+
+    def begin(self) -> bool:
+        """Take it out of the queue; False when somebody else did."""
+        with _lock:
+            first, self.begun = not self.begun, True
+            return first
+
+    def run(self, storage: ChunkStorage, token: trio.lowlevel.TrioToken) -> None:
+        """Fetch what is missing. Raises BlockDiffers, BrokenOff, and what the storage raises."""
+        self._token = token
+        self.started_s = time.monotonic()
+        span, held = self.span, self.filled
+        self._stop_if_slower()
+        if span.holder.length < span.end:
+            raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
+        storage.read_into(
+            span.holder.name,
+            span.start + held,
+            self.view[held:],
+            if_match=span.holder.etag,
+            progress=lambda received: self.arrived(held + received),
+        )
+        self.arrived(span.end - span.start)
+
+    def arrived(self, received: int) -> None:
+        """Check the blocks that are whole now, and wake who waits for them."""
+        span = self.span
+        if self.first_byte_s is None and self.started_s is not None:
+            self.first_byte_s = time.monotonic() - self.started_s
+        grid = span.grid
+        bad, self._next_block = grid.first_bad(self.view, span.start, self._next_block, span.start + received)
+        if bad is not None:
+            raise BlockDiffers(f"{span.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum")
+        blocks = grid.blocks
+        checked = (blocks[self._next_block].start if self._next_block < len(blocks) else span.end) - span.start
+        if checked <= self.filled:
+            return
+        self.filled = checked
+        if span.leader is not self:
+            self._take_the_lead()
+        self._stop_if_unwanted()
+        if self._token is not None and any(needed <= checked for needed, _ in list(span.waiters)):
+            with suppress(trio.RunFinishedError):  # the reader is gone; so is whoever waited
+                self._token.run_sync_soon(span.wake)
+
+    def _take_the_lead(self) -> None:
+        with _lock:
+            if self.span.leader is None:
+                self.span.leader = self
+        self._stop_if_slower()
+
+    def _stop_if_slower(self) -> None:
+        if self.span.leader is not None and self.span.leader is not self:
+            raise BrokenOff(f"{self.span.holder.name}: another transfer was faster")
+
+    def _stop_if_unwanted(self) -> None:
+        span = self.span
+        if span.abandoned and span.end - span.start - self.filled > _WORTH_BREAKING_OFF_BYTES:
+            raise BrokenOff(f"{span.holder.name}: nobody reads it any more")
