@@ -92,9 +92,9 @@ class ReadHandle:
             growing = self.segment.active and placed.chunk.next == 0
             data = self._local.read_now(placed, held, growing=growing)
         else:
+            # Before the bytes are taken: making room may drop them.
+            self.cold.read_ahead(self._view, wanted, self._tiers)
             data = self.cold.read_now(placed, held)
-            if data is not None:
-                self.cold.read_ahead(self._view, wanted, self._tiers)
         if data is not None:
             self.served_from = placed.object.tier
         return data
