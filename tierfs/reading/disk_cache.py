@@ -1,0 +1,311 @@
+"""DiskCache: cold blocks on a local disk, so that a restart or a small memory does not fetch them again.
+
+The checksum the caller brings is the authority: what does not match was never there. The cache's disk may
+fail or fill in any way; reads go on without it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tierfs.metrics import MetricName, MetricSink
+from tierfs.reading.cache_files import CacheFiles, InUse, slots_within
+from tierfs.reading.cache_slots import SLOT_BYTES, Place, SlotTable, runs
+from tierfs.reading.grid import Grid
+from tierfs.types import MIB, ObjectId
+
+log = logging.getLogger(__name__)
+
+FREE_FLOOR_BYTES = 256 * MIB
+"""Room on its filesystem that the cache leaves to others: four times the floor below which appends are refused."""
+
+_GROWTH_SLOTS = 64
+"""8 MiB set aside at a time: long extents, and one system call for many stores."""
+
+_READ_SLOTS = 8
+"""1 MiB read at a time: checked while it is in the processor's cache."""
+
+_LABEL = "disk"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+class CacheState(StrEnum):
+    """What a cache does now."""
+
+    ON = "on"
+    FULL_DISK = "full disk"
+    """It serves what it has and does not grow until others leave room."""
+    FAILED = "failed"
+    """Its disk failed; off until the next start."""
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """One look at a cache; hits and misses are blocks since it was opened."""
+
+    used_bytes: int
+    size_bytes: int
+    hits: int
+    misses: int
+    state: CacheState
+
+
+class DiskCache:
+    """The cache of one process. Thread-safe; no method raises for what the disk does.
+
+    `read_now` and `holds` do not wait for the disk, for nothing does while it has the lock.
+    """
+
+    def __init__(
+        self, directory: Path, files: CacheFiles, size_bytes: int, metrics: MetricSink, free_floor_bytes: int
+    ) -> None:
+        """Use `open`."""
+        self._directory = directory
+        self._files = files
+        self._size_bytes = size_bytes
+        self._metrics = metrics
+        self._free_floor_bytes = free_floor_bytes
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()  # taken before the other one; held while the files change
+        self._table = SlotTable()
+        self._table.load(files.load(), files.slots())
+        self._state = CacheState.ON
+        self._users = 1  # threads that use the files, and the cache itself until it is closed
+        self._nowait = True
+        self._hits = self._misses = 0
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        store_id: str,
+        size_bytes: int,
+        metrics: MetricSink,
+        *,
+        free_floor_bytes: int = FREE_FLOOR_BYTES,
+    ) -> DiskCache | None:
+        """Open the cache in a directory, made if its parent exists, or None, with a line in the log saying why.
+
+        Blocks that another store or a larger size left are gone. `size_bytes` bounds all files together; 0 is off.
+        """
+        if size_bytes == 0:
+            return None
+        if slots_within(size_bytes) == 0:
+            log.warning("disk cache %s: %d bytes hold no block; reading without it", directory, size_bytes)
+            return None
+        try:
+            files = CacheFiles(directory, store_id, slots_within(size_bytes))
+            return cls(directory, files, size_bytes, metrics, free_floor_bytes)
+        except InUse:
+            log.warning("disk cache %s is in use by another process; reading without it", directory)
+        except OSError as exc:
+            log.warning("disk cache %s cannot be opened: %s; reading without it", directory, exc)
+        return None
+
+    def read(self, object_id: ObjectId, start: int, view: memoryview, grid: Grid) -> int:
+        """Fill the longest prefix of `view` whose whole blocks are held and match; returns its bytes.
+
+        `view` begins at block boundary `start` of the object; `grid` covers it. What lies in `view` behind the
+        prefix is undefined.
+        """
+        places = self._begin(object_id, start, len(view), count_misses=True)
+        return 0 if places is None else self._finish(places, *self._fill(places, start, view, grid, 0))
+
+    def read_now(self, object_id: ObjectId, start: int, view: memoryview, grid: Grid) -> int:
+        """The same from the page cache alone; 0 when it would wait. What is not found is no miss yet."""
+        if not self._nowait or self._lock.locked():
+            return 0
+        places = self._begin(object_id, start, len(view), count_misses=False)
+        return 0 if places is None else self._finish(places, *self._fill(places, start, view, grid, os.RWF_NOWAIT))
+
+    def holds(self, object_id: ObjectId, start: int) -> bool:
+        """Whether the block that begins at `start` is held; its bytes may still turn out to be wrong."""
+        with self._lock:
+            return self._usable and bool(self._table.find(object_id, start, start + 1))
+
+    def store(self, object_id: ObjectId, start: int, view: memoryview) -> None:
+        """Keep blocks that the caller checked; `view` begins at a block boundary and ends at a block's end.
+
+        Held ones are skipped, and what does not fit is left out. Waits for the disk.
+        """
+        with self._writing:
+            if not self._enter():
+                return
+            places: list[Place] = []
+            try:
+                places = self._placed(object_id, start, start + len(view))
+                for run in runs(places, len(places)):
+                    at = run[0].start - start
+                    self._files.write(run, view[at : at + len(run) * SLOT_BYTES])
+                    self._put(run)
+                    places = places[len(run) :]
+            except OSError as exc:
+                self._failed(exc)
+            finally:
+                self._leave(unused=places)
+
+    def forget(self, object_id: ObjectId) -> None:
+        """Free the slots of a deleted object. Waits for the disk."""
+        with self._writing:
+            if not self._enter():
+                return
+            with self._lock:
+                slots = self._table.take_object(object_id)
+            try:
+                self._files.clear(slots)
+            except OSError as exc:
+                self._failed(exc)
+            finally:
+                with self._lock:
+                    self._table.give_back(slots)
+                self._leave()
+
+    @property
+    def stats(self) -> CacheStats:
+        """One look at it."""
+        with self._lock:
+            used = self._table.used * SLOT_BYTES
+            return CacheStats(used, self._size_bytes, self._hits, self._misses, self._state)
+
+    def close(self) -> None:
+        """Stop; reads and stores in flight end first, and the last of them closes the files. Idempotent."""
+        with self._lock:
+            if self._state is CacheState.CLOSED:
+                return
+            self._state = CacheState.CLOSED
+        self._leave()
+
+    @property
+    def _usable(self) -> bool:
+        return self._state in (CacheState.ON, CacheState.FULL_DISK)
+
+    def _enter(self) -> bool:
+        with self._lock:
+            self._users += self._usable
+            return self._usable
+
+    def _leave(self, unused: Sequence[Place] = ()) -> None:
+        with self._lock:
+            self._table.give_back(place.slot for place in unused)
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            self._files.close()
+
+    def _begin(self, object_id: ObjectId, start: int, length: int, *, count_misses: bool) -> list[Place] | None:
+        """The blocks to read, and the files kept open until `_finish`; None when there is nothing to read."""
+        with self._lock:
+            if not self._usable:
+                return None
+            places = self._table.find(object_id, start, start + length)
+            misses = self._table.gap(object_id, start + len(places) * SLOT_BYTES, start + length) if count_misses else 0
+            self._misses += misses
+            self._users += bool(places)
+        if misses:
+            self._metrics.count(MetricName.CACHE_MISSES, misses, cache=_LABEL)
+        return places or None
+
+    def _fill(
+        self, places: Sequence[Place], start: int, view: memoryview, grid: Grid, flags: int
+    ) -> tuple[int, int, bool]:
+        """Read and check; returns the bytes and blocks that are right, and whether the next block is wrong."""
+        first = index = (start - grid.range.start) // SLOT_BYTES
+        done = 0
+        for run in runs(places, _READ_SLOTS):
+            part = view[done : done + len(run) * SLOT_BYTES]
+            try:
+                got = self._files.read(run[0].slot, part, flags)
+            except OSError as exc:
+                self._read_failed(exc, flags)
+                return done, index - first, False
+            bad, index = grid.first_bad(view, start, index, start + done + got)
+            done = grid.blocks[index - 1].end - start if index > first else 0
+            if bad is not None or got < len(part):
+                return done, index - first, bad is not None or not flags
+        return done, index - first, False
+
+    def _finish(self, places: Sequence[Place], filled: int, blocks: int, wrong: bool) -> int:
+        with self._lock:
+            self._hits += blocks
+            self._table.touch(places[:blocks])
+            # Another block may have got the slot while this one was read: then nothing is wrong with it.
+            wrong = wrong and self._table.drop(places[blocks])
+            self._misses += wrong
+        self._leave()
+        if blocks:
+            self._metrics.count(MetricName.CACHE_HITS, blocks, cache=_LABEL)
+        if wrong:
+            self._metrics.count(MetricName.CACHE_MISSES, cache=_LABEL)
+            self._metrics.count(MetricName.CHECKSUM_FAILURES, source="disk cache")
+        return filled
+
+    def _placed(self, object_id: ObjectId, start: int, end: int) -> list[Place]:
+        """Slots for the blocks of a range that are not held, as far as there are any."""
+        with self._lock:
+            missing = self._table.missing(object_id, start, end)
+            lacking = len(missing) - self._table.free
+        if lacking > 0:
+            self._grow(lacking)
+        with self._lock:
+            slots = self._table.take(len(missing))
+        return [Place(object_id, at, slot) for at, slot in zip(missing, slots, strict=False)]
+
+    def _grow(self, lacking: int) -> None:
+        """More slots, if the size and the filesystem allow; else blocks not read for longest make room."""
+        count = self._table.count
+        by = min(max(lacking, _GROWTH_SLOTS), slots_within(self._size_bytes) - count)
+        if by <= 0:
+            return
+        try:
+            if self._files.free_bytes() - by * SLOT_BYTES < self._free_floor_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._files.grow(count, by)
+        except OSError as exc:
+            self._failed(exc)
+            return
+        with self._lock:
+            self._table.grow(by)
+            room_again = self._state is CacheState.FULL_DISK
+            if room_again:
+                self._state = CacheState.ON
+        if room_again:
+            log.info("disk cache %s grows again", self._directory)
+
+    def _put(self, run: Sequence[Place]) -> None:
+        with self._lock:
+            self._table.put(run)
+            used = self._table.used
+        self._metrics.set_gauge(MetricName.CACHE_BYTES, used * SLOT_BYTES, cache=_LABEL)
+
+    def _read_failed(self, exc: OSError, flags: int) -> None:
+        if flags and exc.errno in _NOT_SUPPORTED:
+            self._nowait = False
+        elif not (flags and exc.errno == errno.EAGAIN):
+            self._failed(exc)
+
+    def _failed(self, exc: OSError) -> None:
+        """The disk is full, or of no more use; said once."""
+        state = CacheState.FULL_DISK if exc.errno in _NO_ROOM else CacheState.FAILED
+        with self._lock:
+            news = self._usable and state is not self._state
+            if news:
+                self._state = state
+            slots = self._table.count
+        if not news:
+            return
+        if state is CacheState.FULL_DISK:
+            log.warning(
+                "disk cache %s: the disk is full; it stays at %d MiB", self._directory, slots * SLOT_BYTES // MIB
+            )
+            return
+        log.error("disk cache %s failed and is off until the next start: %s", self._directory, exc)
+        self._metrics.count(MetricName.CACHE_ERRORS, cache=_LABEL)
