@@ -106,7 +106,7 @@ TABLE: tuple[MetricRow, ...] = (
         MetricName.CACHE_ERRORS,
         _COUNTER,
         "errors",
-        "Failures that switched a cache off until the next start.",
+        "Failures that switched a cache off.",
         ("cache",),
     ),
     MetricRow(

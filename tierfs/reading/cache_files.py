@@ -7,6 +7,7 @@ new record, half a record) is found when the block is read, and costs one fetch.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -32,6 +33,7 @@ _HEADER_BYTES = _HEADER.size + _CRC.size
 _RECORD_BYTES = _RECORD.size + _CRC.size
 """32: divides a sector, so that a record is on one."""
 
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -68,6 +70,7 @@ class CacheFiles:
                 os.close(fd)
             raise
         self._sequence = 0
+        self._nowait = True
 
     def load(self) -> list[Place]:
         """What the records say, oldest first; a damaged one is an empty slot."""
@@ -89,22 +92,37 @@ class CacheFiles:
         """Whole slots in the data file."""
         return os.fstat(self._data_fd).st_size // SLOT_BYTES
 
-    def free_bytes(self) -> int:
-        """Room on the filesystem for anybody."""
-        status = os.fstatvfs(self._data_fd)
-        return status.f_bavail * status.f_frsize
+    def grow(self, slots: int, by: int, free_floor_bytes: int) -> None:
+        """Make `slots` into `slots + by`, with their room on the disk set aside, or change nothing.
 
-    def grow(self, slots: int, by: int) -> None:
-        """Make `slots` into `slots + by`, with their room on the disk set aside, or change nothing."""
+        Raises OSError with ENOSPC too if that left less than the floor to others.
+        """
+        status = os.fstatvfs(self._data_fd)
+        if status.f_bavail * status.f_frsize - by * SLOT_BYTES < free_floor_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
             os.posix_fallocate(self._data_fd, slots * SLOT_BYTES, by * SLOT_BYTES)
         except OSError:
             os.ftruncate(self._data_fd, slots * SLOT_BYTES)
             raise
 
-    def read(self, slot: int, view: memoryview, flags: int) -> int:
+    def read(self, slot: int, view: memoryview) -> int:
         """Read from the beginning of a slot on, and into those behind it; returns how much there was."""
-        return os.preadv(self._data_fd, [view], slot * SLOT_BYTES, flags)
+        return os.preadv(self._data_fd, [view], slot * SLOT_BYTES)
+
+    def read_now(self, slot: int, view: memoryview) -> int:
+        """The same without waiting: returns how much was in the page cache, 0 where that cannot be told."""
+        if not self._nowait:
+            return 0
+        try:
+            return os.preadv(self._data_fd, [view], slot * SLOT_BYTES, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as exc:
+            if exc.errno not in _NOT_SUPPORTED:
+                raise
+            self._nowait = False
+            return 0
 
     def write(self, run: Sequence[Place], view: memoryview) -> None:
         """Write neighbouring blocks to their slots, then their records."""

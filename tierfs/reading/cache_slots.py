@@ -24,11 +24,14 @@ class Place(NamedTuple):
 class SlotTable:
     """Slots [0, count): each is free, holds a block, or was taken and not yet put or given back."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, places: Iterable[Place], count: int) -> None:
+        """`count` slots with these blocks, oldest first; of two slots with one block the later counts."""
+        self.count = count
         self._by_object: dict[ObjectId, dict[int, Place]] = {}
         self._order: OrderedDict[int, Place] = OrderedDict()
-        self._free: list[int] = []
+        for place in places:
+            self._hold(place)
+        self._free = [slot for slot in range(count) if slot not in self._order]  # ascending, so it is a heap
 
     @property
     def used(self) -> int:
@@ -39,14 +42,6 @@ class SlotTable:
     def free(self) -> int:
         """Slots that can be taken without dropping a block."""
         return len(self._free)
-
-    def load(self, places: Iterable[Place], count: int) -> None:
-        """Begin with `count` slots and these blocks, oldest first; of two slots with one block the later counts."""
-        for place in places:
-            self._drop_same(place)
-            self._order[place.slot] = place
-        self.count = count
-        self._free = [slot for slot in range(count) if slot not in self._order]  # ascending, so it is a heap
 
     def grow(self, count: int) -> None:
         """There are `count` more slots, free ones."""
@@ -92,10 +87,9 @@ class SlotTable:
         return sorted(taken)
 
     def put(self, places: Iterable[Place]) -> None:
-        """Taken slots hold these blocks now."""
+        """Taken slots hold these blocks now, which none held when they were taken."""
         for place in places:
-            self._drop_same(place, free=True)
-            self._order[place.slot] = place
+            self._hold(place)
 
     def give_back(self, slots: Iterable[int]) -> None:
         """Taken slots hold nothing."""
@@ -118,14 +112,13 @@ class SlotTable:
             del self._order[slot]
         return slots
 
-    def _drop_same(self, place: Place, *, free: bool = False) -> None:
+    def _hold(self, place: Place) -> None:
         blocks = self._by_object.setdefault(place.object_id, {})
         older = blocks.get(place.start)
         if older is not None:
             del self._order[older.slot]
-            if free:
-                heapq.heappush(self._free, older.slot)
         blocks[place.start] = place
+        self._order[place.slot] = place
 
     def _unname(self, place: Place) -> None:
         blocks = self._by_object[place.object_id]

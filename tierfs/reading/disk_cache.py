@@ -6,17 +6,14 @@ fail or fill in any way; reads go on without it.
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cache_files import CacheFiles, InUse, slots_within
+from tierfs.reading.cache_health import LABEL, NO_ROOM, CacheHealth, CacheState, CacheStats
 from tierfs.reading.cache_slots import SLOT_BYTES, Place, SlotTable, runs
 from tierfs.reading.grid import Grid
 from tierfs.types import MIB, ObjectId
@@ -24,39 +21,16 @@ from tierfs.types import MIB, ObjectId
 log = logging.getLogger(__name__)
 
 FREE_FLOOR_BYTES = 256 * MIB
-"""Room on its filesystem that the cache leaves to others: four times the floor below which appends are refused."""
+"""Room on its filesystem that the cache leaves to others: four times that below which appends are refused."""
 
 _GROWTH_SLOTS = 64
 """8 MiB set aside at a time: long extents, and one system call for many stores."""
 
+_ROOM_AGAIN = 4
+"""Once the disk was full it takes a quarter more of free room to go on, or it would be full again at once."""
+
 _READ_SLOTS = 8
 """1 MiB read at a time: checked while it is in the processor's cache."""
-
-_LABEL = "disk"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-
-
-class CacheState(StrEnum):
-    """What a cache does now."""
-
-    ON = "on"
-    FULL_DISK = "full disk"
-    """It serves what it has and does not grow until others leave room."""
-    FAILED = "failed"
-    """Its disk failed; off until the next start."""
-    CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """One look at a cache; hits and misses are blocks since it was opened."""
-
-    used_bytes: int
-    size_bytes: int
-    hits: int
-    misses: int
-    state: CacheState
 
 
 class DiskCache:
@@ -69,18 +43,14 @@ class DiskCache:
         self, directory: Path, files: CacheFiles, size_bytes: int, metrics: MetricSink, free_floor_bytes: int
     ) -> None:
         """Use `open`."""
-        self._directory = directory
         self._files = files
         self._size_bytes = size_bytes
         self._metrics = metrics
         self._free_floor_bytes = free_floor_bytes
         self._lock = threading.Lock()
         self._writing = threading.Lock()  # taken before the other one; held while the files change
-        self._table = SlotTable()
-        self._table.load(files.load(), files.slots())
-        self._state = CacheState.ON
-        self._users = 1  # threads that use the files, and the cache itself until it is closed
-        self._nowait = True
+        self._health = CacheHealth(directory, self._lock, metrics, files.close)
+        self._table = SlotTable(files.load(), files.slots())
         self._hits = self._misses = 0
 
     @classmethod
@@ -104,7 +74,11 @@ class DiskCache:
             return None
         try:
             files = CacheFiles(directory, store_id, slots_within(size_bytes))
-            return cls(directory, files, size_bytes, metrics, free_floor_bytes)
+            try:
+                return cls(directory, files, size_bytes, metrics, free_floor_bytes)
+            except BaseException:
+                files.close()
+                raise
         except InUse:
             log.warning("disk cache %s is in use by another process; reading without it", directory)
         except OSError as exc:
@@ -118,19 +92,19 @@ class DiskCache:
         prefix is undefined.
         """
         places = self._begin(object_id, start, len(view), count_misses=True)
-        return 0 if places is None else self._finish(places, *self._fill(places, start, view, grid, 0))
+        return self._finish(places, *self._fill(places, start, view, grid, now=False)) if places else 0
 
     def read_now(self, object_id: ObjectId, start: int, view: memoryview, grid: Grid) -> int:
         """The same from the page cache alone; 0 when it would wait. What is not found is no miss yet."""
-        if not self._nowait or self._lock.locked():
+        if self._lock.locked():
             return 0
         places = self._begin(object_id, start, len(view), count_misses=False)
-        return 0 if places is None else self._finish(places, *self._fill(places, start, view, grid, os.RWF_NOWAIT))
+        return self._finish(places, *self._fill(places, start, view, grid, now=True)) if places else 0
 
     def holds(self, object_id: ObjectId, start: int) -> bool:
         """Whether the block that begins at `start` is held; its bytes may still turn out to be wrong."""
         with self._lock:
-            return self._usable and bool(self._table.find(object_id, start, start + 1))
+            return self._health.usable and bool(self._table.find(object_id, start, start + 1))
 
     def store(self, object_id: ObjectId, start: int, view: memoryview) -> None:
         """Keep blocks that the caller checked; `view` begins at a block boundary and ends at a block's end.
@@ -142,16 +116,18 @@ class DiskCache:
                 return
             places: list[Place] = []
             try:
-                places = self._placed(object_id, start, start + len(view))
+                places, complete = self._placed(object_id, start, start + len(view))
                 for run in runs(places, len(places)):
                     at = run[0].start - start
                     self._files.write(run, view[at : at + len(run) * SLOT_BYTES])
                     self._put(run)
                     places = places[len(run) :]
+                if complete:
+                    self._health.stored()
             except OSError as exc:
-                self._failed(exc)
+                self._health.failed(exc)
             finally:
-                self._leave(unused=places)
+                self._leave([place.slot for place in places])
 
     def forget(self, object_id: ObjectId) -> None:
         """Free the slots of a deleted object. Waits for the disk."""
@@ -163,59 +139,46 @@ class DiskCache:
             try:
                 self._files.clear(slots)
             except OSError as exc:
-                self._failed(exc)
+                self._health.failed(exc)
             finally:
-                with self._lock:
-                    self._table.give_back(slots)
-                self._leave()
+                self._leave(slots)
 
     @property
     def stats(self) -> CacheStats:
         """One look at it."""
         with self._lock:
             used = self._table.used * SLOT_BYTES
-            return CacheStats(used, self._size_bytes, self._hits, self._misses, self._state)
+            return CacheStats(used, self._size_bytes, self._hits, self._misses, self._health.state)
 
     def close(self) -> None:
         """Stop; reads and stores in flight end first, and the last of them closes the files. Idempotent."""
-        with self._lock:
-            if self._state is CacheState.CLOSED:
-                return
-            self._state = CacheState.CLOSED
-        self._leave()
-
-    @property
-    def _usable(self) -> bool:
-        return self._state in (CacheState.ON, CacheState.FULL_DISK)
+        self._health.close()
 
     def _enter(self) -> bool:
         with self._lock:
-            self._users += self._usable
-            return self._usable
+            return self._health.enter()
 
-    def _leave(self, unused: Sequence[Place] = ()) -> None:
+    def _leave(self, unused: Sequence[int]) -> None:
         with self._lock:
-            self._table.give_back(place.slot for place in unused)
-            self._users -= 1
-            last = self._users == 0
-        if last:
-            self._files.close()
+            self._table.give_back(unused)
+        self._health.leave()
 
-    def _begin(self, object_id: ObjectId, start: int, length: int, *, count_misses: bool) -> list[Place] | None:
-        """The blocks to read, and the files kept open until `_finish`; None when there is nothing to read."""
+    def _begin(self, object_id: ObjectId, start: int, length: int, *, count_misses: bool) -> list[Place]:
+        """The blocks to read, and the files kept open until `_finish`; none, and no `_finish`, without any."""
         with self._lock:
-            if not self._usable:
-                return None
+            if not self._health.usable:
+                return []
             places = self._table.find(object_id, start, start + length)
             misses = self._table.gap(object_id, start + len(places) * SLOT_BYTES, start + length) if count_misses else 0
             self._misses += misses
-            self._users += bool(places)
+            if places:
+                self._health.enter()
         if misses:
-            self._metrics.count(MetricName.CACHE_MISSES, misses, cache=_LABEL)
-        return places or None
+            self._metrics.count(MetricName.CACHE_MISSES, misses, cache=LABEL)
+        return places
 
     def _fill(
-        self, places: Sequence[Place], start: int, view: memoryview, grid: Grid, flags: int
+        self, places: Sequence[Place], start: int, view: memoryview, grid: Grid, *, now: bool
     ) -> tuple[int, int, bool]:
         """Read and check; returns the bytes and blocks that are right, and whether the next block is wrong."""
         first = index = (start - grid.range.start) // SLOT_BYTES
@@ -223,14 +186,14 @@ class DiskCache:
         for run in runs(places, _READ_SLOTS):
             part = view[done : done + len(run) * SLOT_BYTES]
             try:
-                got = self._files.read(run[0].slot, part, flags)
+                got = (self._files.read_now if now else self._files.read)(run[0].slot, part)
             except OSError as exc:
-                self._read_failed(exc, flags)
+                self._health.failed(exc)
                 return done, index - first, False
             bad, index = grid.first_bad(view, start, index, start + done + got)
             done = grid.blocks[index - 1].end - start if index > first else 0
             if bad is not None or got < len(part):
-                return done, index - first, bad is not None or not flags
+                return done, index - first, bad is not None or not now
         return done, index - first, False
 
     def _finish(self, places: Sequence[Place], filled: int, blocks: int, wrong: bool) -> int:
@@ -238,74 +201,52 @@ class DiskCache:
             self._hits += blocks
             self._table.touch(places[:blocks])
             # Another block may have got the slot while this one was read: then nothing is wrong with it.
-            wrong = wrong and self._table.drop(places[blocks])
+            damaged = wrong and self._table.drop(places[blocks])
             self._misses += wrong
-        self._leave()
+        self._health.leave()
         if blocks:
-            self._metrics.count(MetricName.CACHE_HITS, blocks, cache=_LABEL)
+            self._metrics.count(MetricName.CACHE_HITS, blocks, cache=LABEL)
         if wrong:
-            self._metrics.count(MetricName.CACHE_MISSES, cache=_LABEL)
+            self._metrics.count(MetricName.CACHE_MISSES, cache=LABEL)
+        if damaged:
             self._metrics.count(MetricName.CHECKSUM_FAILURES, source="disk cache")
         return filled
 
-    def _placed(self, object_id: ObjectId, start: int, end: int) -> list[Place]:
-        """Slots for the blocks of a range that are not held, as far as there are any."""
+    def _placed(self, object_id: ObjectId, start: int, end: int) -> tuple[list[Place], bool]:
+        """Slots for the blocks of a range that are not held, and whether the filesystem had room for growth."""
         with self._lock:
             missing = self._table.missing(object_id, start, end)
             lacking = len(missing) - self._table.free
-        if lacking > 0:
-            self._grow(lacking)
+        complete = lacking <= 0 or self._grow(lacking)
         with self._lock:
             slots = self._table.take(len(missing))
-        return [Place(object_id, at, slot) for at, slot in zip(missing, slots, strict=False)]
+        return [Place(object_id, at, slot) for at, slot in zip(missing, slots, strict=False)], complete
 
-    def _grow(self, lacking: int) -> None:
-        """More slots, if the size and the filesystem allow; else blocks not read for longest make room."""
+    def _grow(self, lacking: int) -> bool:
+        """Get more slots as far as the size allows; False if the filesystem has no room for them.
+
+        Without them the blocks not read for longest make room. Raises OSError for a disk that fails.
+        """
         count = self._table.count
         by = min(max(lacking, _GROWTH_SLOTS), slots_within(self._size_bytes) - count)
         if by <= 0:
-            return
+            return True
+        floor = self._free_floor_bytes
+        if self._health.state is CacheState.FULL_DISK:
+            floor += floor // _ROOM_AGAIN
         try:
-            if self._files.free_bytes() - by * SLOT_BYTES < self._free_floor_bytes:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self._files.grow(count, by)
+            self._files.grow(count, by, floor)
         except OSError as exc:
-            self._failed(exc)
-            return
+            if exc.errno not in NO_ROOM:
+                raise
+            self._health.failed(exc)
+            return False
         with self._lock:
             self._table.grow(by)
-            room_again = self._state is CacheState.FULL_DISK
-            if room_again:
-                self._state = CacheState.ON
-        if room_again:
-            log.info("disk cache %s grows again", self._directory)
+        return True
 
     def _put(self, run: Sequence[Place]) -> None:
         with self._lock:
             self._table.put(run)
             used = self._table.used
-        self._metrics.set_gauge(MetricName.CACHE_BYTES, used * SLOT_BYTES, cache=_LABEL)
-
-    def _read_failed(self, exc: OSError, flags: int) -> None:
-        if flags and exc.errno in _NOT_SUPPORTED:
-            self._nowait = False
-        elif not (flags and exc.errno == errno.EAGAIN):
-            self._failed(exc)
-
-    def _failed(self, exc: OSError) -> None:
-        """The disk is full, or of no more use; said once."""
-        state = CacheState.FULL_DISK if exc.errno in _NO_ROOM else CacheState.FAILED
-        with self._lock:
-            news = self._usable and state is not self._state
-            if news:
-                self._state = state
-            slots = self._table.count
-        if not news:
-            return
-        if state is CacheState.FULL_DISK:
-            log.warning(
-                "disk cache %s: the disk is full; it stays at %d MiB", self._directory, slots * SLOT_BYTES // MIB
-            )
-            return
-        log.error("disk cache %s failed and is off until the next start: %s", self._directory, exc)
-        self._metrics.count(MetricName.CACHE_ERRORS, cache=_LABEL)
+        self._metrics.set_gauge(MetricName.CACHE_BYTES, used * SLOT_BYTES, cache=LABEL)
