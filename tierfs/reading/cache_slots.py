@@ -61,8 +61,9 @@ class SlotTable:
         return found
 
     def missing(self, object_id: ObjectId, start: int, end: int) -> list[int]:
-        """Starts of the blocks from `start` on that are not held."""
+        """Starts of the blocks from `start` on that are not held; those that are go last when room is made."""
         blocks = self._by_object.get(object_id, {})
+        self.touch(blocks[at] for at in range(start, end, SLOT_BYTES) if at in blocks)
         return [at for at in range(start, end, SLOT_BYTES) if at not in blocks]
 
     def gap(self, object_id: ObjectId, start: int, end: int) -> int:
