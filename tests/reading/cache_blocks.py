@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tierfs.checksum import block_crcs
@@ -24,7 +25,20 @@ BLOCK = CRC_BLOCK_BYTES
 OBJECT_BYTES = 5 * BLOCK + 1000
 """The last block is short."""
 
+BLOCKS = -(-OBJECT_BYTES // BLOCK)
 OBJECTS = 12
+
+HEADER_BYTES = 64
+RECORD_BYTES = 32
+"""As in docs/format.md."""
+
+Open = Callable[..., DiskCache]
+"""Opens the test's cache, after closing the one before: slots, store_id, at (the directory), floor."""
+
+
+def size_for(slots: int) -> int:
+    """The smallest cache of so many slots."""
+    return HEADER_BYTES + slots * (BLOCK + RECORD_BYTES)
 
 
 @functools.cache

@@ -75,7 +75,7 @@ class SlotTable:
     def touch(self, places: Iterable[Place]) -> None:
         """These blocks were just read."""
         for place in places:
-            if place.slot in self._order:
+            if self._order.get(place.slot) is place:
                 self._order.move_to_end(place.slot)
 
     def take(self, count: int) -> list[int]:
