@@ -121,16 +121,15 @@ def test_the_checksum_of_the_caller_counts(open_cache: Open) -> None:
 
 def test_a_healed_block_wins_over_its_old_slot_after_a_restart(open_cache: Open, directory: Path) -> None:
     cache = open_cache()
-    for object_id in (1, 2):
-        store(cache, object_id)
-    damage(directory / DATA_NAME, (BLOCKS - 1) * BLOCK)
-    cache.forget(ObjectId(2))
+    store(cache, 2)
+    store(cache, 1)
+    damage(directory / DATA_NAME, (2 * BLOCKS - 1) * BLOCK)
+    cache.forget(ObjectId(2))  # the healed block goes to a slot before the old one
     assert read(cache, 1) == 5 * BLOCK
-    store(cache, 3, 0, BLOCK)  # takes the slot of the bad block
     store(cache, 1)
     cache = open_cache()
     assert read(cache, 1) == OBJECT_BYTES
-    assert read(cache, 3, 0, BLOCK) == BLOCK
+    assert cache.stats.used_bytes == BLOCKS * BLOCK
 
 
 def test_a_restart_keeps_blocks_and_their_order(open_cache: Open) -> None:
@@ -142,6 +141,13 @@ def test_a_restart_keeps_blocks_and_their_order(open_cache: Open) -> None:
     cache = open_cache(slots=2 * BLOCKS)
     store(cache, 3)
     assert [read(cache, object_id) for object_id in (1, 2, 3)] == [0, OBJECT_BYTES, OBJECT_BYTES]
+
+
+def test_what_was_stored_last_goes_last_after_any_number_of_restarts(open_cache: Open) -> None:
+    for object_id in (1, 2, 3, 4):
+        store(open_cache(slots=2 * BLOCKS), object_id)
+    cache = open_cache(slots=2 * BLOCKS)
+    assert [read(cache, object_id) for object_id in (1, 2, 3, 4)] == [0, 0, OBJECT_BYTES, OBJECT_BYTES]
 
 
 @pytest.mark.parametrize("torn", [0, 8, 20, 28])
@@ -248,14 +254,21 @@ def test_neighbours_are_read_at_once(open_cache: Open, monkeypatch: pytest.Monke
     cache = open_cache()
     store(cache, 1)
     store(cache, 2)
-    plain, sizes = cache._files.read, []
-
-    def counted(slot: int, view: memoryview) -> int:
-        sizes.append(len(view))
-        return plain(slot, view)
-
-    monkeypatch.setattr(cache._files, "read", counted)
+    sizes = watch_reads(cache, monkeypatch)
     assert read(cache, 2) == OBJECT_BYTES
+    assert sizes == [OBJECT_BYTES]
+
+
+def test_slots_freed_in_any_order_are_neighbours_again(open_cache: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = open_cache(slots=2 * BLOCKS)
+    store(cache, 1)
+    store(cache, 2)
+    for index in reversed(range(BLOCKS)):
+        read(cache, 1, index * BLOCK, min(OBJECT_BYTES, (index + 1) * BLOCK))
+    read(cache, 2)
+    store(cache, 3)
+    sizes = watch_reads(cache, monkeypatch)
+    assert read(cache, 3) == OBJECT_BYTES
     assert sizes == [OBJECT_BYTES]
 
 
@@ -272,3 +285,15 @@ def damage(path: Path, at: int) -> None:
         byte = file.read(1)
         file.seek(at)
         file.write(bytes([byte[0] ^ 1]))
+
+
+def watch_reads(cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each system call that reads from now on."""
+    plain, sizes = cache._files.read, []
+
+    def watched(slot: int, view: memoryview) -> int:
+        sizes.append(len(view))
+        return plain(slot, view)
+
+    monkeypatch.setattr(cache._files, "read", watched)
+    return sizes

@@ -105,17 +105,51 @@ def test_room_is_left_to_others(open_cache: Open, small_disk: Path, expected_war
     assert status.f_bavail * status.f_frsize >= 10 * MIB
 
 
-def test_a_disk_full_from_the_start_stores_nothing_until_there_is_room(
+def test_growth_begins_again_with_more_room_than_it_ended_with(
     open_cache: Open, small_disk: Path, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("does not grow: the disk is full")
+    others = small_disk / "others"
+    others.write_bytes(bytes(5 * MIB))
+    cache = open_cache(slots=1000, at=small_disk / "cache", floor=4 * MIB)  # 19 MiB: 8 for the cache, then 3 too few
+    for object_id in range(1, 21):
+        store(cache, object_id)
+    assert (cache.stats.state, cache.stats.used_bytes) == (CacheState.FULL_DISK, 8 * MIB)
+    for others_bytes, state in ((3.5 * MIB, CacheState.FULL_DISK), (2.5 * MIB, CacheState.ON)):
+        os.truncate(others, int(others_bytes))
+        cache.forget(ObjectId(20))  # free slots are no sign of room
+        store(cache, 20)
+        store(cache, 21)
+        assert cache.stats.state is state
+
+
+def test_a_disk_full_from_the_start_stores_nothing_until_there_is_room(
+    open_cache: Open, small_disk: Path, expected_warnings: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     expected_warnings.append("does not grow: the disk is full")
     (small_disk / "others").write_bytes(bytes(20 * MIB))
     cache = open_cache(at=small_disk / "cache")
-    store(cache, 1)
-    assert (read(cache, 1), cache.stats.used_bytes) == (0, 0)
+    for object_id in (1, 2, 3):
+        store(cache, object_id)
+        assert (read(cache, object_id), cache.stats.used_bytes) == (0, 0)
+    assert len(caplog.records) == 1
     (small_disk / "others").unlink()
     store(cache, 1)
     assert read(cache, 1) == OBJECT_BYTES
+    assert cache.stats.state is CacheState.ON
+
+
+def test_a_disk_that_fills_during_a_store_loses_no_slot(open_cache: Open, expected_warnings: list[str]) -> None:
+    expected_warnings.append("does not grow: the disk is full")
+    cache = open_cache(slots=4 * BLOCKS)
+    store(cache, 1)
+    with replaced(cache._files._data_fd, Path("/dev/full"), os.O_WRONLY):
+        store(cache, 2)
+    assert (cache.stats.state, cache.stats.used_bytes) == (CacheState.FULL_DISK, BLOCKS * BLOCK)
+    for object_id in (2, 3, 4):
+        store(cache, object_id)
+    assert [read(cache, object_id) for object_id in (1, 2, 3, 4)] == [OBJECT_BYTES] * 4
+    store(cache, 5)
     assert cache.stats.state is CacheState.ON
 
 

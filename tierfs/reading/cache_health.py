@@ -92,7 +92,7 @@ class CacheHealth:
         self._metrics.count(MetricName.CACHE_ERRORS, cache=LABEL)
 
     def stored(self) -> None:
-        """A store found all the room it wanted."""
+        """A store found the room it wanted where there may have been none."""
         if self.state is CacheState.FULL_DISK and self._becomes(CacheState.ON):
             log.info("disk cache %s has room again", self._directory)
 

@@ -116,13 +116,13 @@ class DiskCache:
                 return
             places: list[Place] = []
             try:
-                places, complete = self._placed(object_id, start, start + len(view))
+                places, room = self._placed(object_id, start, start + len(view))
                 for run in runs(places, len(places)):
                     at = run[0].start - start
                     self._files.write(run, view[at : at + len(run) * SLOT_BYTES])
                     self._put(run)
                     places = places[len(run) :]
-                if complete:
+                if room:
                     self._health.stored()
             except OSError as exc:
                 self._health.failed(exc)
@@ -213,14 +213,14 @@ class DiskCache:
         return filled
 
     def _placed(self, object_id: ObjectId, start: int, end: int) -> tuple[list[Place], bool]:
-        """Slots for the blocks of a range that are not held, and whether the filesystem had room for growth."""
+        """Slots for the blocks of a range that are not held, and whether the filesystem was seen to have room."""
         with self._lock:
             missing = self._table.missing(object_id, start, end)
             lacking = len(missing) - self._table.free
-        complete = lacking <= 0 or self._grow(lacking)
+        room = lacking > 0 and self._grow(lacking)
         with self._lock:
             slots = self._table.take(len(missing))
-        return [Place(object_id, at, slot) for at, slot in zip(missing, slots, strict=False)], complete
+        return [Place(object_id, at, slot) for at, slot in zip(missing, slots, strict=False)], room
 
     def _grow(self, lacking: int) -> bool:
         """Get more slots as far as the size allows; False if the filesystem has no room for them.
