@@ -115,11 +115,11 @@ def test_growth_begins_again_with_more_room_than_it_ended_with(
     for object_id in range(1, 21):
         store(cache, object_id)
     assert (cache.stats.state, cache.stats.used_bytes) == (CacheState.FULL_DISK, 8 * MIB)
-    for others_bytes, state in ((3.5 * MIB, CacheState.FULL_DISK), (2.5 * MIB, CacheState.ON)):
+    for others_bytes, state, new in ((3.5 * MIB, CacheState.FULL_DISK, 21), (2.5 * MIB, CacheState.ON, 22)):
         os.truncate(others, int(others_bytes))
         cache.forget(ObjectId(20))  # free slots are no sign of room
         store(cache, 20)
-        store(cache, 21)
+        store(cache, new)
         assert cache.stats.state is state
 
 
