@@ -30,8 +30,8 @@ class ReadSettings:
     priority: ReadPriority | None = None
     """Overrides the policies' read priority for this store."""
     cache_bytes: int = 0
-    """Disk for fetched bytes, kept over restarts; 0: none, as a disk that is slower than the network gains
-    nothing. Each GiB costs about 2 MiB of memory."""
+    """Disk for fetched bytes, kept over restarts; 0, the default: none, as only its owner knows whether the disk
+    is faster than the way to the bucket. Each GiB costs 2 MiB of memory."""
     cache_directory: str = ""
     """Where they are kept, best on a disk of its own; relative to the store's directory, empty: `cache` there.
     Its parent must exist."""
