@@ -22,7 +22,7 @@ from tests.reading.cache_blocks import (
     some_range,
     store,
 )
-from tierfs.metrics import Metrics
+from tierfs.metrics import MetricName, Metrics
 from tierfs.reading.cache_files import DATA_NAME, INDEX_NAME, slots_within
 from tierfs.reading.cache_health import CacheState
 from tierfs.reading.disk_cache import DiskCache
@@ -132,11 +132,13 @@ def test_a_healed_block_wins_over_its_old_slot_after_a_restart(open_cache: Open,
     assert cache.stats.used_bytes == BLOCKS * BLOCK
 
 
-def test_a_restart_keeps_blocks_and_their_order(open_cache: Open) -> None:
+def test_a_restart_keeps_blocks_and_their_order(open_cache: Open, metrics: Metrics) -> None:
     cache = open_cache(slots=2 * BLOCKS)
     store(cache, 1)
     store(cache, 2)
+    metrics.set_gauge(MetricName.CACHE_BYTES, 0, cache="disk")
     cache = open_cache(slots=2 * BLOCKS)
+    assert f'tierfs_cache_bytes{{cache="disk"}} {2.0 * BLOCKS * BLOCK}' in metrics.exposition().decode()
     assert read(cache, 1) == read(cache, 2) == OBJECT_BYTES
     cache = open_cache(slots=2 * BLOCKS)
     store(cache, 3)

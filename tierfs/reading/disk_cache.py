@@ -52,6 +52,7 @@ class DiskCache:
         self._health = CacheHealth(directory, self._lock, metrics, files.close)
         self._table = SlotTable(files.load(), files.slots())
         self._hits = self._misses = 0
+        metrics.set_gauge(MetricName.CACHE_BYTES, self._table.used * SLOT_BYTES, cache=LABEL)
 
     @classmethod
     def open(
@@ -120,7 +121,8 @@ class DiskCache:
                 for run in runs(places, len(places)):
                     at = run[0].start - start
                     self._files.write(run, view[at : at + len(run) * SLOT_BYTES])
-                    self._put(run)
+                    with self._lock:
+                        self._table.put(run)
                     places = places[len(run) :]
                 if room:
                     self._health.stored()
@@ -161,6 +163,8 @@ class DiskCache:
     def _leave(self, unused: Sequence[int]) -> None:
         with self._lock:
             self._table.give_back(unused)
+            used_bytes = self._table.used * SLOT_BYTES
+        self._metrics.set_gauge(MetricName.CACHE_BYTES, used_bytes, cache=LABEL)
         self._health.leave()
 
     def _begin(self, object_id: ObjectId, start: int, length: int, *, count_misses: bool) -> list[Place]:
@@ -244,9 +248,3 @@ class DiskCache:
         with self._lock:
             self._table.grow(by)
         return True
-
-    def _put(self, run: Sequence[Place]) -> None:
-        with self._lock:
-            self._table.put(run)
-            used = self._table.used
-        self._metrics.set_gauge(MetricName.CACHE_BYTES, used * SLOT_BYTES, cache=LABEL)
