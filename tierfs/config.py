@@ -31,6 +31,12 @@ class ReadSettings:
     """Threads for local bytes that are not in the page cache."""
     priority: ReadPriority | None = None
     """Overrides the policies' read priority for this store."""
+    cache_bytes: int = 0
+    """Disk for fetched bytes, kept over restarts; 0, the default: none, as only its owner knows whether the disk
+    is faster than the way to the bucket. Each GiB costs 2 MiB of memory."""
+    cache_directory: str = ""
+    """Where they are kept, best on a disk of its own; relative to the store's directory, empty: `cache` there.
+    Its parent must exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class MetricName(StrEnum):
     READ_HEDGES = "tierfs_read_hedges_total"
     CACHE_HITS = "tierfs_cache_hits_total"
     CACHE_MISSES = "tierfs_cache_misses_total"
+    CACHE_BYTES = "tierfs_cache_bytes"
+    CACHE_ERRORS = "tierfs_cache_errors_total"
     CHECKSUM_FAILURES = "tierfs_checksum_failures_total"
     FUSE_OPERATIONS = "tierfs_fuse_operations_total"
     FUSE_ERRORS = "tierfs_fuse_errors_total"
@@ -54,7 +56,7 @@ class MetricRow:
 _LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """From a warm GET on the same machine (measured 1.7 ms) to the read deadline."""
 
-_COUNTER, _HISTOGRAM = MetricKind.COUNTER, MetricKind.HISTOGRAM
+_COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 TABLE: tuple[MetricRow, ...] = (
     MetricRow(MetricName.STORAGE_REQUESTS, _COUNTER, "requests", "Calls to chunk storage.", ("tier", "verb")),
@@ -101,6 +103,14 @@ TABLE: tuple[MetricRow, ...] = (
     MetricRow(MetricName.READ_HEDGES, _COUNTER, "requests", "Second GETs for fetches whose first byte was late."),
     MetricRow(MetricName.CACHE_HITS, _COUNTER, "blocks", "Blocks found in a cache.", ("cache",)),
     MetricRow(MetricName.CACHE_MISSES, _COUNTER, "blocks", "Blocks not found in a cache.", ("cache",)),
+    MetricRow(MetricName.CACHE_BYTES, _GAUGE, "bytes", "Bytes a cache holds.", ("cache",)),
+    MetricRow(
+        MetricName.CACHE_ERRORS,
+        _COUNTER,
+        "errors",
+        "Failures that switched a cache off.",
+        ("cache",),
+    ),
     MetricRow(
         MetricName.CHECKSUM_FAILURES,
         _COUNTER,

@@ -30,6 +30,7 @@ _NESTED = "__"
 
 _MAY_BE_ZERO = frozenset(
     {
+        "cache_bytes",
         "free_space_floor_bytes",
         "grace_s",
         "high_watermark_bytes",
@@ -185,6 +186,8 @@ def _checked(name: str, kind: Any) -> Any:
     from pydantic import BeforeValidator, Field
 
     key = name.rpartition(".")[2]
+    if key.endswith("_directory"):
+        return Annotated[kind, BeforeValidator(_directory)]
     if kind not in (int, float):
         return _CHOICES.get(name, kind)
     bound = Field(ge=0) if key in _MAY_BE_ZERO else Field(gt=0)
@@ -193,6 +196,13 @@ def _checked(name: str, kind: Any) -> Any:
     if key.endswith("_s"):
         return Annotated[kind, BeforeValidator(units.parse_duration), bound]
     return Annotated[kind, bound]
+
+
+def _directory(value: object) -> object:
+    """A path as the system takes it: nothing in it is expanded, so what looks as if it would be is refused."""
+    if isinstance(value, str) and ("\0" in value or value.startswith("~")):
+        raise ValueError(f"{value!r} is no directory: write an absolute path, or one relative to the store's directory")
+    return value
 
 
 def _refused(error: ErrorDetails, path: Path, origins: Mapping[str, Origin]) -> InvalidRequest:

@@ -52,6 +52,10 @@ class StorePaths:
         """The default cold tier."""
         return self.root / "cold"
 
+    def cache(self, directory: str) -> Path:
+        """The disk cache; `directory` is the setting read.cache_directory."""
+        return self.root / (directory or "cache")
+
     @property
     def log(self) -> Path:
         """Logs of daemonized mounts."""

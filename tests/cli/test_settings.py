@@ -13,6 +13,7 @@ from tierfs import settings, units
 from tierfs.config import Settings
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.settings import Origin
+from tierfs.store_paths import StorePaths
 from tierfs.types import ReadPriority
 
 
@@ -42,6 +43,19 @@ def test_sizes_times_and_choices(file: Path) -> None:
     assert read.priority is ReadPriority.LOCAL_ONLY
 
 
+def test_the_cache_is_off_by_default_and_lies_where_it_is_told(file: Path) -> None:
+    assert settings.load(file, {}).read.cache_bytes == 0
+    file.write_text('[read]\ncache_bytes = "10GiB"\ncache_directory = "/mnt/ssd/tierfs"\n')
+    read = settings.load(file, {"TIERFS_READ__CACHE_BYTES": "0"}).read
+    assert (read.cache_bytes, read.cache_directory) == (0, "/mnt/ssd/tierfs")
+    paths = StorePaths(Path("/srv/store"))
+    assert [str(paths.cache(text)) for text in ("", "x", "/mnt/ssd/x")] == [
+        "/srv/store/cache",
+        "/srv/store/x",
+        "/mnt/ssd/x",
+    ]
+
+
 def test_the_environment_overrides_the_file(file: Path) -> None:
     file.write_text("[offload]\ngrace_s = 5\ncheckpoint_entries = 7\n")
     loaded = settings.load_with_origins(file, {"TIERFS_OFFLOAD__GRACE_S": "1h", "TIERFS_STORE": "/x", "HOME": "/"})
@@ -64,6 +78,11 @@ def test_the_environment_overrides_the_file(file: Path) -> None:
         ("[read]\ndeadline_s = '4 months'", ["4 months", "4h"]),
         ("[read]\ndeadline_s = nan", ["read.deadline_s"]),
         ("[read]\npriority = 'fast'", ["fast", "'local-first'"]),
+        ("[read]\ncache_bytes = -1", ["read.cache_bytes = -1", "out of range"]),
+        ("[read]\ncache_bytes = '10 gigs'", ["10 gigs", "64MiB"]),
+        ("[read]\ncache_directory = 7", ["read.cache_directory = 7", "string"]),
+        ("[read]\ncache_directory = '~/cache'", ["read.cache_directory = '~/cache'", "absolute path"]),
+        ('[read]\ncache_directory = "a\\u0000"', ["read.cache_directory", "absolute path"]),
         ("[cold]\naddressing = 'both'", ["both", "'virtual'"]),
         ("[read", ["not valid TOML"]),
     ],

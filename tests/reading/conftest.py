@@ -1,0 +1,57 @@
+"""Disk caches for the tests of this folder, and a disk small enough to fill."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.reading.cache_blocks import (
+    STORE_ID,
+    Open,
+    size_for,
+)
+from tierfs.metrics import Metrics
+from tierfs.reading.disk_cache import DiskCache
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def open_cache(directory: Path, metrics: Metrics) -> Iterator[Open]:
+    opened: list[DiskCache] = []
+
+    def opener(slots: int = 100, store_id: str = STORE_ID, at: Path = directory, floor: int = 0) -> DiskCache:
+        for cache in opened:
+            cache.close()
+        cache = DiskCache.open(at, store_id, size_for(slots), metrics, free_floor_bytes=floor)
+        assert cache is not None
+        opened.append(cache)
+        return cache
+
+    yield opener
+    for cache in opened:
+        cache.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of 24 MiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tierfs-test", str(path)], check=True)
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)

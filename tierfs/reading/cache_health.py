@@ -1,0 +1,104 @@
+"""How well a disk cache is, who uses its files, and what the log is told when its disk fails or fills."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tierfs.metrics import MetricName, MetricSink
+
+log = logging.getLogger(__name__)
+
+LABEL = "disk"
+"""The cache's name in metrics."""
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class CacheState(StrEnum):
+    """What a cache does now."""
+
+    ON = "on"
+    FULL_DISK = "full disk"
+    """It serves and replaces what it has, and does not grow until others leave room."""
+    FAILED = "failed"
+    """Its disk failed; off until the next start."""
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """One look at a cache; hits and misses are blocks since it was opened."""
+
+    used_bytes: int
+    size_bytes: int
+    hits: int
+    misses: int
+    state: CacheState
+
+
+class CacheHealth:
+    """The state, under the cache's lock, which no method may be called with unless it says so."""
+
+    def __init__(self, directory: Path, lock: threading.Lock, metrics: MetricSink, close: Callable[[], None]) -> None:
+        """`close` is called once, when the cache is closed and nobody uses its files any more."""
+        self.state = CacheState.ON
+        self._directory = directory
+        self._lock = lock
+        self._metrics = metrics
+        self._close = close
+        self._users = 1  # the cache itself, until it is closed
+
+    @property
+    def usable(self) -> bool:
+        """Whether the files may be used; with the lock."""
+        return self.state in (CacheState.ON, CacheState.FULL_DISK)
+
+    def enter(self) -> bool:
+        """Keep the files open until `leave`; False, without need to leave, if they may not be used. With the lock."""
+        self._users += self.usable
+        return self.usable
+
+    def leave(self) -> None:
+        """The caller is done with the files; the last one closes them."""
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            self._close()
+
+    def close(self) -> None:
+        """Let nobody enter any more. Idempotent."""
+        with self._lock:
+            if self.state is CacheState.CLOSED:
+                return
+            self.state = CacheState.CLOSED
+        self.leave()
+
+    def failed(self, exc: OSError) -> None:
+        """The disk is full, or of no more use; said once."""
+        state = CacheState.FULL_DISK if exc.errno in NO_ROOM else CacheState.FAILED
+        if not self._becomes(state):
+            return
+        if state is CacheState.FULL_DISK:
+            log.warning("disk cache %s does not grow: the disk is full", self._directory)
+            return
+        log.error("disk cache %s failed and is off until the next start: %s", self._directory, exc)
+        self._metrics.count(MetricName.CACHE_ERRORS, cache=LABEL)
+
+    def stored(self) -> None:
+        """A store found the room it wanted where there may have been none."""
+        if self.state is CacheState.FULL_DISK and self._becomes(CacheState.ON):
+            log.info("disk cache %s has room again", self._directory)
+
+    def _becomes(self, state: CacheState) -> bool:
+        with self._lock:
+            news = self.usable and state is not self.state
+            if news:
+                self.state = state
+        return news
