@@ -186,11 +186,17 @@ class Store:
         """What `tierfs status` shows."""
         return store_status(self.metadata, self.files, self.paths.holder, self.path)
 
-    def reader(self) -> Reader:
-        """A reader over both tiers; enter it inside trio."""
+    def reader(self, *, cached: bool = False) -> Reader:
+        """A reader over both tiers; enter it inside trio. `cached`: with the disk cache, which one process has."""
+        from tierfs.reading.disk_cache import DiskCache
         from tierfs.reading.reader import Reader
 
-        return Reader(self.metadata, self.files, self.storage_of, self.settings.read, self.metrics)
+        read = self.settings.read
+        cache = None
+        if cached:
+            directory = self.paths.cache(read.cache_directory)
+            cache = DiskCache.open(directory, self.metadata.store_id, read.cache_bytes, self.metrics)
+        return Reader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)
 
     def cat(self, name: str, start: int | None, end: int | None, priority: ReadPriority | None, write: Write) -> int:
         """Write bytes [start, end) of a segment (all of it by default) with `write`; returns how many.

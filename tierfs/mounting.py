@@ -43,7 +43,7 @@ def mount_background(store_path: Path, mountpoint: Path, options: str) -> Path:
 def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     """A mount of an open store, with its part of the background work."""
     keeper = keeper_of(store, threads)
-    reader = store.reader()
+    reader = store.reader(cached=True)
 
     async def on_reload() -> None:
         await reload(store, keeper, threads)

@@ -160,7 +160,7 @@ async def test_random_reads_fetch_only_their_blocks(store: TestStore, storage: W
         for offset in (2_900_000, 100, 1_500_000):
             await handle.read(offset, 100)  # jumps until the session gives up
         while reader.fetcher.busy:
-            await reader.spans.wait_finished()
+            await reader.spans.wait_room()
         storage.reads.clear()
         for _ in range(20):
             offset = chosen.randrange(len(DATA) - 4096)

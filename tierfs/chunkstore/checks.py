@@ -9,7 +9,7 @@ from tierfs.checksum import Buffer
 from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.errors import Closed, DataLoss, InvalidRequest
 from tierfs.names import printable
-from tierfs.types import MIB
+from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 MAX_NAME_BYTES = 1024
 """Limit of an S3 key."""
@@ -19,6 +19,9 @@ MAX_METADATA_BYTES = 2048
 
 STEP_BYTES = MIB
 """Grain of reading, writing and progress (measured: 64 KiB costs 0.1 CPU-s/GiB more)."""
+
+FIRST_STEP_BYTES = CRC_BLOCK_BYTES
+"""The first step of a read: what a small read waits for."""
 
 ATTEMPT_KEY = "attempt"
 """Metadata key of the random id that tells an object's own upload from somebody else's."""

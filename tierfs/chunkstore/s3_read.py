@@ -17,7 +17,7 @@ from typing import Any
 
 import urllib3
 
-from tierfs.chunkstore.checks import STEP_BYTES, check_etag, past_end
+from tierfs.chunkstore.checks import FIRST_STEP_BYTES, STEP_BYTES, check_etag, past_end
 from tierfs.chunkstore.protocol import Progress
 from tierfs.chunkstore.s3_client import SOCKET_OPTIONS, S3Connection
 from tierfs.chunkstore.s3_errors import error_of_answer, map_s3_errors
@@ -126,7 +126,7 @@ class RangeReader:
         done = 0
         while done < len(buffer):
             with map_s3_errors(self._location, "read", name):
-                received = stream.readinto(buffer[done : done + STEP_BYTES])
+                received = stream.readinto(buffer[done : _step_end(done)])
             if not received:
                 url, endpoint = self._location.url(name), self._location.endpoint
                 raise Unavailable(f"{endpoint} ended {url} after {done} of {len(buffer)} bytes")
@@ -210,6 +210,11 @@ def _returned(answer: urllib3.BaseHTTPResponse) -> Iterator[urllib3.BaseHTTPResp
         if original is None or not original.isclosed():
             answer.close()
         answer.release_conn()
+
+
+def _step_end(done: int) -> int:
+    """Where the next step ends: a first one of a block, so that who waits for it does not wait for a MiB."""
+    return FIRST_STEP_BYTES if done < FIRST_STEP_BYTES else done - done % STEP_BYTES + STEP_BYTES
 
 
 def _range(offset: int, length_bytes: int) -> str:

@@ -9,7 +9,8 @@ import trio
 from tierfs.metadata import checksums
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
-from tierfs.reading.fetch import WANTED_NOW, Fetcher
+from tierfs.reading.fetch import Fetcher
+from tierfs.reading.fetch_queue import WANTED_NOW
 from tierfs.reading.grid import grid_of
 from tierfs.reading.readahead import FairShare, Session, Sessions
 from tierfs.reading.resolve import Piece, in_object, resolve

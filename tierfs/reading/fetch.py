@@ -1,16 +1,8 @@
-"""Fetching spans in threads: those that readers wait for at once, read-ahead in a few streams.
-
-Read-ahead takes `streams` threads, nearest to its reader first: more gain nothing and delay each other.
-Spans that a reader waits for have threads of their own, so that random reads run beside each other and
-beside any read-ahead.
-"""
+"""Filling spans: from the disk cache or the cold tier, with a second GET when the first is slow."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -19,18 +11,23 @@ import trio
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.reading.cache_writer import CacheWriter
+from tierfs.reading.disk_cache import DiskCache
+from tierfs.reading.fetch_queue import WANTED_NOW, FetchQueue
 from tierfs.reading.hedge import HedgePolicy
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.transfer import BlockDiffers, BrokenOff, Transfer
-from tierfs.types import ByteRange, LocationId
+from tierfs.types import MIB, ByteRange, LocationId
 
 log = logging.getLogger(__name__)
 
-WANTED_NOW = -1
-"""Priority of a span a reader waits for; read-ahead uses its distance in bytes."""
-
 _ATTEMPTS = 2
 """A block that fails its check is fetched once more: a flipped bit on the way is not a bad object."""
+
+_CACHED_NOW_BYTES = MIB
+"""Most bytes that are copied from the disk cache on the loop, which does nothing else meanwhile: 0.1 ms."""
+
+_CACHE_STEP_BYTES = MIB
 
 StorageOf = Callable[[LocationId], ChunkStorage]
 
@@ -39,22 +36,21 @@ class Fetcher:
     """Threads that fill spans from the cold tier. Methods are for the trio loop."""
 
     def __init__(
-        self, spans: SpanCache, storage_of: StorageOf, streams: int, urgent_streams: int, metrics: MetricSink
+        self,
+        spans: SpanCache,
+        storage_of: StorageOf,
+        streams: int,
+        urgent_streams: int,
+        metrics: MetricSink,
+        cache: DiskCache | None = None,
     ) -> None:
         self._spans = spans
         self._storage_of = storage_of
         self._metrics = metrics
+        self._cache = cache
+        self._writer = CacheWriter(cache, spans.pool.budget_bytes // 4) if cache is not None else None
         self._hedges = HedgePolicy()
-        self._streams = streams
-        self._most_threads = streams + urgent_streams
-        self._changed = threading.Condition()
-        self._urgent: list[tuple[int, Transfer]] = []
-        self._ahead: list[tuple[int, int, Transfer]] = []
-        self._ahead_running = 0
-        self._threads = 0
-        self._idle = 0
-        self._closed = False
-        self._numbers = itertools.count()
+        self._queue = FetchQueue(streams, urgent_streams, self._run)
         self._token: trio.lowlevel.TrioToken | None = None
 
     @property
@@ -64,8 +60,8 @@ class Fetcher:
 
     @property
     def running(self) -> int:
-        """Threads that fetch now."""
-        return self._threads - self._idle
+        """Fetches that run now."""
+        return self._queue.running
 
     def start(self) -> None:
         """Deliver to the trio loop that runs now."""
@@ -73,18 +69,20 @@ class Fetcher:
 
     def close(self) -> None:
         """Start nothing more; threads end with what they are fetching."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._queue.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def submit(self, span: Span, priority: int) -> None:
-        """Queue a new span."""
-        self._queue(span.transfers[0], priority)
+        """Queue a new span; what is wanted now and held by the disk cache is there when this returns."""
+        if priority == WANTED_NOW and self._cached_now(span):
+            return
+        self._queue.put(span.transfers[0], priority)
 
     def hurry(self, span: Span) -> None:
         """Somebody waits for a span that is still queued."""
         if span.queued:
-            self._queue(span.transfers[0], WANTED_NOW)
+            self._queue.put(span.transfers[0], WANTED_NOW)
 
     async def wait_for(self, span: Span, wanted: ByteRange) -> None:
         """Return when the bytes have arrived, with a second GET when the first is slow; raises the fetch's error."""
@@ -101,65 +99,50 @@ class Fetcher:
         late = not span.queued and span.leader is None and len(span.transfers) == 1
         if late and self._hedges.allow() and self._spans.give_transfer(span):
             self._metrics.count(MetricName.READ_HEDGES)
-            self._queue(span.transfers[1], WANTED_NOW)
+            self._queue.put(span.transfers[1], WANTED_NOW)
 
-    def _queue(self, transfer: Transfer, priority: int) -> None:
-        number = next(self._numbers)
-        with self._changed:
-            if priority == WANTED_NOW:
-                heapq.heappush(self._urgent, (number, transfer))
-            else:
-                heapq.heappush(self._ahead, (priority, number, transfer))
-                if self._ahead_running >= self._streams:
-                    return  # a thread that ends takes it
-            if self._idle:
-                self._idle -= 1  # here, not when it wakes: the next one queued needs another thread
-                self._changed.notify()
-            elif self._threads < self._most_threads:
-                self._threads += 1
-                threading.Thread(target=self._work, name="tierfs-fetch", daemon=True).start()
+    def _cached_now(self, span: Span) -> bool:
+        """Fill a small span that the disk cache holds in the kernel's memory."""
+        transfer = span.transfers[0]
+        if self._cache is None or len(transfer.view) > _CACHED_NOW_BYTES:
+            return False
+        held = self._cache.read_now(span.holder.id, span.start, transfer.view, span.grid)
+        if held < len(transfer.view) or not transfer.begin():
+            return False
+        transfer.resume(held)
+        self._spans.ended(transfer, None)
+        return True
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                taken = self._take()
-                while taken is None:
-                    if self._closed:
-                        return
-                    self._idle += 1
-                    self._changed.wait()
-                    taken = self._take()
-            ahead, transfer = taken
-            error = self._fetch(transfer)
-            if ahead:
-                with self._changed:
-                    self._ahead_running -= 1
-            assert self._token is not None
-            with suppress(trio.RunFinishedError):  # nobody is left to read it
-                self._token.run_sync_soon(self._ended, transfer, error)
+    def _run(self, transfer: Transfer) -> None:
+        """In a thread: fetch, keep what was fetched, and tell the loop."""
+        assert self._token is not None
+        transfer.deliver_to(self._token)
+        error = self._fetch(transfer)
+        if error is not None or not self._keep(transfer):
+            self._tell(transfer, error)
 
-    def _take(self) -> tuple[bool, Transfer] | None:
-        """What to fetch next, and whether it counts as read-ahead; the lock is held."""
-        while not self._closed and self._urgent:
-            transfer = heapq.heappop(self._urgent)[1]
-            if transfer.begin():
-                return False, transfer
-        while not self._closed and self._ahead and self._ahead_running < self._streams:
-            transfer = heapq.heappop(self._ahead)[2]
-            if transfer.begin():
-                self._ahead_running += 1
-                return True, transfer
-        return None
+    def _keep(self, transfer: Transfer) -> bool:
+        """Store what was fetched in the disk cache, and tell the loop then; False when it is not stored."""
+        start = transfer.cached_bytes
+        if self._writer is None or start == len(transfer.view):
+            return False
+        return self._writer.offer(transfer, start, lambda: self._tell(transfer, None))
+
+    def _tell(self, transfer: Transfer, error: TierfsError | None) -> None:
+        assert self._token is not None
+        with suppress(trio.RunFinishedError):  # nobody is left to read it
+            self._token.run_sync_soon(self._ended, transfer, error)
 
     def _fetch(self, transfer: Transfer) -> TierfsError | None:
         """In a thread: fill the transfer's buffer; returns what went wrong."""
-        assert self._token is not None
         span = transfer.span
         try:
+            if self._cache is not None:
+                _fill_from(self._cache, transfer)
             storage = self._storage_of(span.holder.location_id)
             for attempt in range(_ATTEMPTS):
                 try:
-                    transfer.run(storage, self._token)
+                    transfer.run(storage)
                     break
                 except BlockDiffers:
                     self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
@@ -179,3 +162,16 @@ class Fetcher:
         if transfer.first_byte_s is not None:
             self._hedges.note(transfer.first_byte_s)
         self._spans.ended(transfer, error)
+
+
+def _fill_from(cache: DiskCache, transfer: Transfer) -> None:
+    """Fill the beginning of a transfer as far as the disk cache goes."""
+    span, view = transfer.span, transfer.view
+    held = found = 0
+    while held < len(view):
+        step = view[held : held + _CACHE_STEP_BYTES]
+        found = cache.read(span.holder.id, span.start + held, step, span.grid)
+        held += found
+        transfer.resume(held)
+        if found < len(step):
+            break

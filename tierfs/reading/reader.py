@@ -13,6 +13,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.reading.buffers import BufferPool
 from tierfs.reading.cold import ColdPath
+from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalReader
@@ -33,13 +34,16 @@ class Reader:
         storage_of: Callable[[LocationId], ChunkStorage],
         settings: ReadSettings,
         metrics: MetricSink,
+        cache: DiskCache | None = None,
     ) -> None:
+        """`cache` is closed with the reader."""
         self.metadata = metadata
         self.settings = settings
         self.metrics = metrics
         self.spans = SpanCache(BufferPool(settings.budget_bytes))
         self.shares = FairShare(settings.budget_bytes, settings.max_window_bytes, settings.streams)
-        self.fetcher = Fetcher(self.spans, storage_of, settings.streams, settings.urgent_streams, metrics)
+        self.fetcher = Fetcher(self.spans, storage_of, settings.streams, settings.urgent_streams, metrics, cache)
+        self.cache = cache
         self.local = LocalReader(files, settings.open_files, settings.local_threads, metrics)
         self.open_handles: set[ReadHandle] = set()
         self._cold: dict[SegmentId, ColdPath] = {}
@@ -66,6 +70,8 @@ class Reader:
     ) -> None:
         self.fetcher.close()
         self.local.close()
+        if self.cache is not None:
+            self.cache.close()
 
     def _priority_of(self, view: SegmentView) -> ReadPriority:
         with self.metadata.read() as txn:

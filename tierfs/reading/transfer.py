@@ -16,7 +16,7 @@ import trio
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
 from tierfs.reading.buffers import PooledBuffer
-from tierfs.types import MIB
+from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 if TYPE_CHECKING:
     from tierfs.reading.spans import Span
@@ -39,12 +39,24 @@ class BrokenOff(Exception):
 class Transfer:
     """Fills `buffer`; bytes below `filled` were checked."""
 
-    __slots__ = ("_next_block", "_token", "begun", "buffer", "filled", "first_byte_s", "span", "started_s")
+    __slots__ = (
+        "_next_block",
+        "_token",
+        "begun",
+        "buffer",
+        "cached_bytes",
+        "filled",
+        "first_byte_s",
+        "span",
+        "started_s",
+    )
 
     def __init__(self, span: Span, buffer: PooledBuffer) -> None:
         self.span = span
         self.buffer = buffer
         self.filled = 0
+        self.cached_bytes = 0
+        """What of it the disk cache held."""
         self.begun = False
         """Whether it left the queue: a thread fills the buffer, or it was withdrawn."""
         self.started_s: float | None = None
@@ -58,18 +70,30 @@ class Transfer:
         """The span's memory."""
         return self.buffer.view[: self.span.end - self.span.start]
 
+    def deliver_to(self, token: trio.lowlevel.TrioToken) -> None:
+        """Wake readers of this loop from now on."""
+        self._token = token
+
     def begin(self) -> bool:
         """Take it out of the queue; False when somebody else did."""
         with _lock:
             first, self.begun = not self.begun, True
             return first
 
-    def run(self, storage: ChunkStorage, token: trio.lowlevel.TrioToken) -> None:
-        """Fetch what is missing. Raises BlockDiffers, BrokenOff, and what the storage raises."""
-        self._token = token
-        self.started_s = time.monotonic()
-        span, held = self.span, self.filled
+    def resume(self, held: int) -> None:
+        """The first `held` bytes, whole blocks, are in the buffer already and were checked."""
+        if held > self.filled:
+            self.cached_bytes = held
+            self._next_block = -(-held // CRC_BLOCK_BYTES)
+            self._show(held)
+
+    def run(self, storage: ChunkStorage) -> None:
+        """Fetch what is missing, if anything is. Raises BlockDiffers, BrokenOff, and what the storage raises."""
         self._stop_if_slower()
+        span, held = self.span, self.filled
+        if held == span.end - span.start:
+            return
+        self.started_s = time.monotonic()
         if span.holder.length < span.end:
             raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
         storage.read_into(
@@ -92,8 +116,12 @@ class Transfer:
             raise BlockDiffers(f"{span.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum")
         blocks = grid.blocks
         checked = (blocks[self._next_block].start if self._next_block < len(blocks) else span.end) - span.start
-        if checked <= self.filled:
-            return
+        if checked > self.filled:
+            self._show(checked)
+
+    def _show(self, checked: int) -> None:
+        """Let readers have the first `checked` bytes."""
+        span = self.span
         self.filled = checked
         if span.leader is not self:
             self._take_the_lead()

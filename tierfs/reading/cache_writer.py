@@ -1,0 +1,64 @@
+"""Storing fetched bytes in the disk cache, beside the reads: a cache disk that lags behind slows nobody down."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from tierfs.reading.disk_cache import DiskCache
+from tierfs.reading.transfer import Transfer
+from tierfs.types import MIB
+
+MAX_PENDING_BYTES = 64 * MIB
+"""Fetched bytes that wait for the cache's disk; beyond it they are not stored."""
+
+
+class CacheWriter:
+    """One thread that stores what it is offered. Thread-safe."""
+
+    def __init__(self, cache: DiskCache, max_pending_bytes: int) -> None:
+        self._cache = cache
+        self._max_pending_bytes = min(MAX_PENDING_BYTES, max_pending_bytes)
+        self._changed = threading.Condition()
+        self._pending: deque[tuple[Transfer, int, Callable[[], None]]] = deque()
+        self._pending_bytes = 0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def offer(self, transfer: Transfer, start: int, stored: Callable[[], None]) -> bool:
+        """Store a complete transfer's bytes from `start` on, and call `stored` in the writer's thread.
+
+        The buffer must stay as it is until then. False, and `stored` is not called, when too much waits.
+        """
+        length_bytes = len(transfer.view) - start
+        with self._changed:
+            if self._closed or self._pending_bytes + length_bytes > self._max_pending_bytes:
+                return False
+            self._pending_bytes += length_bytes
+            self._pending.append((transfer, start, stored))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="tierfs-cache", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+            return True
+
+    def close(self) -> None:
+        """Take nothing more; what waits is dropped."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._pending and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                transfer, start, stored = self._pending.popleft()
+            view = transfer.view[start:]
+            self._cache.store(transfer.span.holder.id, transfer.span.start + start, view)
+            with self._changed:
+                self._pending_bytes -= len(view)
+            stored()

@@ -1,0 +1,95 @@
+"""Which transfer is next, and the threads that run it: those that readers wait for at once, read-ahead in a few.
+
+Read-ahead takes `streams` threads, nearest to its reader first: more gain nothing and delay each other.
+Transfers that a reader waits for have threads of their own, so that random reads run beside each other and
+beside any read-ahead.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+
+from tierfs.reading.transfer import Transfer
+
+WANTED_NOW = -1
+"""Priority of a transfer a reader waits for; read-ahead uses its distance in bytes."""
+
+
+class FetchQueue:
+    """Runs transfers in threads, which are started when they are needed. Thread-safe."""
+
+    def __init__(self, streams: int, urgent_streams: int, run: Callable[[Transfer], None]) -> None:
+        """`run` is called in a thread and raises nothing."""
+        self._run = run
+        self._streams = streams
+        self._most_threads = streams + urgent_streams
+        self._changed = threading.Condition()
+        self._urgent: list[tuple[int, Transfer]] = []
+        self._ahead: list[tuple[int, int, Transfer]] = []
+        self._ahead_running = 0
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+        self._numbers = itertools.count()
+
+    @property
+    def running(self) -> int:
+        """Threads at work."""
+        return self._threads - self._idle
+
+    def put(self, transfer: Transfer, priority: int) -> None:
+        """Queue a transfer; once more with a better priority is fine, for each is begun once."""
+        number = next(self._numbers)
+        with self._changed:
+            if priority == WANTED_NOW:
+                heapq.heappush(self._urgent, (number, transfer))
+            else:
+                heapq.heappush(self._ahead, (priority, number, transfer))
+                if self._ahead_running >= self._streams:
+                    return  # a thread that ends takes it
+            if self._idle:
+                self._idle -= 1  # here, not when it wakes: the next one queued needs another thread
+                self._changed.notify()
+            elif self._threads < self._most_threads:
+                self._threads += 1
+                threading.Thread(target=self._work, name="tierfs-fetch", daemon=True).start()
+
+    def close(self) -> None:
+        """Begin nothing more; threads end with what they run."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while (taken := self._wait()) is not None:
+            transfer, ahead = taken
+            self._run(transfer)
+            if ahead:
+                with self._changed:
+                    self._ahead_running -= 1
+
+    def _wait(self) -> tuple[Transfer, bool] | None:
+        """The next transfer, and whether it is read-ahead; None once closed."""
+        with self._changed:
+            while not self._closed:
+                taken = self._take()
+                if taken is not None:
+                    return taken
+                self._idle += 1
+                self._changed.wait()
+            return None
+
+    def _take(self) -> tuple[Transfer, bool] | None:
+        while self._urgent:
+            transfer = heapq.heappop(self._urgent)[1]
+            if transfer.begin():
+                return transfer, False
+        while self._ahead and self._ahead_running < self._streams:
+            transfer = heapq.heappop(self._ahead)[2]
+            if transfer.begin():
+                self._ahead_running += 1
+                return transfer, True
+        return None
