@@ -144,7 +144,7 @@ class Operations(ReadOnlyOperations):
             raise Fenced("the name stands for a newer file now")
         handle = self._new_handle()
         self._files_open[handle] = _OpenFile(reading, known, reading.segment.start_offset)
-        known.open_handles += 1
+        known.opened(reading.segment)
         sealed = reading.segment.sealed
         keep = sealed and known.sealed_open_seen
         known.sealed_open_seen = sealed
@@ -157,8 +157,11 @@ class Operations(ReadOnlyOperations):
         if handle in self._control_open:
             return self._control_open[handle][offset : offset + size]
         file = self._files_open[handle]
-        data = await file.reading.read(file.start_offset + offset, size)
         known = file.known
+        start = file.start_offset + offset
+        if known.sealed_end is not None:
+            size = max(0, min(size, known.sealed_end - start))
+        data = await file.reading.read(start, size)
         known.size_shown = max(known.size_shown, offset + len(data))
         known.served_from = file.reading.served_from
         return data
