@@ -20,6 +20,8 @@ class Mount:
 
     mountpoint: Path
     store: Path
+    device: str
+    """Major and minor number, as in `0:57`."""
 
 
 def mounts() -> list[Mount]:
@@ -30,7 +32,8 @@ def mounts() -> list[Mount]:
         kind, _, rest = rest.partition(" ")
         source = _unescape(rest.partition(" ")[0])
         if kind.startswith("fuse") and source.startswith(FSNAME_PREFIX):
-            found.append(Mount(Path(_unescape(fields.split(" ")[4])), Path(source.removeprefix(FSNAME_PREFIX))))
+            _, _, device, _, mountpoint = fields.split(" ")[:5]
+            found.append(Mount(Path(_unescape(mountpoint)), Path(source.removeprefix(FSNAME_PREFIX)), device))
     return found
 
 
