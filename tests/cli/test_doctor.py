@@ -85,6 +85,7 @@ def test_bytes_on_this_disk_alone_want_a_holder(tmp_path: Path) -> None:
 
 
 @pytest.mark.mount
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the kernel's read-ahead")
 def test_read_ahead_of_each_mount(store: app.Store, mount: Mount) -> None:
     point = mount().path
     name = f"read-ahead of {point}"
@@ -230,4 +231,4 @@ def test_pyspark() -> None:
         Level.FAIL,
         Level.FAIL,
     ]
-    assert {"java", "pyspark"} < {one.name for one in [*spark.check_spark(), Finding("x", Level.OK, "")]}
+    assert [one.name for one in spark.check_spark()] == ["java", "pyspark"]
