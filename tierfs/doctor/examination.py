@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tierfs.app import open_store
 from tierfs.config import Settings
+from tierfs.doctor.cold import check_cold
 from tierfs.doctor.findings import Finding, guarded
 from tierfs.doctor.machine import check_machine
 from tierfs.doctor.spark import check_spark
@@ -30,6 +31,8 @@ def _examine_store(path: Path) -> tuple[list[Finding], Settings]:
         nonlocal settings
         with open_store(path) as store:
             settings = store.settings
-            return guarded("store", lambda: check_store(store))
+            location_id = store.cold_location_id
+            cold = [] if location_id is None else guarded("cold tier", lambda: check_cold(store, location_id))
+            return [*guarded("store", lambda: check_store(store)), *cold]
 
     return guarded("store", check), settings

@@ -9,6 +9,8 @@ from enum import StrEnum
 from tierfs.errors import TierfsError
 from tierfs.types import MIB
 
+_AGAIN = "mend what it names, then run tierfs doctor again"
+
 
 class Level(StrEnum):
     """How bad it is."""
@@ -47,14 +49,16 @@ def fail(name: str, found: str, remedy: str) -> Finding:
 
 
 def guarded(name: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """What `check` found; an error that ends it is a finding called `name`, and the other checks go on."""
+    """What `check` found; an error that ends it is the last finding, called `name`, and other checks go on."""
+    found: list[Finding] = []
     try:
-        return list(check())
+        found.extend(check())
     except TierfsError as exc:
-        return [fail(name, str(exc), exc.remedy or "mend what it names, then run tierfs doctor again")]
+        found.append(fail(name, str(exc), exc.remedy or _AGAIN))
     except OSError as exc:
         subject = f"{exc.filename}: " if exc.filename is not None else ""
-        return [fail(name, f"{subject}{exc.strerror or exc}", "mend what it names, then run tierfs doctor again")]
+        found.append(fail(name, f"{subject}{exc.strerror or exc}", _AGAIN))
+    return found
 
 
 def mebibytes(size_bytes: int) -> str:
