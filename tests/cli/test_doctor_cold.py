@@ -73,10 +73,11 @@ def test_a_store_without_a_cold_tier(tmp_path: Path) -> None:
 
 def test_a_server_that_is_gone(tmp_path: Path) -> None:
     with MotoServer() as server:
-        path = store_over((server.endpoint, server.endpoint.create_bucket()), tmp_path / "store")
+        endpoint = server.endpoint
+        path = store_over((endpoint, endpoint.create_bucket()), tmp_path / "store")
     found = checks(store=path, code=1)
     assert (found["cold tier"]["level"], found["store"]["level"]) == ("FAIL", "OK")
-    assert found["cold tier"]["found"] == f"cannot reach {server.endpoint.endpoint_url}"
+    assert found["cold tier"]["found"] == f"cannot reach {endpoint.endpoint_url}"
     assert found["cold tier"]["remedy"] == "check --endpoint-url and the network"
 
 
