@@ -37,6 +37,17 @@ def mounts() -> list[Mount]:
     return found
 
 
+def mount_of(path: Path) -> tuple[Mount, str] | None:
+    """The mount that `path` is in, and the segment or directory it stands for; None outside of all mounts."""
+    found = mounts()
+    for place in (Path(os.path.abspath(path)), Path(os.path.realpath(path))) if found else ():
+        for mount in reversed(found):
+            if place.is_relative_to(mount.mountpoint):
+                name = str(place.relative_to(mount.mountpoint))
+                return mount, "" if name == "." else name
+    return None
+
+
 def name_under_mount(text: str, store: Path) -> str | None:
     """The segment name of a path under a mount of `store`, or None when it is no such path."""
     if not (text.startswith(("/", "./", "../")) or text in (".", "..")):

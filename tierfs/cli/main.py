@@ -26,6 +26,7 @@ _COMMANDS = {
     "daemon": "tierfs.cli.daemon:daemon",
     "status": "tierfs.cli.store:status",
     "doctor": "tierfs.cli.doctor:doctor",
+    "bench": "tierfs.cli.bench:bench",
     "policy": "tierfs.cli.policy:policy",
     "config": "tierfs.cli.config:config",
 }
