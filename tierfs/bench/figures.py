@@ -36,6 +36,17 @@ class Figure:
         return statistics.median(self.values)
 
 
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What one run found."""
+
+    path: str
+    """The file that was read, or the store beside which files were made."""
+    size_bytes: int
+    """Of each sequential read."""
+    figures: tuple[Figure, ...]
+
+
 class Series:
     """Collects values of several subjects of one unit each."""
 

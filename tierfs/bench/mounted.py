@@ -11,7 +11,7 @@ from pathlib import Path
 from tierfs.app import Store, open_store
 from tierfs.bench import raw, reading
 from tierfs.bench.children import null_mount
-from tierfs.bench.figures import Figure, Series
+from tierfs.bench.figures import Results, Series
 from tierfs.bench.interruption import signals_interrupt
 from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, NULL, RAW
 from tierfs.errors import NotFound
@@ -33,27 +33,33 @@ class _Target:
     path: Path
     segment: SegmentRecord
 
-    def window(self, number: int, size_bytes: int) -> ByteRange:
-        """Bytes of the file for one repetition: others than before as long as there are, whatever a mount keeps."""
-        length = self.segment.range.length_bytes
-        size = min(size_bytes, length)
-        start = number * size % (length - size + 1) // MIB * MIB
-        return ByteRange(start, start + size)
+
+def windows(length_bytes: int, size_bytes: int, repetitions: int) -> list[ByteRange]:
+    """Ranges of the file, one for each repetition, that share no byte, as long as there are enough.
+
+    The last comes first: what a mount has read ahead of one is never part of the next.
+    """
+    share = length_bytes // repetitions // MIB * MIB or min(length_bytes, MIB)
+    size = min(size_bytes, share)
+    last = max(0, length_bytes - size) // MIB * MIB
+    starts = [max(0, last - number * size) for number in range(repetitions)]
+    return [ByteRange(start, start + size) for start in starts]
 
 
-def bench_mount(mount: Mount, name: str, size_bytes: int, repetitions: int, tell: Tell) -> list[Figure]:
+def bench_mount(mount: Mount, name: str, size_bytes: int, repetitions: int, tell: Tell) -> Results:
     """Read the largest sealed segment below `name` of a mount. Raises NotFound where there is none."""
     with open_store(mount.store) as store, signals_interrupt():
         found, segment = _largest(store, name)
         target = _Target(mount.mountpoint / found, segment)
-        size = min(size_bytes, segment.range.length_bytes)
-        tell(f"reading {size // MIB} MiB of {printable(str(target.path))} in each repetition")
+        chosen = windows(segment.range.length_bytes, size_bytes, repetitions)
+        tell(f"reading {chosen[0].length_bytes / MIB:.1f} MiB of {printable(str(target.path))} in each repetition")
         series, what = Series(), MOUNT_LOCAL
-        for number in range(repetitions):
-            tell(f"repetition {number + 1} of {repetitions}")
-            what = _measure(store, target, target.window(number, size_bytes), series)
+        for number, window in enumerate(chosen, 1):
+            tell(f"repetition {number} of {repetitions}")
+            what = _measure(store, target, window, series)
     limits = [one for one in ((NULL,) if what == MOUNT_LOCAL else (RAW, NULL)) if one in series]
-    return [*(series.figure(limit) for limit in limits), series.figure(what, limits)]
+    figures = (*(series.figure(limit) for limit in limits), series.figure(what, limits))
+    return Results(str(target.path), chosen[0].length_bytes, figures)
 
 
 def _largest(store: Store, name: str) -> tuple[str, SegmentRecord]:

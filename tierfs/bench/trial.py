@@ -11,7 +11,7 @@ from pathlib import Path
 from tierfs.app import Store, open_store
 from tierfs.bench import raw, reading
 from tierfs.bench.children import null_mount, store_mount
-from tierfs.bench.figures import Figure, Series
+from tierfs.bench.figures import Figure, Results, Series
 from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, MOUNT_RANDOM, NULL, RAW, RAW_SMALL
 from tierfs.bench.temporary import temporary_store
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -45,7 +45,7 @@ class _Trial:
         return ByteRange(0, self.size_bytes)
 
 
-def bench_store(path: Path, size_bytes: int, repetitions: int, tell: Tell) -> list[Figure]:
+def bench_store(path: Path, size_bytes: int, repetitions: int, tell: Tell) -> Results:
     """Measure with a temporary store beside the one at `path`; everything written is deleted again.
 
     Raises NotFound where there is no store, StorageFull without room for it, and what the cold tier raises.
@@ -64,7 +64,7 @@ def bench_store(path: Path, size_bytes: int, repetitions: int, tell: Tell) -> li
             if has_cold:
                 _measure_cold(trial)
             _measure_local(trial)
-        return _figures(trial.series, has_cold=has_cold)
+        return Results(str(original.path), size_bytes, _figures(trial.series, has_cold=has_cold))
 
 
 def _fill(trial: _Trial, name: str) -> None:
@@ -122,15 +122,15 @@ def _mountpoint(trial: _Trial) -> Path:
     return mountpoint
 
 
-def _figures(series: Series, *, has_cold: bool) -> list[Figure]:
+def _figures(series: Series, *, has_cold: bool) -> tuple[Figure, ...]:
     local = series.figure(MOUNT_LOCAL, [NULL])
     if not has_cold:
-        return [series.figure(NULL), local]
-    return [
+        return series.figure(NULL), local
+    return (
         series.figure(RAW),
         series.figure(NULL),
         series.figure(MOUNT_COLD, [RAW, NULL]),
         local,
         series.figure(RAW_SMALL),
         series.figure(MOUNT_RANDOM, [RAW_SMALL]),
-    ]
+    )

@@ -18,7 +18,7 @@ from tierfs.store_paths import StorePaths
 from tierfs.types import MIB
 
 if TYPE_CHECKING:
-    from tierfs.bench.figures import Figure
+    from tierfs.bench.figures import Figure, Results
 
 _DEFAULT_SIZE = "256MiB"
 _DEFAULT_REPETITIONS = 3
@@ -40,12 +40,13 @@ def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> 
     """
     if size_bytes < MIB:
         raise InvalidRequest(f"--size {size_bytes} is less than 1 MiB: nothing could be told from it")
-    figures = _measured(session, target, size_bytes, repetitions)
-    data = {"target": str(target.absolute()), "size_bytes": size_bytes, "repetitions": repetitions}
-    session.result({**data, "measurements": [_data(figure) for figure in figures]}, _table(_rows(figures)))
+    found = _measured(session, target, size_bytes, repetitions)
+    data = {"path": found.path, "size_bytes": found.size_bytes, "repetitions": repetitions}
+    measurements = [_data(figure) for figure in found.figures]
+    session.result({**data, "measurements": measurements}, _table(_rows(found.figures)))
 
 
-def _measured(session: Session, target: Path, size_bytes: int, repetitions: int) -> list[Figure]:
+def _measured(session: Session, target: Path, size_bytes: int, repetitions: int) -> Results:
     mounted = mount_of(target)
     if mounted is not None:
         from tierfs.bench.mounted import bench_mount
