@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tierfs.bench import raw, reading
 from tierfs.bench.children import null_mount
 from tierfs.bench.figures import Results, Series
 from tierfs.bench.interruption import signals_interrupt
-from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, NULL, RAW
+from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, NULL, RAW, Tell
 from tierfs.errors import NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
@@ -21,7 +20,6 @@ from tierfs.mounts import Mount
 from tierfs.names import printable
 from tierfs.types import MIB, ByteRange
 
-Tell = Callable[[str], None]
 _SERVED_FROM = "user.tierfs.served_from"
 _COLD = b"cold"
 

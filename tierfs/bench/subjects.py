@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+Tell = Callable[[str], None]
+"""Takes a line that says what is being done."""
+
 RAW = "raw GETs, 8 x 8 MiB"
 """Plain reads of the files where the cold tier is a directory."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,14 +11,11 @@ from tierfs.app import Store, open_store
 from tierfs.bench import raw, reading
 from tierfs.bench.children import null_mount, store_mount
 from tierfs.bench.figures import Figure, Results, Series
-from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, MOUNT_RANDOM, NULL, RAW, RAW_SMALL
+from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, MOUNT_RANDOM, NULL, RAW, RAW_SMALL, Tell
 from tierfs.bench.temporary import temporary_store
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.metadata import directories
 from tierfs.types import MIB, ByteRange
-
-Tell = Callable[[str], None]
-"""Takes a line that says what is being done."""
 
 _APPEND_BYTES = 4 * MIB
 _RANDOM_READS = 50
