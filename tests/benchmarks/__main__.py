@@ -83,7 +83,7 @@ def bench_local(directory: Path, repetitions: int) -> str:
             return dd(mnt / "s")
 
     def null() -> float:
-        with served(["tests.benchmarks.nullfs", str(mnt), str(READ_BYTES)], mnt):
+        with served(["tierfs.fuse.null", str(mnt), str(READ_BYTES)], mnt):
             heat()
             return dd(mnt / "null")
 

@@ -172,6 +172,10 @@ def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
     if not cold_url.startswith("file:"):
         return None
     cold = store / cold_url.removeprefix("file:")
-    if os.stat(store).st_dev == os.stat(cold).st_dev:
+    try:
+        shared = os.stat(store).st_dev == os.stat(cold).st_dev
+    except OSError as exc:
+        return f"the cold tier {cold} cannot be looked at: {exc.strerror}"
+    if shared:
         return "the cold tier is on the store's own filesystem: it adds no protection against losing the disk"
     return None
