@@ -17,14 +17,14 @@ _HOT_BYTES = 3 * GIB
 _HOT_FILE = Path("/dev/shm/tierfs-hot")
 
 
-def heat() -> None:
+def heat(size_bytes: int = _HOT_BYTES) -> None:
     """Touch and free memory: the first touch of a page on a virtual machine costs a fault in its host.
 
     Call it right before what is measured: within seconds the free pages go back to the host.
     """
     block = bytes(1 << 20)
     with _HOT_FILE.open("wb") as file:
-        for _ in range(_HOT_BYTES >> 20):
+        for _ in range(size_bytes >> 20):
             file.write(block)
     _HOT_FILE.unlink()
 

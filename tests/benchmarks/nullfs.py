@@ -1,6 +1,6 @@
 """A null pyfuse3 filesystem: one file from one page-aligned buffer, the fastest a mount in Python can be.
 
-python -m tests.benchmarks.nullfs MOUNTPOINT SIZE_BYTES
+python -m tests.benchmarks.nullfs MOUNTPOINT SIZE_BYTES [keep_cache]
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _REQUEST_BYTES = 1 << 20
 class NullOperations(pyfuse3.Operations):
     """Answers every read from the same memory."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, keep_cache: bool = False) -> None:
         super().__init__()
         self._size = size
+        self._keep_cache = keep_cache
         self._buffer = memoryview(mmap.mmap(-1, _REQUEST_BYTES))
 
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext | None = None) -> pyfuse3.EntryAttributes:
@@ -44,7 +45,7 @@ class NullOperations(pyfuse3.Operations):
         return await self.getattr(_INODE)
 
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        return pyfuse3.FileInfo(fh=inode, keep_cache=False)
+        return pyfuse3.FileInfo(fh=inode, keep_cache=self._keep_cache)
 
     async def read(self, handle: int, offset: int, size: int) -> memoryview:  # type: ignore[override]
         return self._buffer[: max(0, min(size, self._size - offset))]
@@ -65,7 +66,8 @@ async def serve(mountpoint: Path) -> None:
 def main() -> None:
     mountpoint = Path(sys.argv[1])
     options = {"fsname=null", "ro", "nosuid", "nodev", "noexec", "default_permissions"}
-    pyfuse3.init(NullOperations(int(sys.argv[2])), str(mountpoint), options)
+    operations = NullOperations(int(sys.argv[2]), keep_cache=sys.argv[3:] == ["keep_cache"])
+    pyfuse3.init(operations, str(mountpoint), options)
     try:
         trio.run(serve, mountpoint)
     finally:
