@@ -22,6 +22,7 @@ NAME = "chunky"
 SIZE_BYTES = CHUNKS_COUNT * CHUNK_BYTES
 _PREFIX = "chunky"
 _OBJECT = "segments/chunky/object"
+OBJECT_KEY = f"{_PREFIX}/{_OBJECT}"
 _BATCH = 1000
 _CONTENT = random.Random(13).randbytes(CHUNK_BYTES)
 
@@ -38,7 +39,7 @@ def build(path: Path, endpoint: S3Endpoint, bucket: str) -> None:
     app.init_store(path, choice)
     client = endpoint.client()
     try:
-        answer = client.put_object(Bucket=bucket, Key=f"{_PREFIX}/{_OBJECT}", Body=_CONTENT)
+        answer = client.put_object(Bucket=bucket, Key=OBJECT_KEY, Body=_CONTENT)
     finally:
         client.close()
     etag = answer["ETag"].strip('"')

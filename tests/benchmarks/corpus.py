@@ -86,6 +86,15 @@ def fill_store(path: Path, files: Sequence[File]) -> None:
             store.engine.seal(file.name)
 
 
+def fill_cold(path: Path, files: Sequence[File]) -> None:
+    """The same, wholly in the cold tier and nowhere else."""
+    for file in files:
+        fill_store(path, [file])
+        with app.open_store(path) as store:
+            store.offload(file.name, lambda _: None)
+            store.evict(file.name, force=False, report=lambda _: None)
+
+
 @dataclass(frozen=True)
 class Corpus:
     """Files in S3: as cold segments of the store at `store`, and those of `plain` as objects of the bucket."""
@@ -117,11 +126,7 @@ def build(corpus: Corpus, peers: Sequence[Peer], site: Site, mountpoint: Path) -
     """Write everything; the local copies are gone afterwards."""
     choice = app.ColdChoice(bucket_url=f"s3://{corpus.bucket}/{PREFIX}", endpoint_url=corpus.endpoint.endpoint_url)
     app.init_store(corpus.store, choice)
-    for file in (WARM_FILE, *corpus.large, *corpus.small):
-        fill_store(corpus.store, [file])
-        with app.open_store(corpus.store) as store:
-            store.offload(file.name, lambda _: None)
-            store.evict(file.name, force=False, report=lambda _: None)
+    fill_cold(corpus.store, (WARM_FILE, *corpus.large, *corpus.small))
     source = site.scratch / "source"
     source.mkdir()
     paths = [_upload(corpus, file, source) for file in corpus.plain]

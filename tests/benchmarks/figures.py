@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -15,12 +14,13 @@ RSS = "RSS MiB"
 SPREAD = "slowest/fastest"
 P50 = "p50 ms"
 IOPS = "IOPS"
-FETCHED = "fetched/read"
+FETCHED = "bytes fetched/read"
+KIB_FETCHED = "KiB fetched per read"
 
 MORE_IS_BETTER = frozenset({RATE, IOPS})
-DIGITS = {RATE: 0, CPU: 2, CPU_PER_READ: 2, RSS: 0, SPREAD: 2, P50: 2, IOPS: 0, FETCHED: 2}
+DIGITS = {RATE: 0, CPU: 2, CPU_PER_READ: 2, RSS: 0, SPREAD: 2, P50: 2, IOPS: 0, FETCHED: 3, KIB_FETCHED: 1}
 
-Sample = Mapping[str, float]
+Sample = dict[str, float]
 """What one measured run found, by metric."""
 
 
@@ -55,26 +55,32 @@ class Part:
 
 @dataclass(frozen=True)
 class Answer:
-    """All figures of one question."""
+    """All figures of one question, and under which conditions they were found."""
 
     number: int
     title: str
     method: str
+    size_bytes: int
+    repetitions: int
     parts: tuple[Part, ...]
+    remarks: list[str] = field(default_factory=list)
+    """What failed or was left out, and why."""
 
 
 @dataclass
 class Results:
-    """A whole run."""
+    """All questions answered so far, in one run or several."""
 
     machine: dict[str, str]
     programs: dict[str, str]
-    size_bytes: int
-    repetitions: int
-    answers: list[Answer] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was left out, and why."""
-    failures: list[str] = field(default_factory=list)
+    """Who was left out of the last run, and why."""
+    answers: list[Answer] = field(default_factory=list)
+
+    def put(self, answer: Answer) -> None:
+        """Take in an answer, in the place of an earlier one to the same question."""
+        others = [one for one in self.answers if one.number != answer.number]
+        self.answers = sorted([*others, answer], key=lambda one: one.number)
 
     def save(self, path: Path) -> None:
         """Write all of it as JSON."""

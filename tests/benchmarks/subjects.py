@@ -100,19 +100,25 @@ def null_subject(log: Path, size_bytes: int, *, keep_cache: bool = False) -> Sub
     return Subject("null pyfuse3 filesystem", command, warm=False)
 
 
+Run = Callable[[int], Sample]
+"""One measurement, in a given repetition."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One part of a question: its runs by subject, of which `limit` is what the others are compared with."""
+
+    limit: str
+    runs: dict[str, Run] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Question:
-    """What is asked, and the runs that answer it: for each part, by subject, a run of a repetition."""
+    """What is asked, and the tables that answer it, by title."""
 
     number: int
     title: str
     method: str
     parts: Mapping[str, Table]
-
-
-@dataclass(frozen=True)
-class Table:
-    """One part of a question."""
-
-    limit: str
-    runs: dict[str, Callable[[int], Sample]] = field(default_factory=dict)
+    left_out: str = ""
+    """Why it cannot be asked here."""

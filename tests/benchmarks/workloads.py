@@ -34,9 +34,9 @@ class Pace:
     each_s: tuple[float, ...]
 
     @property
-    def spread(self) -> float:
-        """The slowest reader's time over the fastest one's."""
-        return max(self.each_s) / min(self.each_s)
+    def evenness(self) -> float:
+        """The slowest reader's speed over the fastest one's, where all read as much."""
+        return min(self.each_s) / max(self.each_s)
 
 
 def dd(paths: Sequence[Path]) -> Pace:
