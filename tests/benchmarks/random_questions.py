@@ -33,7 +33,7 @@ SMALL_BYTES = 4 * KIB
 LARGE_BYTES = 256 * KIB
 MANY_THREADS = 16
 RANDOM_S = 2.0
-"""Long enough for hundreds of reads, short enough that few blocks are read twice."""
+"""Hundreds of reads in one thread, thousands in several."""
 
 PLACES = 64
 FRESH_MOUNTS = 5
@@ -105,8 +105,8 @@ class RandomQuestions:
     def random_blocks(self) -> Question:
         """Latency of one reader and throughput of several, at random places."""
         method = (
-            f"Aligned blocks at random places of one file for {RANDOM_S:g} s, opened with `POSIX_FADV_RANDOM`; every "
-            f"block compared. {PRESIGNED}: the same places, for 4 KiB the 128 KiB around it, over connections that "
+            f"Aligned blocks at random places of one file for {RANDOM_S:g} s, none twice and no two within the same "
+            f"128 KiB, opened with `POSIX_FADV_RANDOM`; every block compared. {PRESIGNED}: the same places, for 4 KiB the 128 KiB around it, over connections that "
             "stay open."
         )
         scatters = [

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.benchmarks.corpus import PIECE_BYTES, File
 from tests.benchmarks.mounts import SubjectFailed
 from tests.benchmarks.raw import Get
-from tierfs.types import MIB
+from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 Read = Callable[[int, int], bytes]
 """Bytes [start, start + length) of one open file or object."""
@@ -95,19 +95,32 @@ class RandomReads:
 
 
 def random_reads(read: Read, size_bytes: int, block_bytes: int, threads: int, seconds: float, seed: int) -> RandomReads:
-    """Aligned blocks at random until `seconds` are over."""
+    """Aligned blocks at random until `seconds` are over; none comes twice, nor two from one block of a checksum.
+
+    So no cache can help, however small the file; one that is read up ends the reads earlier.
+    """
+    places = _scattered_places(size_bytes, block_bytes, seed)
     started = time.perf_counter()
 
     def one(number: int) -> list[float]:
-        chosen = random.Random(seed * threads + number)
         found = []
-        while time.perf_counter() - started < seconds:
-            found.append(_timed(read, chosen.randrange(size_bytes // block_bytes) * block_bytes, block_bytes))
+        for place in places[number::threads]:
+            if time.perf_counter() - started >= seconds:
+                break
+            found.append(_timed(read, place, block_bytes))
         return found
 
     with ThreadPoolExecutor(threads) as pool:
         found = [latency for one_found in pool.map(one, range(threads)) for latency in one_found]
     return RandomReads(found, time.perf_counter() - started)
+
+
+def _scattered_places(size_bytes: int, block_bytes: int, seed: int) -> list[int]:
+    chosen = random.Random(seed)
+    stretch = max(block_bytes, CRC_BLOCK_BYTES)
+    starts = list(range(0, size_bytes - stretch + 1, stretch))
+    chosen.shuffle(starts)
+    return [start + chosen.randrange(stretch // block_bytes) * block_bytes for start in starts]
 
 
 @contextmanager
