@@ -66,7 +66,7 @@ class Scatter:
     @property
     def title(self) -> str:
         """Of its table."""
-        return f"{self.block_bytes // KIB} KiB, {self.threads} thread{'s' * (self.threads > 1)}"
+        return scatter_title(self.block_bytes, self.threads)
 
     def read(self, read: Read, repetition: int) -> RandomReads:
         """Read for a while, comparing every block."""
@@ -106,8 +106,8 @@ class RandomQuestions:
         """Latency of one reader and throughput of several, at random places."""
         method = (
             f"Aligned blocks at random places of one file for {RANDOM_S:g} s, none twice and no two within the same "
-            f"128 KiB, opened with `POSIX_FADV_RANDOM`; every block compared. {PRESIGNED}: the same places, for 4 KiB the 128 KiB around it, over connections that "
-            "stay open."
+            "128 KiB, opened with `POSIX_FADV_RANDOM`; every block compared. "
+            f"{PRESIGNED}: the same places, for 4 KiB the 128 KiB around it, over connections that stay open."
         )
         scatters = [
             Scatter(self._large, block_bytes, threads)
@@ -172,6 +172,11 @@ class RandomQuestions:
         subjects = [self.s3.tierfs(), *self.s3.peer_subjects()]
         table.runs.update({subject.label: partial(mounted, subject) for subject in subjects})
         return table
+
+
+def scatter_title(block_bytes: int, threads: int) -> str:
+    """Of the table of such reads."""
+    return f"{block_bytes // KIB} KiB, {threads} thread{'s' * (threads > 1)}"
 
 
 def get_block(get: Get, key: str, start: int, length_bytes: int) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tests.benchmarks import reading
+from tests.benchmarks import reading, report
 from tests.benchmarks.measuring import GIB
 from tierfs import units
 
@@ -22,7 +22,9 @@ def main(arguments: Sequence[str]) -> None:
     """Run it; ends the process with a message where the arguments are wrong."""
     chosen = _parser().parse_args(arguments)
     plan = reading.Plan(chosen.questions, chosen.repetitions, chosen.size, chosen.docs, chosen.keep, chosen.peers)
-    reading.run(plan)
+    report.require_place(plan.docs)
+    results = reading.run(plan)
+    report.write(results, plan.docs)
 
 
 def _parser() -> argparse.ArgumentParser:
