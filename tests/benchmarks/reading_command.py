@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-from tests.benchmarks import reading, report
+from tests.benchmarks import plots, reading, report
 from tests.benchmarks.measuring import GIB
 from tierfs import units
 
@@ -22,9 +24,20 @@ def main(arguments: Sequence[str]) -> None:
     """Run it; ends the process with a message where the arguments are wrong."""
     chosen = _parser().parse_args(arguments)
     plan = reading.Plan(chosen.questions, chosen.repetitions, chosen.size, chosen.docs, chosen.keep, chosen.peers)
-    report.require_place(plan.docs)
+    _require(plan.docs)
     results = reading.run(plan)
+    plots.draw(results, plan.docs)
     report.write(results, plan.docs)
+
+
+def _require(docs: Path) -> None:
+    """End with a message, before the long run, where its results could not be written."""
+    try:
+        report.require_place(docs)
+    except report.ReportPlaceMissing as exc:
+        sys.exit(str(exc))
+    if find_spec("matplotlib") is None:
+        sys.exit("matplotlib is missing: pip install -e '.[bench]'")
 
 
 def _parser() -> argparse.ArgumentParser:
