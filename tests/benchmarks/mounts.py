@@ -89,12 +89,15 @@ def mounted(command: MountCommand, mountpoint: Path) -> Iterator[Mount]:
 
 
 def process_tree(pid: int) -> list[int]:
-    """A process and everything below it that still runs."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return [pid]
-    return [pid, *(found for child in children for found in process_tree(int(child)))]
+    """A process and everything below it that still runs; any of its threads may have started a child."""
+    found = [pid]
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            started = children.read_text().split()
+        except OSError:
+            continue  # the thread ended
+        found += [below for child in started for below in process_tree(int(child))]
+    return found
 
 
 def is_mounted(mountpoint: Path) -> bool:

@@ -42,6 +42,8 @@ class Peer:
     program: str
     version_arguments: tuple[str, ...] = ("--version",)
     read_ahead: bool = True
+    local_copy: bool = False
+    """Whether it reads large parts of a file into a local one, so that most random reads are of that."""
 
     def arguments(self, site: Site, mountpoint: Path) -> list[str]:
         """Its command line, without the program."""
@@ -156,7 +158,7 @@ KNOWN: tuple[Peer, ...] = (
     MountpointS3("mount-s3", "mount-s3"),
     JuiceFs("JuiceFS", "juicefs"),
     GeeseFs("GeeseFS", "geesefs"),
-    S3fs("s3fs", "s3fs"),
+    S3fs("s3fs", "s3fs", local_copy=True),
     Rclone("rclone", "rclone", ("version",), read_ahead=False),
 )
 

@@ -107,7 +107,8 @@ class RandomQuestions:
         method = (
             f"Aligned blocks at random places of one file for {RANDOM_S:g} s, none twice and no two within the same "
             "128 KiB, opened with `POSIX_FADV_RANDOM`; every block compared. "
-            f"{PRESIGNED}: the same places, for 4 KiB the 128 KiB around it, over connections that stay open."
+            f"{PRESIGNED}: the same places, for 4 KiB the 128 KiB around it, over connections that stay open. "
+            "s3fs copies what is around a place to a local file first: most of its reads are of that."
         )
         scatters = [
             Scatter(self._large, block_bytes, threads)

@@ -36,6 +36,7 @@ Find = Callable[[Part, "Target"], float | None]
 """The figure a target is about; None where it was not measured."""
 
 _PEERS = frozenset(peer.label for peer in KNOWN)
+_LOCAL_COPY = frozenset(peer.label for peer in KNOWN if peer.local_copy)
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,12 @@ def verdicts(answer: Answer) -> list[Verdict]:
     ]
 
 
-def best_peer(part: Part, metric: str) -> tuple[str, float] | None:
-    """Label and median of the peer that did best."""
-    found = {label: value for label in part.found if label in _PEERS and (value := part.median(label, metric))}
+def best_peer(part: Part, metric: str, peers: frozenset[str] = _PEERS) -> float | None:
+    """Median of the one of these that did best."""
+    found = [value for label in part.found if label in peers and (value := part.median(label, metric)) is not None]
     if not found:
         return None
-    best = (max if metric in MORE_IS_BETTER else min)(found, key=lambda label: found[label])
-    return best, found[best]
+    return max(found) if metric in MORE_IS_BETTER else min(found)
 
 
 def _itself(part: Part, target: Target) -> float | None:
@@ -95,8 +95,11 @@ def _to_limit(part: Part, target: Target) -> float | None:
 
 
 def _to_best_peer(part: Part, target: Target) -> float | None:
-    best = best_peer(part, target.metric)
-    return _ratio(_itself(part, target), best[1] if best else None)
+    return _ratio(_itself(part, target), best_peer(part, target.metric))
+
+
+def _to_best_remote_peer(part: Part, target: Target) -> float | None:
+    return _ratio(_itself(part, target), best_peer(part, target.metric, _PEERS - _LOCAL_COPY))
 
 
 def _ratio(ours: float | None, other: float | None) -> float | None:
@@ -108,9 +111,15 @@ def _limit(part: str, metric: str, bound: float, subject: str = TIERFS) -> Targe
     return Target(part, subject, metric, bound, "to the first row", _to_limit, metric in MORE_IS_BETTER)
 
 
-def _ahead(part: str, metric: str, bound: float = 1.0) -> Target:
+def _ahead(part: str, metric: str, bound: float) -> Target:
     """Against the best peer."""
     return Target(part, TIERFS, metric, bound, "to the best other mount", _to_best_peer, metric in MORE_IS_BETTER)
+
+
+def _ahead_at_random(part: str, metric: str) -> Target:
+    """Against the best peer that reads from S3 and not from a local copy."""
+    against = f"to the best other mount but {' and '.join(sorted(_LOCAL_COPY))}"
+    return Target(part, TIERFS, metric, 1.0, against, _to_best_remote_peer, metric in MORE_IS_BETTER)
 
 
 def _most(part: str, metric: str, bound: float, subject: str = TIERFS) -> Target:
@@ -121,7 +130,12 @@ def _random_targets() -> Sequence[Target]:
     found: list[Target] = []
     for block_bytes in (SMALL_BYTES, LARGE_BYTES):
         one, many = scatter_title(block_bytes, 1), scatter_title(block_bytes, MANY_THREADS)
-        found += [_limit(one, P50, 1.25), _ahead(one, P50), _limit(many, IOPS, 0.8), _ahead(many, IOPS)]
+        found += [
+            _limit(one, P50, 1.25),
+            _ahead_at_random(one, P50),
+            _limit(many, IOPS, 0.8),
+            _ahead_at_random(many, IOPS),
+        ]
     return found
 
 
