@@ -7,6 +7,11 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+DIRECTORY = "benchmarks"
+"""Where figures and plots are, beside the document that shows them."""
+
+RESULTS_NAME = "reading.json"
+
 RATE = "MB/s"
 CPU = "CPU s/GiB"
 CPU_PER_READ = "CPU ms/read"

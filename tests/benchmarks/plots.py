@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.figures import DIGITS, MORE_IS_BETTER, Answer, Part, Results
-from tests.benchmarks.report import PLOTS, plot_name
+from tests.benchmarks.figures import DIGITS, DIRECTORY, MORE_IS_BETTER, Answer, Part, Results
+from tests.benchmarks.report import plot_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ _LABEL_ROOM = 1.18
 
 def draw(results: Results, docs: Path) -> None:
     """Write the plots of all answers; needs the extra [bench]."""
-    directory = docs / PLOTS
+    directory = docs / DIRECTORY
     directory.mkdir(exist_ok=True)
     for answer in results.answers:
         if any(part.found for part in answer.parts):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.benchmarks import chunky, corpus, machine
 from tests.benchmarks.counted_questions import CountedQuestions
-from tests.benchmarks.figures import Answer, Part, Results, load
+from tests.benchmarks.figures import DIRECTORY, RESULTS_NAME, Answer, Part, Results, load
 from tests.benchmarks.local_questions import LocalQuestions
 from tests.benchmarks.measuring import GIB
 from tests.benchmarks.peers import ENVIRONMENT, Peer, Site, find_peers
@@ -25,7 +25,6 @@ from tests.servers.rgw import RgwServer
 from tierfs.types import MIB
 
 QUESTIONS = range(1, 10)
-RESULTS_NAME = "reading.json"
 
 _LOCAL = frozenset({3, 4, 8})
 _S3 = frozenset(QUESTIONS) - {3, 4}
@@ -69,8 +68,8 @@ def run(plan: Plan) -> Results:
     peers, notes = find_peers(plan.peers)
     if not plan.questions & _COMPARED:
         peers = []
-    plan.docs.mkdir(parents=True, exist_ok=True)
-    path = plan.docs / RESULTS_NAME
+    path = plan.docs / DIRECTORY / RESULTS_NAME
+    path.parent.mkdir(parents=True, exist_ok=True)
     results = load(path) if path.exists() else Results({}, {})
     results.machine, results.notes = machine.machine(), notes if plan.questions & _COMPARED else results.notes
     results.programs |= machine.programs(peers)

@@ -69,13 +69,13 @@ class CountingRelay:
             self._received += length_bytes
 
 
-def _pump(source: socket.socket, sink: socket.socket, passed: Callable[[int], None]) -> None:
+def _pump(source: socket.socket, sink: socket.socket, count: Callable[[int], None]) -> None:
     """Move bytes until either side ends, then end both."""
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     with suppress(OSError):  # a side broke off, as clients do with answers they no longer want
         while received := source.recv_into(buffer):
+            count(received)  # first: what a client has is always counted
             sink.sendall(buffer[:received])
-            passed(received)
     for one in (source, sink):
         with suppress(OSError):  # the other direction ended first
             one.shutdown(socket.SHUT_RDWR)

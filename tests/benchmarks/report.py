@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.benchmarks.figures import DIGITS, Answer, Part, Results
+from tests.benchmarks.figures import DIGITS, DIRECTORY, RESULTS_NAME, Answer, Part, Results
 from tests.benchmarks.measuring import GIB
 from tests.benchmarks.targets import Verdict, verdicts
 from tierfs.types import MIB
@@ -12,8 +12,6 @@ from tierfs.types import MIB
 DOCUMENT = "benchmarks.md"
 BEGIN = "<!-- reading: begin, written by `python -m tests.benchmarks reading` -->"
 END = "<!-- reading: end -->"
-PLOTS = "benchmarks"
-"""The directory of the plots, beside the document."""
 
 _HELD = {True: "yes", False: "**no**", None: "not measured"}
 
@@ -51,7 +49,8 @@ def markdown(results: Results, docs: Path) -> str:
     """All of it; plots that exist are shown."""
     programs = ", ".join(f"{name} {version}" for name, version in results.programs.items())
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
-    lines = [f"Machine: {machine}.", f"Programs: {programs}.", "", *_list(results.notes), *_summary(results)]
+    every = f"All figures, of every repetition: [{RESULTS_NAME}]({DIRECTORY}/{RESULTS_NAME})."
+    lines = [f"Machine: {machine}.", f"Programs: {programs}.", every, "", *_list(results.notes), *_summary(results)]
     for answer in results.answers:
         lines += _section(answer, docs)
     return "\n".join(lines)
@@ -80,8 +79,8 @@ def _section(answer: Answer, docs: Path) -> list[str]:
     lines += ["", *_list(answer.remarks)]
     for part in answer.parts:
         lines += _table(part)
-    if (docs / PLOTS / plot_name(answer)).exists():
-        lines += [f"![{answer.title}]({PLOTS}/{plot_name(answer)})", ""]
+    if (docs / DIRECTORY / plot_name(answer)).exists():
+        lines += [f"![{answer.title}]({DIRECTORY}/{plot_name(answer)})", ""]
     return lines
 
 
