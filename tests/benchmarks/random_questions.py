@@ -149,10 +149,7 @@ class RandomQuestions:
 
         def mounted(repetition: int) -> Sample:
             seeds = range(repetition * FRESH_MOUNTS, (repetition + 1) * FRESH_MOUNTS)
-            found = [
-                self.s3.bench.measure(subject, lambda mount, seed=seed: _opened(target, mount, 1, seed))
-                for seed in seeds
-            ]
+            found = [self.s3.bench.measure(subject, partial(_opened, target, places=1, seed=seed)) for seed in seeds]
             return {metric: statistics.median(one[metric] for one in found) for metric in found[0]}
 
         return Table(PRESIGNED, {PRESIGNED: partial(self._raw_opens, target), subject.label: mounted})

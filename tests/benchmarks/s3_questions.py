@@ -52,7 +52,8 @@ class S3Bench:
 
     def tierfs(self, label: str = TIERFS, options: str = "", **settings: str) -> Subject:
         """A mount of the store; `settings` are environment variables."""
-        return TierfsSubjects(self.site.scratch / "tierfs.log").of(label, self.corpus.store, options, **settings)
+        subjects = TierfsSubjects(self.site.scratch / "tierfs.log")
+        return subjects.of(label, self.corpus.store, options, warm=True, **settings)
 
     def peer_subjects(self, site: Site | None = None) -> list[Subject]:
         """Mounts of every peer, of another site if given."""
