@@ -16,7 +16,7 @@ from tests.benchmarks.counted_questions import CountedQuestions
 from tests.benchmarks.figures import DIRECTORY, RESULTS_NAME, Answer, Part, Results, load
 from tests.benchmarks.local_questions import LocalQuestions
 from tests.benchmarks.measuring import GIB
-from tests.benchmarks.peers import ENVIRONMENT, Peer, Site, find_peers
+from tests.benchmarks.peers import ENVIRONMENT, KNOWN, Peer, Site, find_peers
 from tests.benchmarks.random_questions import RandomQuestions
 from tests.benchmarks.relay import CountingRelay
 from tests.benchmarks.s3_questions import S3Bench, SequentialQuestions
@@ -59,7 +59,7 @@ class Plan:
     """Only these programs."""
 
 
-def run(plan: Plan) -> Results:
+def run(plan: Plan) -> None:
     """Ask all questions in turn; the results on disk grow with every answer.
 
     A subject that fails is remarked and the run goes on. Raises what keeps the whole from starting.
@@ -77,7 +77,6 @@ def run(plan: Plan) -> Results:
         for number in sorted(questions):
             results.put(ask(questions[number], plan))
             results.save(path)
-    return results
 
 
 def ask(question: Question, plan: Plan) -> Answer:
@@ -169,9 +168,20 @@ def _say(what: str) -> None:
 
 def parse_questions(text: str) -> frozenset[int]:
     """Numbers of questions from `1,5,6`. Raises ValueError naming one that does not exist."""
-    found = frozenset(int(part) for part in text.split(","))
-    if unknown := sorted(found - set(QUESTIONS)):
-        raise ValueError(f"no question {unknown[0]}; there are {QUESTIONS.start} to {QUESTIONS.stop - 1}")
+    known = {str(number): number for number in QUESTIONS}
+    for part in text.split(","):
+        if part not in known:
+            raise ValueError(f"no question {part!r}; there are {QUESTIONS.start} to {QUESTIONS.stop - 1}")
+    return frozenset(known[part] for part in text.split(","))
+
+
+def parse_peers(text: str) -> tuple[str, ...]:
+    """Programs from `s3fs,rclone`. Raises ValueError naming one that is not known."""
+    known = [peer.program for peer in KNOWN]
+    found = tuple(word for word in text.split(",") if word)
+    for word in found:
+        if word not in known:
+            raise ValueError(f"no program {word!r}; known are {', '.join(known)}")
     return found
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-from tests.benchmarks import plots, reading, report
+from tests.benchmarks import figures, plots, reading, report
 from tests.benchmarks.measuring import GIB
 from tierfs import units
 
@@ -25,9 +25,18 @@ def main(arguments: Sequence[str]) -> None:
     chosen = _parser().parse_args(arguments)
     plan = reading.Plan(chosen.questions, chosen.repetitions, chosen.size, chosen.docs, chosen.keep, chosen.peers)
     _require(plan.docs)
-    results = reading.run(plan)
-    plots.draw(results, plan.docs)
-    report.write(results, plan.docs)
+    try:
+        reading.run(plan)
+    finally:  # a run that was broken off leaves its answers
+        _publish(plan.docs)
+
+
+def _publish(docs: Path) -> None:
+    path = docs / figures.DIRECTORY / figures.RESULTS_NAME
+    if path.exists():
+        results = figures.load(path)
+        plots.draw(results, docs)
+        report.write(results, docs)
 
 
 def _require(docs: Path) -> None:
@@ -49,8 +58,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--size", type=_checked(_size), default=GIB, help="of a large file (1GiB)")
     every = frozenset(reading.QUESTIONS)
     parser.add_argument("--questions", type=_checked(reading.parse_questions), default=every, help="like 1,5,6 (all)")
-    parser.add_argument("--peers", type=_words, help="only these programs, like s3fs,rclone; '' for none (all on PATH)")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="work in DIR, a new one, and keep it with all logs")
+    parser.add_argument(
+        "--peers",
+        type=_checked(reading.parse_peers),
+        help="only these programs, like s3fs,rclone; '' for none (all on PATH)",
+    )
+    parser.add_argument(
+        "--keep", type=_checked(_new), metavar="DIR", help="work in DIR, a new one, and keep it with all logs"
+    )
     parser.add_argument("--docs", type=Path, metavar="DIR", default=_DOCS, help="where results are written (docs)")
     return parser
 
@@ -74,9 +89,12 @@ def _positive(text: str) -> int:
     return number
 
 
+def _new(text: str) -> Path:
+    path = Path(text)
+    if path.exists():
+        raise ValueError(f"{path} exists already")
+    return path
+
+
 def _size(text: str) -> int:
     return reading.check_size(units.parse_size(text))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in text.split(",") if word)

@@ -47,7 +47,7 @@ def _around(document: Path) -> tuple[str, str]:
 
 def markdown(results: Results, docs: Path) -> str:
     """All of it; plots that exist are shown."""
-    programs = ", ".join(f"{name} {version}" for name, version in results.programs.items())
+    programs = ", ".join(_version(name, version) for name, version in results.programs.items())
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     every = f"All figures, of every repetition: [{RESULTS_NAME}]({DIRECTORY}/{RESULTS_NAME})."
     lines = [f"Machine: {machine}.", f"Programs: {programs}.", every, "", *_list(results.notes), *_summary(results)]
@@ -102,6 +102,10 @@ def _cell(part: Part, subject: str, metric: str) -> str:
     digits = DIGITS[metric]
     text = f"{part.median(subject, metric):.{digits}f}"
     return text if len(values) == 1 else f"{text} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def _version(name: str, version: str) -> str:
+    return version if version.lower().startswith(name.lower()) else f"{name} {version}"
 
 
 def _list(items: list[str]) -> list[str]:

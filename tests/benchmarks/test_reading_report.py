@@ -89,5 +89,5 @@ def test_the_document_of_the_project_has_a_place() -> None:
 
 def test_an_unknown_question_is_named() -> None:
     assert parse_questions("1,6") == {1, 6}
-    with pytest.raises(ValueError, match="no question 10"):
+    with pytest.raises(ValueError, match="no question '10'"):
         parse_questions("1,10")
