@@ -25,10 +25,22 @@ class HasMetrics(Protocol):
     metrics: MetricSink
 
 
-def operation(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Translate what a FUSE operation raises: ours to its errno, logged and counted once; the unexpected to EIO.
+def _counted(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    name = method.__name__
 
-    Cancellation and FUSEError pass.
+    @functools.wraps(method)
+    async def counted(*arguments: P.args, **named: P.kwargs) -> T:
+        operations = cast(HasMetrics, arguments[0])
+        operations.metrics.count(MetricName.FUSE_OPERATIONS, operation=name)
+        return await method(*arguments, **named)
+
+    return counted
+
+
+def operation(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Count a FUSE operation and translate what it raises: ours to its errno, logged once; the unexpected to EIO.
+
+    Cancellation passes, and so does FUSEError, counted like the others.
     """
     name = method.__name__
 
@@ -43,18 +55,19 @@ def operation(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
             level = logging.WARNING if code == errno.EIO else logging.DEBUG
             log.log(level, "%s: %s", name, exc)
             raise pyfuse3.FUSEError(code) from exc
-        except pyfuse3.FUSEError:
+        except pyfuse3.FUSEError as exc:
+            _count(operations, name, exc.errno)
             raise
         except Exception as exc:
             log.exception("%s failed unexpectedly", name)
             _count(operations, name, errno.EIO)
             raise pyfuse3.FUSEError(errno.EIO) from exc
 
-    return translated
+    return _counted(translated)
 
 
 def reported(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coroutine[Any, Any, None]]:
-    """For operations nobody hears the errors of (forget, release): log and count them, raise nothing.
+    """For operations nobody hears the errors of (forget, release): count, log, raise nothing.
 
     Cancellation passes.
     """
@@ -68,7 +81,7 @@ def reported(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coro
             log.exception("%s failed unexpectedly", name)
             _count(cast(HasMetrics, arguments[0]), name, errno.EIO)
 
-    return quiet
+    return _counted(quiet)
 
 
 def _errno_of(error: TierfsError) -> int:

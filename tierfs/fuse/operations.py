@@ -19,7 +19,7 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.config import MountSettings
 from tierfs.errors import Fenced
 from tierfs.fuse import attributes, xattrs
-from tierfs.fuse.control import ControlFiles
+from tierfs.fuse.control import ControlFiles, OpenControl, Text
 from tierfs.fuse.edge import operation, reported
 from tierfs.fuse.inodes import Inodes, Known
 from tierfs.fuse.listing import Listing
@@ -27,7 +27,7 @@ from tierfs.fuse.options import MountOptions
 from tierfs.fuse.readonly import ReadOnlyOperations
 from tierfs.fuse.tree import Tree
 from tierfs.metadata.store import MetadataStore
-from tierfs.metrics import MetricName, MetricSink
+from tierfs.metrics import MetricSink
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.types import DirectoryId, EntryKind, SegmentId
@@ -69,13 +69,12 @@ class Operations(ReadOnlyOperations):
         self._next_handle = 1
         self._files_open: dict[int, _OpenFile] = {}
         self._control = control
-        self._control_open: dict[int, bytes] = {}
+        self._control_open: dict[int, OpenControl] = {}
         self._listings: dict[int, Listing] = {}
 
     @operation
     async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         """Find a name: one get for the entry, one for its record."""
-        self._count("lookup")
         control = self._control.find(parent_inode, name)
         if control is not None or self._control.owns(parent_inode):
             return attributes.missing() if control is None else self._control.attributes(control)
@@ -89,7 +88,6 @@ class Operations(ReadOnlyOperations):
     @operation
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         """Attributes of an inode the kernel knows."""
-        self._count("getattr")
         if self._control.owns(inode):
             return self._control.attributes(inode)
         with self._metadata.read() as txn:
@@ -100,7 +98,7 @@ class Operations(ReadOnlyOperations):
         """Open a directory for listing."""
         handle = self._new_handle()
         if self._control.owns(inode):
-            self._control_open[handle] = b""
+            self._control_open[handle] = Text(b"")
             return handle
         self._listings[handle] = Listing(DirectoryId(self._tree.require(inode).id))
         return handle
@@ -108,7 +106,6 @@ class Operations(ReadOnlyOperations):
     @operation
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
         """List entries with their attributes in name order, from behind the one with token `start`."""
-        self._count("readdir")
         if handle in self._control_open:
             self._control.list(token, start)
             return
@@ -130,12 +127,11 @@ class Operations(ReadOnlyOperations):
     @operation
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         """Open a segment for reading; unsealed ones bypass the page cache, which would race their growth."""
-        self._count("open")
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise pyfuse3.FUSEError(errno.EROFS)
         if self._control.owns(inode):
             handle = self._new_handle()
-            self._control_open[handle] = self._control.content(inode)
+            self._control_open[handle] = self._control.open(inode)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
         known = self._tree.require(inode)
         reading = self._reader.open(SegmentId(known.id), priority=self._options.read_priority)
@@ -155,18 +151,21 @@ class Operations(ReadOnlyOperations):
     async def read(self, handle: int, offset: int, size: int) -> Buffer:  # type: ignore[override]  # any buffer will do
         """Read; offset 0 of the file is the segment's start offset. A short answer means end of file."""
         if handle in self._control_open:
-            return self._control_open[handle][offset : offset + size]
+            return await self._control_open[handle].read(offset, size)
         file = self._files_open[handle]
         data = await file.reading.read(file.start_offset + offset, size)
         known = file.known
         known.size_shown = max(known.size_shown, offset + len(data))
         known.served_from = file.reading.served_from
+        self._reader.open_handles.served(file.reading, file.start_offset + offset + len(data), len(data))
         return data
 
     @reported
     async def release(self, handle: int) -> None:
         """Close a segment; never raises."""
-        if self._control_open.pop(handle, None) is not None:
+        control = self._control_open.pop(handle, None)
+        if control is not None:
+            control.close()
             return
         file = self._files_open.pop(handle)
         file.known.open_handles -= 1
@@ -218,6 +217,3 @@ class Operations(ReadOnlyOperations):
     def _new_handle(self) -> int:
         self._next_handle += 1
         return self._next_handle
-
-    def _count(self, name: str) -> None:
-        self.metrics.count(MetricName.FUSE_OPERATIONS, operation=name)

@@ -16,7 +16,7 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.config import MountSettings
 from tierfs.errors import Unavailable
 from tierfs.fuse import mountpoint as points
-from tierfs.fuse.control import Content, ControlFiles
+from tierfs.fuse.control import Content, ControlFiles, made_when_opened
 from tierfs.fuse.operations import Operations
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.watch import ChangeWatcher
@@ -54,16 +54,17 @@ class MountSession:
         metrics: MetricSink,
         *,
         tasks: Sequence[Callable[[], Awaitable[None]]] = (),
-        control: Mapping[str, Content] | None = None,
+        control: Callable[[MountOptions], Mapping[str, Content]] = lambda options: {},
         reload: Reload | None = None,
     ) -> None:
-        """`tasks` run beside the mount and end with it; `control` makes the files of `.tierfs`.
+        """`tasks` run beside the mount and end with it; `control` makes the files of `.tierfs` once the
+        mount's options are known.
 
         `reload` is awaited on SIGHUP.
         """
         self._store = store
         self._tasks = tasks
-        self._control = control or {}
+        self._control = control
         self._reload = reload or _nothing_to_reload
         self._metadata = metadata
         self._files = files
@@ -82,7 +83,8 @@ class MountSession:
             trio.run(self._serve, mountpoint, options, on_ready)
 
     async def _serve(self, mountpoint: Path, options: MountOptions, on_ready: Callable[[], None]) -> None:
-        control = ControlFiles(self._control, options)
+        contents = self._control(options)
+        control = ControlFiles({name: made_when_opened(make) for name, make in contents.items()}, options)
         operations = Operations(
             self._metadata, self._files, self._reader, options, self._settings, self._metrics, control
         )

@@ -57,6 +57,16 @@ class Fetcher:
         """Whether a fetch runs or waits for its turn."""
         return self._filling > 0 or bool(self._heap)
 
+    @property
+    def in_flight(self) -> int:
+        """How many fetches run."""
+        return self._filling
+
+    @property
+    def waiting(self) -> int:
+        """How many fetches wait for their turn."""
+        return len({id(span) for _, _, span in self._heap if span.queued})
+
     async def _work(self) -> None:
         while True:
             while not self._heap:

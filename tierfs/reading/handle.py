@@ -26,6 +26,7 @@ from tierfs.reading.grid import Grid, grid_of, run_matches
 from tierfs.reading.readahead import Session
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span
+from tierfs.reading.stats import count_blocks
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ReadPriority, Tier
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class ReadHandle:
         """The newest record this handle has seen."""
         return self._layout.segment
 
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """How far each of its read-ahead sessions runs ahead, in bytes."""
+        return (self._session.window_bytes,) if self._session.position >= 0 else ()
+
     async def read(self, offset: int, size_bytes: int) -> Buffer:
         """Bytes [offset, offset + size) of the segment, cut at its end; empty at and behind it.
 
@@ -77,6 +83,7 @@ class ReadHandle:
     def close(self) -> None:
         """Stop reading ahead for this handle."""
         self._reader.handles -= 1
+        self._reader.open_handles.remove(self)
 
     @property
     def _name(self) -> str:
@@ -114,6 +121,7 @@ class ReadHandle:
         if span is None or span.end < held.end or not span.has(held):
             return None
         self._read_ahead(wanted)
+        count_blocks(self._reader.metrics, held, hit=True)
         return self._served(span, held)
 
     def _only_candidate(self, wanted: ByteRange) -> PlacedChunk | None:
@@ -218,6 +226,7 @@ class ReadHandle:
             return view
         self._read_ahead(wanted)
         span, held = await self._span_for(placed, in_object(piece, placed))
+        count_blocks(self._reader.metrics, held, hit=span.has(held))
         if not span.has(held):
             if span.queued:
                 self._reader.fetcher.submit(span, WANTED_NOW)

@@ -21,6 +21,7 @@ from tierfs.reading.fetch import Fetcher
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalReader
 from tierfs.reading.spans import SpanCache
+from tierfs.reading.stats import OpenHandles
 from tierfs.types import MIB, LocationId, ReadPriority, SegmentId
 
 _MIN_WINDOW_BYTES = 2 * MIB
@@ -44,6 +45,7 @@ class Reader:
         self.fetcher = Fetcher(self.spans, storage_of, settings.streams, metrics)
         self.local = LocalReader(files, settings.open_files, settings.local_threads, metrics)
         self.handles = 0
+        self.open_handles = OpenHandles(metrics)
         self._nursery_manager: AbstractAsyncContextManager[trio.Nursery, bool | None] | None = None
         self._nursery: trio.Nursery | None = None
 
@@ -56,7 +58,9 @@ class Reader:
             chosen = priority or self.settings.priority or policies.effective(txn, segment).read_priority
             layout = load(txn, segment, segment.start_offset)
         self.handles += 1
-        return ReadHandle(self, layout, chosen)
+        handle = ReadHandle(self, layout, chosen)
+        self.open_handles.add(handle)
+        return handle
 
     @property
     def max_window_bytes(self) -> int:
