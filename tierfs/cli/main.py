@@ -24,6 +24,7 @@ _COMMANDS = {
     "mount": "tierfs.cli.mounting:mount",
     "umount": "tierfs.cli.mounting:umount",
     "daemon": "tierfs.cli.daemon:daemon",
+    "top": "tierfs.cli.top:top",
     "status": "tierfs.cli.store:status",
     "policy": "tierfs.cli.policy:policy",
     "config": "tierfs.cli.config:config",
