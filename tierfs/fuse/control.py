@@ -81,6 +81,11 @@ class ControlFiles:
         """Whether the inode is the directory of the control files."""
         return inode == _DIRECTORY_INODE
 
+    def path(self, inode: int) -> str:
+        """Where it is in the mount."""
+        name = next((name for name, number in self._inodes.items() if number == inode), b"")
+        return b"/".join((b"", DIRECTORY_NAME, *filter(None, (name,)))).decode()
+
     def attributes(self, inode: int) -> pyfuse3.EntryAttributes:
         """What stat shows."""
         entry = pyfuse3.EntryAttributes()

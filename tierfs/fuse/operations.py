@@ -19,12 +19,14 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.config import MountSettings
 from tierfs.errors import Fenced
 from tierfs.fuse import attributes, xattrs
+from tierfs.fuse.access_log import AccessLog
 from tierfs.fuse.control import ControlFiles, OpenControl, Text
 from tierfs.fuse.edge import operation, reported
 from tierfs.fuse.inodes import Inodes, Known
 from tierfs.fuse.listing import Listing
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.readonly import ReadOnlyOperations
+from tierfs.fuse.subjects import Subjects
 from tierfs.fuse.tree import Tree
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
@@ -56,10 +58,13 @@ class Operations(ReadOnlyOperations):
         settings: MountSettings,
         metrics: MetricSink,
         control: ControlFiles,
+        access_log: AccessLog,
     ) -> None:
         super().__init__()
         self.metrics = metrics
+        self.access_log = access_log
         self.inodes = Inodes()
+        self.subjects = Subjects(metadata, self.inodes, control)
         self._tree = Tree(self.inodes, options, settings.sealed_timeout_s)
         self._metadata = metadata
         self._files = files
@@ -96,7 +101,7 @@ class Operations(ReadOnlyOperations):
     @operation
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         """Open a directory for listing."""
-        handle = self._new_handle()
+        handle = self._new_handle(inode)
         if self._control.owns(inode):
             self._control_open[handle] = Text(b"")
             return handle
@@ -121,6 +126,7 @@ class Operations(ReadOnlyOperations):
     @reported
     async def releasedir(self, handle: int) -> None:
         """Close a listing; never raises."""
+        self.subjects.closed(handle)
         if self._control_open.pop(handle, None) is None:
             del self._listings[handle]
 
@@ -130,7 +136,7 @@ class Operations(ReadOnlyOperations):
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise pyfuse3.FUSEError(errno.EROFS)
         if self._control.owns(inode):
-            handle = self._new_handle()
+            handle = self._new_handle(inode)
             self._control_open[handle] = self._control.open(inode)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
         known = self._tree.require(inode)
@@ -138,7 +144,7 @@ class Operations(ReadOnlyOperations):
         if reading.segment.inode != inode:
             reading.close()
             raise Fenced("the name stands for a newer file now")
-        handle = self._new_handle()
+        handle = self._new_handle(inode)
         self._files_open[handle] = _OpenFile(reading, known, reading.segment.start_offset)
         known.open_handles += 1
         sealed = reading.segment.sealed
@@ -163,6 +169,7 @@ class Operations(ReadOnlyOperations):
     @reported
     async def release(self, handle: int) -> None:
         """Close a segment; never raises."""
+        self.subjects.closed(handle)
         control = self._control_open.pop(handle, None)
         if control is not None:
             control.close()
@@ -214,6 +221,7 @@ class Operations(ReadOnlyOperations):
             raise pyfuse3.FUSEError(errno.EROFS)
         return True
 
-    def _new_handle(self) -> int:
+    def _new_handle(self, inode: int) -> int:
         self._next_handle += 1
+        self.subjects.opened(self._next_handle, inode)
         return self._next_handle
