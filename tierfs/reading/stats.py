@@ -11,7 +11,7 @@ from tierfs.errors import NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricName, MetricSink
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, SegmentId
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, SegmentId, Tier
 
 if TYPE_CHECKING:
     from tierfs.reading.handle import ReadHandle
@@ -80,7 +80,13 @@ class OpenHandles:
     """The open handles of one reader, with what was read through them. Counts of a segment end with its last."""
 
     def __init__(self, metrics: MetricSink) -> None:
-        self._metrics = metrics
+        self._counts = {
+            tier: (
+                metrics.counter(MetricName.READ_REQUESTS, tier=tier.name.lower()),
+                metrics.counter(MetricName.READ_BYTES, tier=tier.name.lower()),
+            )
+            for tier in Tier
+        }
         self._tallies: dict[SegmentId, _Tally] = {}
 
     def __iter__(self) -> Iterator[ReadHandle]:
@@ -107,9 +113,9 @@ class OpenHandles:
         tally.newest, tally.offset = handle, end_offset
         tally.requests += 1
         tally.bytes += length_bytes
-        tier = handle.served_from.name.lower()
-        self._metrics.count(MetricName.READ_REQUESTS, tier=tier)
-        self._metrics.count(MetricName.READ_BYTES, length_bytes, tier=tier)
+        count_request, count_bytes = self._counts[handle.served_from]
+        count_request(1)
+        count_bytes(length_bytes)
 
     @property
     def segments(self) -> int:
