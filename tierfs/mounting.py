@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tierfs import daemonize
 from tierfs.app import Store, open_store
+from tierfs.background.keeper import Keeper
 from tierfs.background.threads import BackgroundThreads
 from tierfs.fuse import mountpoint as points
-from tierfs.fuse.options import parse_options
+from tierfs.fuse.control import Content
+from tierfs.fuse.observation import BackgroundView, Observation, Sources
+from tierfs.fuse.options import MountOptions, parse_options
 from tierfs.fuse.session import MountSession
 from tierfs.holding import keeper_of, reload
+from tierfs.reading.reader import Reader
 from tierfs.store_paths import StorePaths
 
 _NAME = "mount"
@@ -57,6 +62,20 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         store.settings.mount,
         store.metrics,
         tasks=() if keeper is None else (keeper.run,),
-        control={"config": lambda: store.describe_settings().encode()},
+        control=lambda options: control_files(store, reader, keeper, options),
         reload=on_reload,
     )
+
+
+def control_files(store: Store, reader: Reader, keeper: Keeper | None, options: MountOptions) -> Mapping[str, Content]:
+    """What the files of `.tierfs` say."""
+
+    def background() -> BackgroundView:
+        return BackgroundView(False, None) if keeper is None else BackgroundView(keeper.holds, keeper.backlog)
+
+    observation = Observation(Sources(store.path, reader, store.metrics, store.clock, background), options)
+    return {
+        "config": lambda: store.describe_settings().encode(),
+        "metrics": observation.metrics,
+        "stats": observation.stats,
+    }

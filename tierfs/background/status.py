@@ -94,7 +94,7 @@ _MAX_ERRORS = 5
 
 def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path) -> StoreStatus:
     """Look at everything once; costs two passes over the segments."""
-    backlog = _backlog(Snapshots(metadata).refresh())
+    backlog = backlog_of(Snapshots(metadata).refresh())
     with metadata.read() as txn:
         totals = _Totals(txn)
         location = txn.get(LOCATIONS, keys.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
@@ -130,7 +130,8 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
         )
 
 
-def _backlog(views: list[SegmentView]) -> BacklogStatus:
+def backlog_of(views: list[SegmentView]) -> BacklogStatus:
+    """Sums over the views."""
     since = [pending.ended_ms for view in views for pending in view.pending]
     since += [view.active_since_ms for view in views if view.active_since_ms]
     return BacklogStatus(

@@ -24,6 +24,7 @@ _COMMANDS = {
     "mount": "tierfs.cli.mounting:mount",
     "umount": "tierfs.cli.mounting:umount",
     "daemon": "tierfs.cli.daemon:daemon",
+    "top": "tierfs.cli.top:top",
     "status": "tierfs.cli.store:status",
     "doctor": "tierfs.cli.doctor:doctor",
     "bench": "tierfs.cli.bench:bench",

@@ -9,6 +9,7 @@ import trio
 from tierfs.metadata import checksums
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
+from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.fetch_queue import WANTED_NOW
 from tierfs.reading.grid import grid_of
@@ -16,7 +17,10 @@ from tierfs.reading.readahead import FairShare, Session, Sessions
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.view import SegmentView
-from tierfs.types import ByteRange, Tier
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, Tier
+
+_MEMORY = "memory"
+"""Label of what spans hold, in counts of hits and misses."""
 
 _REMEMBERED_SPANS = 256
 """Spans of read-ahead that are dropped when the segment is closed; older ones are complete."""
@@ -25,7 +29,9 @@ _REMEMBERED_SPANS = 256
 class ColdPath:
     """Shared by all handles of one segment. On the trio loop only."""
 
-    def __init__(self, metadata: MetadataStore, spans: SpanCache, fetcher: Fetcher, shares: FairShare) -> None:
+    def __init__(
+        self, metadata: MetadataStore, spans: SpanCache, fetcher: Fetcher, shares: FairShare, metrics: MetricSink
+    ) -> None:
         self._metadata = metadata
         self._spans = spans
         self._fetcher = fetcher
@@ -33,12 +39,15 @@ class ColdPath:
         self.sessions = Sessions(shares)
         self._ahead: deque[Span] = deque(maxlen=_REMEMBERED_SPANS)
         self.handles = 0
+        self._count_hits = metrics.counter(MetricName.CACHE_HITS, cache=_MEMORY)
+        self._count_misses = metrics.counter(MetricName.CACHE_MISSES, cache=_MEMORY)
 
     def read_now(self, placed: PlacedChunk, held: ByteRange) -> memoryview | None:
         """Bytes of an object, if one span has them all."""
         span = self._spans.find(placed.object.id, held.start)
         if span is None or span.end < held.end or not span.has(held):
             return None
+        self._count_hits(_blocks(held))
         return self._served(span, held)
 
     async def read(self, placed: PlacedChunk, held: ByteRange) -> memoryview:
@@ -51,7 +60,10 @@ class ColdPath:
             await self._spans.wait_room()
             self._request(placed, held)
         part = ByteRange(held.start, min(held.end, span.end))
-        if not span.has(part):
+        if span.has(part):
+            self._count_hits(_blocks(part))
+        else:
+            self._count_misses(_blocks(part))
             await self._fetcher.wait_for(span, part)
         return self._served(span, part)
 
@@ -129,3 +141,8 @@ class ColdPath:
             span.ahead = ahead
             self._fetcher.submit(span, priority)
         return span
+
+
+def _blocks(held: ByteRange) -> int:
+    """How many checksum blocks a range touches."""
+    return -(-held.end // CRC_BLOCK_BYTES) - held.start // CRC_BLOCK_BYTES
