@@ -13,7 +13,7 @@ from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.fetch_queue import WANTED_NOW
 from tierfs.reading.grid import grid_of
-from tierfs.reading.readahead import FairShare, Session, Sessions
+from tierfs.reading.readahead import NO_SHARE, FairShare, Session, Sessions
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.view import SegmentView
@@ -42,35 +42,54 @@ class ColdPath:
         self._count_hits = metrics.counter(MetricName.CACHE_HITS, cache=_MEMORY)
         self._count_misses = metrics.counter(MetricName.CACHE_MISSES, cache=_MEMORY)
 
-    def read_now(self, placed: PlacedChunk, held: ByteRange) -> memoryview | None:
-        """Bytes of an object, if one span has them all."""
+    def read_now(
+        self, view: SegmentView, tiers: tuple[Tier, ...], wanted: ByteRange, placed: PlacedChunk, held: ByteRange
+    ) -> memoryview | None:
+        """Bytes of an object, `wanted` of the segment, if one span has them all."""
+        if not self._has(placed, held):
+            return None
+        # Before the bytes are taken: making room may drop them.
+        self._read_ahead(view, tiers, wanted)
         span = self._spans.find(placed.object.id, held.start)
         if span is None or span.end < held.end or not span.has(held):
             return None
         self._count_hits(_blocks(held))
         return self._served(span, held)
 
-    async def read(self, placed: PlacedChunk, held: ByteRange) -> memoryview:
-        """Bytes of an object from `held.start` on, at most up to `held.end`; raises the fetch's error."""
+    async def read(
+        self, view: SegmentView, tiers: tuple[Tier, ...], wanted: ByteRange, placed: PlacedChunk, held: ByteRange
+    ) -> memoryview:
+        """Bytes of an object from `held.start` on, at most up to `held.end`; raises the fetch's error.
+
+        They are a part of `wanted`, the segment's bytes that the reader asked for.
+        """
+        there = self._has(placed, ByteRange(held.start, held.start + 1))
+        self._read_ahead(view, tiers, wanted)
         self._request(placed, held)
-        while True:
-            span = self._spans.find(placed.object.id, held.start)
-            if span is not None:
-                break
+        while (span := self._spans.find(placed.object.id, held.start)) is None:
             await self._spans.wait_room()
             self._request(placed, held)
         part = ByteRange(held.start, min(held.end, span.end))
-        if span.has(part):
-            self._count_hits(_blocks(part))
-        else:
-            self._count_misses(_blocks(part))
+        (self._count_hits if there and span.has(part) else self._count_misses)(_blocks(part))
+        if not span.has(part):
             await self._fetcher.wait_for(span, part)
         return self._served(span, part)
 
-    def read_ahead(self, view: SegmentView, wanted: ByteRange, tiers: tuple[Tier, ...]) -> None:
+    def close(self) -> None:
+        """The last handle was closed: drop what was asked for in vain."""
+        for span in self._ahead:
+            self._spans.abandon(span)
+        self._ahead.clear()
+        self.sessions.close()
+
+    def _has(self, placed: PlacedChunk, held: ByteRange) -> bool:
+        span = self._spans.find(placed.object.id, held.start)
+        return span is not None and span.end >= held.end and span.has(held)
+
+    def _read_ahead(self, view: SegmentView, tiers: tuple[Tier, ...], wanted: ByteRange) -> None:
         """Note a read of the segment, and ask for what comes next as far as window, layout and memory go."""
         session = self.sessions.of(wanted, view.segment.start_offset)
-        share = self._shares.of(session, trio.current_time())
+        share = self._shares.of(session, trio.current_time()) if session.proven else NO_SHARE
         plan = session.plan(wanted, share, view.segment.length)
         if plan is None:
             return
@@ -81,13 +100,6 @@ class ColdPath:
                 if not self._ask_for(piece, session, wanted):
                     return
                 at = piece.range.end
-
-    def close(self) -> None:
-        """The last handle was closed: drop what was asked for in vain."""
-        for span in self._ahead:
-            self._spans.abandon(span)
-        self._ahead.clear()
-        self.sessions.close()
 
     def _served(self, span: Span, held: ByteRange) -> memoryview:
         if held.end == span.end and span.ahead:

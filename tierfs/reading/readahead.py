@@ -37,8 +37,12 @@ class Share:
     ranges_per_window: int
 
 
+NO_SHARE = Share(window_bytes=0, ranges_per_window=1)
+"""What a session has before it is proven."""
+
+
 class FairShare:
-    """Divides the memory and the streams among the sessions that are being read."""
+    """Divides the memory and the streams among the proven sessions that are being read."""
 
     def __init__(self, budget_bytes: int, max_window_bytes: int, streams: int) -> None:
         self._budget_bytes = budget_bytes
