@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,9 @@ from tests.mount.waiting import eventually
 from tierfs import app
 from tierfs.clock import ManualClock
 from tierfs.fuse.access_log import IDLE_S, MAX_LINES, AccessLog, Listener
+from tierfs.fuse.edge import operation
 from tierfs.fuse.subjects import Subject
+from tierfs.metrics import NullMetrics
 
 mounts_for_real = pytest.mark.mount
 pytestmark = [pytest.mark.timeout(120, method="thread")]
@@ -64,17 +66,19 @@ async def test_a_silent_log_answers_with_a_comment_and_never_with_its_end(autoju
 
 async def test_two_readers_of_one_handle_both_end(autojump_clock: MockClock) -> None:
     listener = AccessLog(ManualClock()).open()
-    got: list[bytes] = []
+    got: list[tuple[bytes, float]] = []
+    begun_s = trio.current_time()
 
     async def read() -> None:
-        got.append(await listener.read(0, SIZE))
+        line = await listener.read(0, SIZE)
+        got.append((line, trio.current_time() - begun_s))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)
         nursery.start_soon(read)
         await trio.sleep(IDLE_S / 2)
         listener.put(b"one\n")
-    assert sorted(got) == [b"#\n", b"one\n"]
+    assert got == [(b"one\n", pytest.approx(IDLE_S / 2)), (b"#\n", pytest.approx(IDLE_S))]
 
 
 async def test_lines_are_cut_to_the_size_and_none_is_lost() -> None:
@@ -215,3 +219,23 @@ def test_the_end_does_not_wait_for_listeners(store: app.Store, mount: Mount) -> 
         mounted.process.terminate()
         assert mounted.process.wait(SOON_S) == 0
         assert eventually(lambda: not mounted.is_mounted())
+
+
+async def test_a_bug_in_naming_fails_no_operation(expected_warnings: list[str]) -> None:
+    class Nameless:
+        def of(self, name: str, arguments: Sequence[object]) -> Subject:
+            raise RuntimeError("a bug")
+
+    class Some:
+        metrics = NullMetrics()
+        access_log = AccessLog(ManualClock())
+        subjects = Nameless()
+
+        @operation
+        async def read(self, handle: int, offset: int, size: int) -> bytes:
+            return b"abc"
+
+    expected_warnings.append("does not know what a read is about")
+    listener = Some.access_log.open()
+    assert await Some().read(1, 0, 3) == b"abc"
+    assert (await listener.read(0, SIZE)).endswith(b" read 3 0 - - ?\n")
