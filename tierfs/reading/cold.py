@@ -12,12 +12,12 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.fetch_queue import WANTED_NOW
-from tierfs.reading.grid import grid_of
+from tierfs.reading.grid import blocks_touched, grid_of
 from tierfs.reading.readahead import NO_SHARE, FairShare, Session, Sessions
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.view import SegmentView
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, Tier
+from tierfs.types import ByteRange, Tier
 
 _MEMORY = "memory"
 """Label of what spans hold, in counts of hits and misses."""
@@ -53,7 +53,7 @@ class ColdPath:
         span = self._spans.find(placed.object.id, held.start)
         if span is None or span.end < held.end or not span.has(held):
             return None
-        self._count_hits(_blocks(held))
+        self._count_hits(blocks_touched(held))
         return self._served(span, held)
 
     async def read(
@@ -70,7 +70,7 @@ class ColdPath:
             await self._spans.wait_room()
             self._request(placed, held)
         part = ByteRange(held.start, min(held.end, span.end))
-        (self._count_hits if there and span.has(part) else self._count_misses)(_blocks(part))
+        (self._count_hits if there and span.has(part) else self._count_misses)(blocks_touched(part))
         if not span.has(part):
             await self._fetcher.wait_for(span, part)
         return self._served(span, part)
@@ -93,13 +93,18 @@ class ColdPath:
         plan = session.plan(wanted, share, view.segment.length)
         if plan is None:
             return
+        # Its last range may reach beyond the plan: cut where chunks end, not where plans do, ranges stay whole.
+        reach = plan.end + session.range_bytes if session.proven else plan.end
         at = plan.start
         while at < plan.end:
             layout = view.layout(at)
-            for piece in resolve(layout, ByteRange(at, min(plan.end, layout.window.end)), tiers):
-                if not self._ask_for(piece, session, wanted):
+            for piece in resolve(layout, ByteRange(at, min(reach, layout.window.end)), tiers):
+                if at < plan.end:
+                    at = self._ask_for(piece, plan.end, session, wanted)
+                if at < min(piece.range.end, plan.end):  # memory ran out: the next read asks again
+                    session.ahead = at
                     return
-                at = piece.range.end
+        session.ahead = at
 
     def _served(self, span: Span, held: ByteRange) -> memoryview:
         if held.end == span.end and span.ahead:
@@ -121,15 +126,15 @@ class ColdPath:
                 return
             at = span.end
 
-    def _ask_for(self, piece: Piece, session: Session, wanted: ByteRange) -> bool:
-        """Spans for a piece of read-ahead; False when memory ran out."""
+    def _ask_for(self, piece: Piece, end: int, session: Session, wanted: ByteRange) -> int:
+        """Spans for a piece of read-ahead that begin before `end`; returns the offset up to which there are any."""
         if not piece.candidates or piece.candidates[0].object.tier is Tier.LOCAL:
-            return True
+            return min(piece.range.end, end)
         placed = piece.candidates[0]
         held = in_object(piece.range, placed)
         shift = piece.range.start - held.start
         at = held.start
-        while at < held.end:
+        while at < held.end and at + shift < end:
             span = self._spans.find(placed.object.id, at)
             if span is None:
                 asked = ByteRange(at, min(held.end, at + session.range_bytes))
@@ -137,10 +142,10 @@ class ColdPath:
                 distance = WANTED_NOW if now else at + shift - wanted.start
                 span = self._new_span(placed, asked, distance, ahead=session.proven)
                 if span is None:
-                    return False
+                    break
                 self._ahead.append(span)
             at = span.end
-        return True
+        return min(at, held.end) + shift
 
     def _new_span(self, placed: PlacedChunk, held: ByteRange, priority: int, *, ahead: bool) -> Span | None:
         limit = self._spans.next_start(placed.object.id, held.start)
@@ -153,8 +158,3 @@ class ColdPath:
             span.ahead = ahead
             self._fetcher.submit(span, priority)
         return span
-
-
-def _blocks(held: ByteRange) -> int:
-    """How many checksum blocks a range touches."""
-    return -(-held.end // CRC_BLOCK_BYTES) - held.start // CRC_BLOCK_BYTES

@@ -114,8 +114,7 @@ class Transfer:
         bad, self._next_block = grid.first_bad(self.view, span.start, self._next_block, span.start + received)
         if bad is not None:
             raise BlockDiffers(f"{span.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum")
-        blocks = grid.blocks
-        checked = (blocks[self._next_block].start if self._next_block < len(blocks) else span.end) - span.start
+        checked = grid.block_start(self._next_block) - span.start
         if checked > self.filled:
             self._show(checked)
 
