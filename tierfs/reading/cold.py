@@ -13,7 +13,7 @@ from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.fetch_queue import WANTED_NOW
 from tierfs.reading.grid import blocks_touched, grid_of
-from tierfs.reading.readahead import NO_SHARE, FairShare, Session, Sessions
+from tierfs.reading.readahead import FairShare, Session, Sessions
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.view import SegmentView
@@ -89,12 +89,15 @@ class ColdPath:
     def _read_ahead(self, view: SegmentView, tiers: tuple[Tier, ...], wanted: ByteRange) -> None:
         """Note a read of the segment, and ask for what comes next as far as window, layout and memory go."""
         session = self.sessions.of(wanted, view.segment.start_offset)
-        share = self._shares.of(session, trio.current_time()) if session.proven else NO_SHARE
+        if not session.proven:
+            session.note(wanted)
+            return
+        share = self._shares.of(session, trio.current_time())
         plan = session.plan(wanted, share, view.segment.length)
         if plan is None:
             return
         # Its last range may reach beyond the plan: cut where chunks end, not where plans do, ranges stay whole.
-        reach = plan.end + session.range_bytes if session.proven else plan.end
+        reach = plan.end + session.range_bytes
         at = plan.start
         while at < plan.end:
             layout = view.layout(at)
@@ -140,7 +143,7 @@ class ColdPath:
                 asked = ByteRange(at, min(held.end, at + session.range_bytes))
                 now = at + shift < wanted.end
                 distance = WANTED_NOW if now else at + shift - wanted.start
-                span = self._new_span(placed, asked, distance, ahead=session.proven)
+                span = self._new_span(placed, asked, distance, ahead=True)
                 if span is None:
                     break
                 self._ahead.append(span)

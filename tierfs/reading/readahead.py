@@ -22,7 +22,7 @@ _SLACK_BYTES = MIB
 _MAX_RANGE_BYTES = 16 * MIB
 _RANGES_PER_WINDOW = 4
 _PROVEN_SESSIONS = 64
-_UNPROVEN_SESSIONS = 32
+_UNPROVEN_SESSIONS = 16
 """Sessions kept per segment; an unproven one is what a random read leaves behind."""
 
 _ACTIVE_S = 10.0
@@ -35,10 +35,6 @@ class Share:
 
     window_bytes: int
     ranges_per_window: int
-
-
-NO_SHARE = Share(window_bytes=0, ranges_per_window=1)
-"""What a session has before it is proven."""
 
 
 class FairShare:
@@ -93,11 +89,17 @@ class Session:
             return self.position - CRC_BLOCK_BYTES <= wanted.start <= self.position
         return self.position - _SLACK_BYTES <= wanted.start <= self.ahead + _SLACK_BYTES
 
-    def plan(self, wanted: ByteRange, share: Share, length_bytes: int) -> ByteRange | None:
-        """Note a read; returns the bytes to ask for now in ranges of `range_bytes`, None when enough is on its way."""
+    def note(self, wanted: ByteRange) -> None:
+        """A read that asks for nothing more than its own bytes, as long as the session is not proven."""
         self.position = max(self.position, wanted.end)
-        if not self.proven:
-            return self._up_to(wanted.end)
+        self.ahead = max(self.ahead, wanted.end)
+
+    def plan(self, wanted: ByteRange, share: Share, length_bytes: int) -> ByteRange | None:
+        """Note a read of a proven session.
+
+        Returns the bytes to ask for now in ranges of `range_bytes`, None when enough is on its way.
+        """
+        self.position = max(self.position, wanted.end)
         window_bytes = min(self.window_bytes, share.window_bytes)
         range_bytes = self.range_bytes = _range_bytes(window_bytes, share)
         target = min(length_bytes, max(wanted.end, wanted.start + window_bytes))
