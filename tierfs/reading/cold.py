@@ -6,13 +6,12 @@ from collections import deque
 
 import trio
 
-from tierfs.metadata import checksums
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.reading.checksum_cache import ChecksumCache
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.fetch_queue import WANTED_NOW
-from tierfs.reading.grid import blocks_touched, grid_of
+from tierfs.reading.grid import blocks_touched
 from tierfs.reading.readahead import FairShare, Session, Sessions
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span, SpanCache
@@ -30,9 +29,9 @@ class ColdPath:
     """Shared by all handles of one segment. On the trio loop only."""
 
     def __init__(
-        self, metadata: MetadataStore, spans: SpanCache, fetcher: Fetcher, shares: FairShare, metrics: MetricSink
+        self, checksums: ChecksumCache, spans: SpanCache, fetcher: Fetcher, shares: FairShare, metrics: MetricSink
     ) -> None:
-        self._metadata = metadata
+        self._checksums = checksums
         self._spans = spans
         self._fetcher = fetcher
         self._shares = shares
@@ -153,9 +152,7 @@ class ColdPath:
     def _new_span(self, placed: PlacedChunk, held: ByteRange, priority: int, *, ahead: bool) -> Span | None:
         limit = self._spans.next_start(placed.object.id, held.start)
         asked = held if limit is None else ByteRange(held.start, min(held.end, limit))
-        with self._metadata.read() as txn:
-            runs = checksums.runs_covering(txn, placed.object.id, asked)
-        grid = grid_of(runs, asked, placed.object.length)
+        grid = self._checksums.grid(placed.object.id, asked, placed.object.length)
         span = self._spans.add(placed.object, grid, waited_for=priority == WANTED_NOW)
         if span is not None:
             span.ahead = ahead

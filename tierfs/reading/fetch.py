@@ -118,7 +118,7 @@ class Fetcher:
     def _run(self, transfer: Transfer) -> None:
         """In a thread: fetch, keep what was fetched, and tell the loop."""
         assert self._token is not None
-        transfer.deliver_to(self._token)
+        transfer.deliver_to(self._token, last=self._writer is not None)
         error = self._fetch(transfer)
         if error is not None or not self._keep(transfer):
             self._tell(transfer, error)

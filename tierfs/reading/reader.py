@@ -12,6 +12,7 @@ from tierfs.metadata import policies
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.reading.buffers import BufferPool
+from tierfs.reading.checksum_cache import ChecksumCache
 from tierfs.reading.cold import ColdPath
 from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.fetch import Fetcher
@@ -47,6 +48,7 @@ class Reader:
         self.cache = cache
         self.local = LocalReader(files, settings.open_files, settings.local_threads, metrics)
         self.open_handles = OpenHandles(metrics)
+        self._checksums = ChecksumCache(metadata)
         self._cold: dict[SegmentId, ColdPath] = {}
 
     def open(self, segment_id: SegmentId, *, priority: ReadPriority | None = None) -> ReadHandle:
@@ -75,7 +77,7 @@ class Reader:
             self.cache.close()
 
     def _new_cold_path(self) -> ColdPath:
-        return ColdPath(self.metadata, self.spans, self.fetcher, self.shares, self.metrics)
+        return ColdPath(self._checksums, self.spans, self.fetcher, self.shares, self.metrics)
 
     def _priority_of(self, view: SegmentView) -> ReadPriority:
         with self.metadata.read() as txn:
