@@ -33,5 +33,5 @@ def test_opening_a_file_loads_a_window_and_not_the_chain(tmp_path: Path) -> None
             middle = layout.load(txn, segment, 4 * 1000 + 1)
         assert len(middle.local) == layout.WINDOW_CHUNKS
         assert middle.chunks(Tier.LOCAL)[0].range.start == 4000
-        assert middle.window.start == 4001
+        assert middle.window.start == 4000
         assert middle.window.end == 4000 + 4 * layout.WINDOW_CHUNKS

@@ -52,14 +52,17 @@ class Layout:
 
 
 def load(txn: ReadTransaction, segment: SegmentRecord, offset: int, chunks: int = WINDOW_CHUNKS) -> Layout:
-    """The layout from `offset` on, for up to `chunks` chunks of each tier."""
-    start = min(max(offset, segment.start_offset), segment.length)
-    end = segment.length
+    """The layout around `offset`, and on from there for up to `chunks` chunks of each tier."""
+    at = min(max(offset, segment.start_offset), segment.length)
+    start, end = segment.start_offset, segment.length
     loaded: list[tuple[PlacedChunk, ...]] = []
     for tier in (Tier.LOCAL, Tier.COLD):
-        found = tuple(_placed(txn, segment, tier, start, chunks))
+        found = tuple(_placed(txn, segment, tier, at, chunks))
         if len(found) == chunks:
             end = min(end, found[-1].range.end)
+        if segment.tier_state(tier).count:
+            # Before its first chunk, or in a gap, there may be others that were not loaded.
+            start = max(start, min(at, found[0].range.start) if found else at)
         loaded.append(found)
     return Layout(segment, ByteRange(start, max(start, end)), loaded[0], loaded[1], txn.id)
 
