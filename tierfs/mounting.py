@@ -11,6 +11,7 @@ from tierfs.fuse import mountpoint as points
 from tierfs.fuse.options import parse_options
 from tierfs.fuse.session import MountSession
 from tierfs.holding import keeper_of, reload
+from tierfs.reading.cache_report import CACHE_REPORT_NAME, report_of
 from tierfs.store_paths import StorePaths
 
 _NAME = "mount"
@@ -44,6 +45,7 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     """A mount of an open store, with its part of the background work."""
     keeper = keeper_of(store, threads)
     reader = store.reader(cached=True)
+    cache_directory = store.paths.cache(store.settings.read.cache_directory)
 
     async def on_reload() -> None:
         await reload(store, keeper, threads)
@@ -57,6 +59,9 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         store.settings.mount,
         store.metrics,
         tasks=() if keeper is None else (keeper.run,),
-        control={"config": lambda: store.describe_settings().encode()},
+        control={
+            "config": lambda: store.describe_settings().encode(),
+            CACHE_REPORT_NAME: lambda: report_of(reader, cache_directory).encode(),
+        },
         reload=on_reload,
     )

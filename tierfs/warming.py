@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs import names
 from tierfs.app import Store
-from tierfs.errors import InvalidRequest, NotFound, PermissionDenied, StorageFull, Unavailable
+from tierfs.errors import InvalidRequest, NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.reading import warm_plan
-from tierfs.reading.cache_files import InUse, room_bytes, slots_within
-from tierfs.reading.cache_health import CacheState
-from tierfs.reading.disk_cache import FREE_FLOOR_BYTES, DiskCache
-from tierfs.reading.warm import Warmer
-from tierfs.reading.warm_plan import Plan, Target, held_bytes
-from tierfs.types import ReadPriority, SegmentId
+from tierfs.reading.cache_files import slots_within
+from tierfs.reading.warm_plan import Plan, Target
+from tierfs.types import SegmentId
+from tierfs.warm_way import Way, find_way
 
 Report = Callable[[int, int, str], None]
 """Takes the bytes done, the bytes in all, and the segment that is being worked on."""
@@ -58,54 +57,35 @@ class Warming:
     def run(self) -> WarmReport:
         """Fill the cache; again is fine and fetches only what is missing.
 
-        Raises Unavailable, PermissionDenied or StorageFull for a cache that cannot be used or did not keep what
-        fits into it, and what reading from the cold tier raises.
+        Raises Conflict, Unavailable, PermissionDenied or StorageFull for a cache that cannot be used or did not
+        keep what fits into it, and what reading from the cold tier raises.
         """
         if not any(record.cold.bytes for _, record in self._segments.values()):
             local_bytes = sum(record.range.length_bytes for _, record in self._segments.values())
             return WarmReport(segments=len(self._segments), local_bytes=local_bytes)
-        try:
-            cache = self._open()
-        except InUse as exc:
-            raise Unavailable(f"disk cache {self._directory} is in use by another process") from exc
-        try:
-            return self._fill(cache)
-        finally:
-            cache.close()
+        with closing(find_way(self._store, self._directory)) as way:
+            plan = self._plan(way)
+            before = way.held_bytes(plan.wanted)
+            self._total_bytes = plan.wanted_bytes
+            way.fill(plan.wanted, self._advance)
+            held = way.held_bytes(plan.wanted)
+            if held < plan.wanted_bytes and not (plan.left_out_bytes and way.overshoot_bytes):
+                raise way.not_kept(held, plan.wanted_bytes)
+            return self._reported(way, plan, held, before)
 
-    def _open(self) -> DiskCache:
-        store = self._store
-        try:
-            return DiskCache.open_or_raise(
-                self._directory, store.metadata.store_id, store.settings.read.cache_bytes, store.metrics
-            )
-        except OSError as exc:
-            kind = PermissionDenied if isinstance(exc, PermissionError) else Unavailable
-            raise kind(
-                f"the disk cache cannot be opened: {exc}", remedy="see the setting read.cache_directory"
-            ) from exc
-
-    def _fill(self, cache: DiskCache) -> WarmReport:
-        store = self._store
-        room = room_bytes(self._directory, store.settings.read.cache_bytes, FREE_FLOOR_BYTES)
-        targets = (Target(name, number, ReadPriority.OFFLOADED_FIRST) for number, (name, _) in self._segments.items())
-        plan = warm_plan.plan(store.metadata, targets, room)
-        before = held_bytes(plan.wanted, cache.holds)
-        self._total_bytes = plan.wanted_bytes
-        warmer = Warmer(cache, store.metadata, store.storage_of, store.metrics, self._advance)
-        warmer.run(plan.wanted, store.settings.read.streams)
-        now = held_bytes(plan.wanted, cache.holds)
-        if now < plan.wanted_bytes:
-            full = cache.stats.state is CacheState.FULL_DISK
-            kept = f"disk cache {self._directory} kept {now} of {plan.wanted_bytes} bytes"
-            raise StorageFull(f"{kept}: its disk is full") if full else Unavailable(kept)
-        return self._reported(plan, now, before)
+    def _plan(self, way: Way) -> Plan:
+        room = way.room_bytes()
+        targets = [Target(name, number, way.priority_of(name)) for number, (name, _) in self._segments.items()]
+        plan = warm_plan.plan(self._store.metadata, targets, room)
+        if plan.left_out_bytes and way.overshoot_bytes:
+            return warm_plan.plan(self._store.metadata, targets, room - way.overshoot_bytes)
+        return plan
 
     def _advance(self, done_bytes: int, name: str) -> None:
         self._done_bytes += done_bytes
         self._report(self._done_bytes, self._total_bytes, name)
 
-    def _reported(self, plan: Plan, held: int, before: int) -> WarmReport:
+    def _reported(self, way: Way, plan: Plan, held: int, before: int) -> WarmReport:
         return WarmReport(
             segments=len(self._segments),
             cold_bytes=plan.cold_bytes,
@@ -114,6 +94,7 @@ class Warming:
             local_bytes=plan.local_bytes,
             left_out_bytes=plan.left_out_bytes,
             lost_bytes=plan.lost_bytes,
+            mountpoint=None if way.mountpoint is None else str(way.mountpoint),
         )
 
 

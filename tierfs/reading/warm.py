@@ -33,7 +33,7 @@ _ATTEMPTS = 2
 _POLL_S = 0.2
 """How soon Ctrl-C is seen: a wait without timeout is not interrupted everywhere (guess)."""
 
-_END_S = 5.0
+_END_S = 2.0
 """How long parts in flight may go on after an error or Ctrl-C; a tier that does not answer is not waited for."""
 
 Advance = Callable[[int, str], None]
