@@ -79,6 +79,16 @@ def test_bytes_in_the_page_cache_are_read_anew(cold: app.Store, mount: Mount) ->
     assert done["already_held_bytes"] < done["held_bytes"] == SIZE
 
 
+def test_a_disk_that_lags_behind_is_waited_for(cold: app.Store, mount: Mount) -> None:
+    switch_on(cold, 1000, 'budget_bytes = "24MiB"', 'max_window_bytes = "2MiB"')
+    append(cold, "large", reference(0, 40_000_000))
+    cold.offload("large", quiet)
+    cold.evict("large", force=False, report=quiet)
+    mount(fault="slow-cache")
+    done = tierfs("warmup", "large", "--json", store=cold.path).json
+    assert done["held_bytes"] == 40_000_000
+
+
 def test_what_the_mount_reads_locally_is_skipped(cold: app.Store, mount: Mount) -> None:
     append(cold, "d/three", reference(0, 1000))
     cold.offload("", quiet)  # in both tiers, and local bytes go first
