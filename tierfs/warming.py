@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tierfs import names
 from tierfs.app import Store
-from tierfs.errors import InvalidRequest, NotFound
+from tierfs.errors import InvalidRequest, NotFound, StorageFull
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.reading import warm_plan
@@ -77,6 +77,11 @@ class Warming:
         room = way.room_bytes()
         targets = [Target(name, number, way.priority_of(name)) for number, (name, _) in self._segments.items()]
         plan = warm_plan.plan(self._store.metadata, targets, room)
+        if plan.left_out_bytes and not plan.wanted:
+            raise StorageFull(
+                f"disk cache {self._directory} has no room: its disk is full",
+                remedy="make room there, or name another disk with read.cache_directory",
+            )
         if plan.left_out_bytes and way.overshoot_bytes:
             return warm_plan.plan(self._store.metadata, targets, room - way.overshoot_bytes)
         return plan

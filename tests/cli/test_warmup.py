@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -18,11 +20,13 @@ from tests.conftest import Bucket
 from tests.faults.worker import reference
 from tests.mount.conftest import append
 from tests.reading.cache_blocks import BLOCK, size_for
+from tests.reading.conftest import small_disk  # noqa: F401  # a fixture
 from tests.stores import quiet
 from tierfs import app
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Unavailable
 from tierfs.metadata import directories, policies
+from tierfs.reading.cache_files import CacheFiles
 from tierfs.reading.copy import copy_segment
 from tierfs.types import ROOT_DIRECTORY
 from tierfs.warming import Warming, WarmReport
@@ -198,6 +202,22 @@ def test_a_cold_tier_that_goes_down_on_the_way(counted: tuple[app.Store, Counted
     assert report.held_bytes == 2 * SIZE
     assert 0 < report.already_held_bytes <= fetched
     assert cold.read_bytes - fetched == 2 * SIZE - report.already_held_bytes
+
+
+def test_a_cache_disk_without_room(store: Path, small_disk: Path) -> None:  # noqa: F811
+    switch_on(store, 1000, f'cache_directory = "{small_disk}/cache"')
+    refused(fails("warmup", "d", store=store), 28, "has no room", "read.cache_directory")
+
+
+def test_a_cache_disk_that_fails(store: Path, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]) -> None:
+    expected_warnings.append("failed and is off until the next start")
+
+    def fail(*some: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(CacheFiles, "write", fail)
+    with app.open_store(store) as opened, pytest.raises(Unavailable, match="failed while it was filled"):
+        warm(opened, "d")
 
 
 def test_a_cache_that_another_process_has(store: Path) -> None:

@@ -22,7 +22,7 @@ from tierfs.fuse.options import parse_options
 from tierfs.mounting import session_of
 from tierfs.reading.disk_cache import DiskCache
 
-SLOW_STORE_S = 0.05
+SLOW_STORE_S = 0.2
 
 
 def break_getattr() -> None:

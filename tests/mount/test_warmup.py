@@ -81,12 +81,13 @@ def test_bytes_in_the_page_cache_are_read_anew(cold: app.Store, mount: Mount) ->
 
 def test_a_disk_that_lags_behind_is_waited_for(cold: app.Store, mount: Mount) -> None:
     switch_on(cold, 1000, 'budget_bytes = "24MiB"', 'max_window_bytes = "2MiB"')
-    append(cold, "large", reference(0, 40_000_000))
-    cold.offload("large", quiet)
-    cold.evict("large", force=False, report=quiet)
+    append(cold, "large", reference(0, 24_000_000))
+    append(cold, "small", reference(0, 1000))
+    cold.offload("", quiet)
+    cold.evict("", force=False, report=quiet)
     mount(fault="slow-cache")
-    done = tierfs("warmup", "large", "--json", store=cold.path).json
-    assert done["held_bytes"] == 40_000_000
+    done = tierfs("warmup", "large", "small", "--json", store=cold.path).json
+    assert done["held_bytes"] == 24_001_000
 
 
 def test_what_the_mount_reads_locally_is_skipped(cold: app.Store, mount: Mount) -> None:
