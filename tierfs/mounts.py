@@ -20,6 +20,8 @@ class Mount:
 
     mountpoint: Path
     store: Path
+    device: str
+    """Major and minor number, as in `0:57`."""
 
 
 def mounts() -> list[Mount]:
@@ -30,8 +32,20 @@ def mounts() -> list[Mount]:
         kind, _, rest = rest.partition(" ")
         source = _unescape(rest.partition(" ")[0])
         if kind.startswith("fuse") and source.startswith(FSNAME_PREFIX):
-            found.append(Mount(Path(_unescape(fields.split(" ")[4])), Path(source.removeprefix(FSNAME_PREFIX))))
+            _, _, device, _, mountpoint = fields.split(" ")[:5]
+            found.append(Mount(Path(_unescape(mountpoint)), Path(source.removeprefix(FSNAME_PREFIX)), device))
     return found
+
+
+def mount_of(path: Path) -> tuple[Mount, str] | None:
+    """The mount that `path` is in, and the segment or directory it stands for; None outside of all mounts."""
+    found = mounts()
+    for place in (Path(os.path.abspath(path)), Path(os.path.realpath(path))) if found else ():
+        for mount in reversed(found):
+            if place.is_relative_to(mount.mountpoint):
+                name = str(place.relative_to(mount.mountpoint))
+                return mount, "" if name == "." else name
+    return None
 
 
 def name_under_mount(text: str, store: Path) -> str | None:

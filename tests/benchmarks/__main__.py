@@ -1,4 +1,4 @@
-"""Benchmarks: `python -m tests.benchmarks [--repetitions N] [--seconds N] SUBJECT...`; see main."""
+"""Benchmarks: `python -m tests.benchmarks [--repetitions N] [--seconds N] SUBJECT...`, or `reading`; see main."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import boto3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
+from tests.benchmarks import reading_command
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
@@ -83,7 +84,7 @@ def bench_local(directory: Path, repetitions: int) -> str:
             return dd(mnt / "s")
 
     def null() -> float:
-        with served(["tests.benchmarks.nullfs", str(mnt), str(READ_BYTES)], mnt):
+        with served(["tierfs.fuse.null", str(mnt), str(READ_BYTES)], mnt):
             heat()
             return dd(mnt / "null")
 
@@ -238,7 +239,10 @@ def _output(command: str, directory: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    if sys.argv[1:2] == [reading_command.NAME]:
+        reading_command.main(sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(epilog="`reading --help`: the figures of reading, against other mounts of S3")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=120, help="of the sustained subjects")
     parser.add_argument("subjects", nargs="*", default=["append", "local", "offload", "s3"])

@@ -11,22 +11,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 
 GIB = 1 << 30
 _HOT_BYTES = 3 * GIB
-_HOT_FILE = Path("/dev/shm/tierfs-hot")
+_MEMORY = Path("/dev/shm")
 
 
-def heat() -> None:
+def heat(size_bytes: int = _HOT_BYTES) -> None:
     """Touch and free memory: the first touch of a page on a virtual machine costs a fault in its host.
 
     Call it right before what is measured: within seconds the free pages go back to the host.
     """
     block = bytes(1 << 20)
-    with _HOT_FILE.open("wb") as file:
-        for _ in range(_HOT_BYTES >> 20):
+    with TemporaryFile(dir=_MEMORY) as file:
+        for _ in range(size_bytes >> 20):
             file.write(block)
-    _HOT_FILE.unlink()
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -37,7 +37,7 @@ def test_the_settings_can_be_read_but_are_not_listed(store: app.Store, mount: Mo
     append(store, "s", b"x")
     mnt = mount().path
     assert os.listdir(mnt) == ["s"]
-    assert os.listdir(mnt / ".tierfs") == ["config", "cache"]
+    assert os.listdir(mnt / ".tierfs") == ["config", "cache", "metrics", "stats", "accesslog"]
     text = (mnt / ".tierfs/config").read_text()
     assert text == tierfs("config", "show", store=store.path).out
     assert "read.budget_bytes = " in text

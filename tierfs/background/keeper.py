@@ -15,6 +15,7 @@ import trio
 from tierfs.background import requests
 from tierfs.background.holder import HeldElsewhere, Hold
 from tierfs.background.runner import BackgroundWriter, InThread
+from tierfs.background.status import BacklogStatus
 from tierfs.background.troubles import Troubles
 from tierfs.background.work import ColdWork
 from tierfs.config import BackgroundSettings
@@ -40,6 +41,14 @@ class Keeper:
     def __init__(self, tools: KeeperTools) -> None:
         self._tools = tools
         self._working = trio.CancelScope()
+        self._writer: BackgroundWriter | None = None
+        self.holds = False
+        """Whether this process holds the store now."""
+
+    @property
+    def backlog(self) -> BacklogStatus | None:
+        """What is left to offload, as of the last look; None while nothing was looked at by this process."""
+        return None if self._writer is None else self._writer.backlog
 
     def renew(self) -> None:
         """Begin the work anew, with new settings and a new connection to the cold tier; still the holder."""
@@ -79,12 +88,14 @@ class Keeper:
         held = Hold(self._tools.holder_path, work.tools.engine.metadata.clock)
         try:
             log.info("this process holds the store")
+            self.holds = True
             on_held()
             while not await self._fenced(work):
                 await self._tools.in_thread.idle()
                 work = await self._tools.in_thread(self._tools.make_work)
             return True
         finally:
+            self.holds = False
             # What is still in flight may commit: nobody may take it for a dead holder's. Then the lock goes
             # with the process.
             if not self._tools.in_thread.busy:
@@ -108,4 +119,8 @@ class Keeper:
         await in_thread(work.resolve_crashed)
         await in_thread(lambda: requests.restart(metadata))
         troubles = await in_thread(lambda: Troubles(metadata, settings))
-        await BackgroundWriter(work, troubles, settings, in_thread).run()
+        self._writer = BackgroundWriter(work, troubles, settings, in_thread)
+        try:
+            await self._writer.run()
+        finally:
+            self._writer = None

@@ -19,6 +19,7 @@ from tierfs.background.policy import EvictAction, PendingObject, Plan, plan
 from tierfs.background.pressure import disk_view
 from tierfs.background.serve import RequestServer
 from tierfs.background.snapshot import Snapshots
+from tierfs.background.status import BacklogStatus, backlog_of
 from tierfs.background.troubles import Troubles
 from tierfs.background.work import ColdWork
 from tierfs.config import BackgroundSettings
@@ -79,6 +80,8 @@ class BackgroundWriter:
         self._in_thread = in_thread
         self._snapshots = Snapshots(self._metadata)
         self._uploads = _Uploads()
+        self.backlog: BacklogStatus | None = None
+        """As of the last look."""
 
     async def run(self) -> None:
         """Work until cancelled. Raises Fenced, in a group, when another store owns the bucket."""
@@ -112,6 +115,7 @@ class BackgroundWriter:
     def _plan(self) -> Plan:
         """In a thread: with 100,000 local segments it takes longer than a mount's reader should wait."""
         views = self._snapshots.refresh()
+        self.backlog = backlog_of(views)
         disk_bytes = self._work.tools.engine.files.disk_bytes()
         disk = disk_view(disk_bytes, sum(view.local_bytes for view in views), self._settings)
         self._troubles.retain(f"{_OFFLOAD} ", {_key(pending) for view in views for pending in view.pending})

@@ -94,7 +94,7 @@ _MAX_ERRORS = 5
 
 def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path) -> StoreStatus:
     """Look at everything once; costs two passes over the segments."""
-    backlog = _backlog(Snapshots(metadata).refresh())
+    backlog = backlog_of(Snapshots(metadata).refresh())
     with metadata.read() as txn:
         totals = _Totals(txn)
         location = txn.get(LOCATIONS, keys.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
@@ -130,7 +130,8 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
         )
 
 
-def _backlog(views: list[SegmentView]) -> BacklogStatus:
+def backlog_of(views: list[SegmentView]) -> BacklogStatus:
+    """Sums over the views."""
     since = [pending.ended_ms for view in views for pending in view.pending]
     since += [view.active_since_ms for view in views if view.active_since_ms]
     return BacklogStatus(
@@ -172,6 +173,10 @@ def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
     if not cold_url.startswith("file:"):
         return None
     cold = store / cold_url.removeprefix("file:")
-    if os.stat(store).st_dev == os.stat(cold).st_dev:
+    try:
+        shared = os.stat(store).st_dev == os.stat(cold).st_dev
+    except OSError as exc:
+        return f"the cold tier {cold} cannot be looked at: {exc.strerror}"
+    if shared:
         return "the cold tier is on the store's own filesystem: it adds no protection against losing the disk"
     return None

@@ -13,11 +13,12 @@ from tierfs.chunkstore.checks import (
     check_open,
     is_own,
 )
+from tierfs.chunkstore.probe import ReadAbilities
 from tierfs.chunkstore.protocol import Abilities, Progress, Source, StoredObject
 from tierfs.chunkstore.s3_client import connect
 from tierfs.chunkstore.s3_errors import map_s3_errors
 from tierfs.chunkstore.s3_location import S3Location
-from tierfs.chunkstore.s3_probe import probe_abilities
+from tierfs.chunkstore.s3_probe import honours_if_match, probe_abilities, server_time_ms
 from tierfs.chunkstore.s3_read import RangeReader
 from tierfs.chunkstore.s3_upload import Uploader
 from tierfs.clock import Clock, SystemClock
@@ -186,6 +187,16 @@ class S3Storage:
         check_open(self._closed, self)
         check_name(name)
         return probe_abilities(self._connection, self._executor, name)
+
+    def server_time_ms(self) -> int | None:
+        """See ServedStorage.server_time_ms."""
+        check_open(self._closed, self)
+        return server_time_ms(self._connection)
+
+    def read_abilities(self, name: str) -> ReadAbilities:
+        """See ServedStorage.read_abilities."""
+        check_open(self._closed, self)
+        return ReadAbilities(self._reader.serves_presigned(name), honours_if_match(self._connection, name))
 
     def _address(self, name: str) -> dict[str, Any]:
         return {"Bucket": self.location.bucket, "Key": self.location.key(name)}

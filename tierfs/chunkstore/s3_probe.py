@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -19,6 +23,8 @@ _PROBE = b"tierfs probes what this server honours; this object can be deleted\n"
 _OTHER = b"other bytes\n"
 _UNCHECKED = Abilities(create_only_put=True, create_only_multipart=True, verifies_crc32c=False)
 """Sends the conditions and leaves the answer to the server."""
+_NO_ETAG = '"tierfs-probes-an-etag-that-no-object-has"'
+_MS_PER_S = 1000
 
 
 def probe_abilities(connection: S3Connection, executor: Executor, name: str) -> Abilities:
@@ -63,7 +69,7 @@ def _refuses_wrong_crc32c(connection: S3Connection, name: str) -> bool:
                 Bucket=location.bucket, Key=location.key(name), Body=_PROBE, ChecksumCRC32C=wrong
             )
         except ClientError as exc:
-            if exc.response["ResponseMetadata"]["HTTPStatusCode"] == 400:
+            if exc.response["ResponseMetadata"]["HTTPStatusCode"] == HTTPStatus.BAD_REQUEST:
                 return True
             raise
     return False
@@ -76,3 +82,30 @@ def _takes_crc32c(uploader: Uploader, name: str) -> bool:
     except InvalidRequest:
         return False
     return True
+
+
+def honours_if_match(connection: S3Connection, name: str) -> bool:
+    """Whether reading `name`, which exists, is refused when another etag is asked for."""
+    location = connection.location
+    with map_s3_errors(location, "read", name):
+        try:
+            answer = connection.client.get_object(Bucket=location.bucket, Key=location.key(name), IfMatch=_NO_ETAG)
+        except ClientError as exc:
+            if exc.response["ResponseMetadata"]["HTTPStatusCode"] == HTTPStatus.PRECONDITION_FAILED:
+                return True
+            raise
+        answer["Body"].close()
+    return False
+
+
+def server_time_ms(connection: S3Connection) -> int | None:
+    """The Date of the server's answer, whatever it answers; None where it sends none."""
+    location = connection.location
+    answer: Mapping[str, Any]
+    with map_s3_errors(location, "list"):
+        try:
+            answer = connection.client.list_objects_v2(Bucket=location.bucket, Prefix=location.key(""), MaxKeys=1)
+        except ClientError as exc:
+            answer = exc.response
+    date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+    return None if date is None else round(parsedate_to_datetime(date).timestamp() * _MS_PER_S)

@@ -72,6 +72,14 @@ class RangeReader:
                 self._note_refusal()
             self._receive(answer, name, offset, buffer, if_match, progress)
 
+    def serves_presigned(self, name: str) -> bool | None:
+        """Whether the first byte of `name`, which has one, comes by a signed URL; None where none are used."""
+        if not self._presigned:
+            return None
+        with self._presigned_get(name, 0, 1) as answer:
+            ranged = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range") or "") is not None
+            return answer.status == HTTPStatus.PARTIAL_CONTENT and ranged
+
     def close(self) -> None:
         """Close resting connections."""
         with self._lock:

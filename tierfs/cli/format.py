@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _STEP = 1024
 _MS_PER_S = 1000
+_SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 
 
 def size(size_bytes: int) -> str:
@@ -36,6 +37,16 @@ def timestamp(time_ms: int) -> str | None:
 def clock_time(time_ms: int) -> str:
     """ISO 8601 in UTC to the second, for people; `-` for a time that never was (0)."""
     return _utc(time_ms).strftime("%Y-%m-%dT%H:%M:%SZ") if time_ms else "-"
+
+
+def duration(length_s: float) -> str:
+    """A time span in its two largest units: `17 s`, `3 min 5 s`, `4 h 12 min`, `2 d 3 h`."""
+    rest, parts = int(length_s), list[str]()
+    for unit, unit_s in _SECONDS_PER_UNIT.items():
+        number, rest = divmod(rest, unit_s)
+        if number or parts:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts[:2]) or "0 s"
 
 
 def table(rows: Iterable[tuple[str, str]]) -> str:

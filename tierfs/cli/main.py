@@ -25,7 +25,10 @@ _COMMANDS = {
     "mount": "tierfs.cli.mounting:mount",
     "umount": "tierfs.cli.mounting:umount",
     "daemon": "tierfs.cli.daemon:daemon",
+    "top": "tierfs.cli.top:top",
     "status": "tierfs.cli.store:status",
+    "doctor": "tierfs.cli.doctor:doctor",
+    "bench": "tierfs.cli.bench:bench",
     "policy": "tierfs.cli.policy:policy",
     "config": "tierfs.cli.config:config",
 }
@@ -34,7 +37,7 @@ _EPILOG = """
 \b
 Exit codes:
    0  done                           8  another offset was expected
-   1  declined at the prompt        11  not available now; try again
+   1  declined, or doctor: FAIL     11  not available now; try again
    2  the request is wrong          28  a disk is full
    3  not found                     70  internal error
    4  permission denied             74  data is lost or damaged

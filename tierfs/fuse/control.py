@@ -1,13 +1,14 @@
 """Control files: `.tierfs` at the root of a mount, found by name but not listed, with what it tells of itself.
 
-Their content is made when they are opened. They show size 0 and are read past the page cache, like files
-in /proc. A directory of the store with this name is hidden behind it.
+Their content is made when they are opened, or follows what happens while they are open. They show size 0
+and are read past the page cache, like files in /proc. A directory of the store with this name is hidden behind it.
 """
 
 from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import pyfuse3
 
@@ -24,13 +25,47 @@ _DIRECTORY_MODE = 0o555
 Content = Callable[[], bytes]
 
 
+class OpenControl(Protocol):
+    """One open handle of a control file."""
+
+    async def read(self, offset: int, size_bytes: int) -> bytes:
+        """The next bytes; empty at the end."""
+        ...
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        ...
+
+
+Opener = Callable[[], OpenControl]
+
+
+class Text:
+    """A content as it was when the file was opened."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    async def read(self, offset: int, size_bytes: int) -> bytes:
+        """A piece of it."""
+        return self._content[offset : offset + size_bytes]
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def made_when_opened(content: Content) -> Opener:
+    """A control file that is read like any file."""
+    return lambda: Text(content())
+
+
 class ControlFiles:
     """The control files of one mount; without any, the directory is not there either."""
 
-    def __init__(self, contents: Mapping[str, Content], options: MountOptions) -> None:
+    def __init__(self, files: Mapping[str, Opener], options: MountOptions) -> None:
         self._options = options
-        self._contents = list(contents.values())
-        self._inodes = {name.encode(): _DIRECTORY_INODE + 1 + index for index, name in enumerate(contents)}
+        self._openers = list(files.values())
+        self._inodes = {name.encode(): _DIRECTORY_INODE + 1 + index for index, name in enumerate(files)}
 
     def find(self, parent_inode: int, name: bytes) -> int | None:
         """The inode of a control file or of their directory; None for everything else."""
@@ -45,6 +80,11 @@ class ControlFiles:
     def is_directory(self, inode: int) -> bool:
         """Whether the inode is the directory of the control files."""
         return inode == _DIRECTORY_INODE
+
+    def path(self, inode: int) -> str:
+        """Where it is in the mount."""
+        name = next((name for name, number in self._inodes.items() if number == inode), b"")
+        return b"/".join((b"", DIRECTORY_NAME, *filter(None, (name,)))).decode()
 
     def attributes(self, inode: int) -> pyfuse3.EntryAttributes:
         """What stat shows."""
@@ -64,6 +104,6 @@ class ControlFiles:
             if index >= start and not pyfuse3.readdir_reply(token, name, self.attributes(inode), index + 1):
                 return
 
-    def content(self, inode: int) -> bytes:
-        """What the file says now."""
-        return self._contents[inode - _DIRECTORY_INODE - 1]()
+    def open(self, inode: int) -> OpenControl:
+        """Open a control file."""
+        return self._openers[inode - _DIRECTORY_INODE - 1]()

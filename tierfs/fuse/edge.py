@@ -5,36 +5,69 @@ from __future__ import annotations
 import errno
 import functools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import pyfuse3
 
 from tierfs.errors import DataLoss, TierfsError, Unavailable
+from tierfs.fuse import access_log
+from tierfs.fuse.access_log import AccessLog
+from tierfs.fuse.subjects import Subject, Subjects
 from tierfs.metrics import MetricName, MetricSink
 
 log = logging.getLogger(__name__)
+
+_UNKNOWN = "?"
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class HasMetrics(Protocol):
+class Observed(Protocol):
     """What the decorated methods' class offers."""
 
     metrics: MetricSink
+    access_log: AccessLog
+    subjects: Subjects
+
+
+def _observed(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Count an operation, and log it while somebody listens."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    async def observed(*arguments: P.args, **named: P.kwargs) -> T:
+        operations = cast(Observed, arguments[0])
+        operations.metrics.count(MetricName.FUSE_OPERATIONS, operation=name)
+        if operations.access_log.listeners:
+            subject = _subject(operations, name, arguments[1:])
+            if subject.path != access_log.PATH:
+                return await operations.access_log.logged(name, subject, method(*arguments, **named))
+        return await method(*arguments, **named)
+
+    return observed
+
+
+def _subject(operations: Observed, name: str, arguments: Sequence[Any]) -> Subject:
+    """What the call is about. Not knowing it must not fail the call."""
+    try:
+        return operations.subjects.of(name, arguments)
+    except Exception:
+        log.exception("the access log does not know what a %s is about", name)
+        return Subject(_UNKNOWN)
 
 
 def operation(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Translate what a FUSE operation raises: ours to its errno, logged and counted once; the unexpected to EIO.
+    """Count a FUSE operation and translate what it raises: ours to its errno, logged once; the unexpected to EIO.
 
-    Cancellation and FUSEError pass.
+    Cancellation passes, and so does FUSEError, counted like the others.
     """
     name = method.__name__
 
     @functools.wraps(method)
     async def translated(*arguments: P.args, **named: P.kwargs) -> T:
-        operations = cast(HasMetrics, arguments[0])
+        operations = cast(Observed, arguments[0])
         try:
             return await method(*arguments, **named)
         except TierfsError as exc:
@@ -43,18 +76,19 @@ def operation(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
             level = logging.WARNING if code == errno.EIO else logging.DEBUG
             log.log(level, "%s: %s", name, exc)
             raise pyfuse3.FUSEError(code) from exc
-        except pyfuse3.FUSEError:
+        except pyfuse3.FUSEError as exc:
+            _count(operations, name, exc.errno)
             raise
         except Exception as exc:
             log.exception("%s failed unexpectedly", name)
             _count(operations, name, errno.EIO)
             raise pyfuse3.FUSEError(errno.EIO) from exc
 
-    return translated
+    return _observed(translated)
 
 
 def reported(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coroutine[Any, Any, None]]:
-    """For operations nobody hears the errors of (forget, release): log and count them, raise nothing.
+    """For operations nobody hears the errors of (forget, release): count, log, raise nothing.
 
     Cancellation passes.
     """
@@ -66,9 +100,9 @@ def reported(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coro
             await method(*arguments, **named)
         except Exception:
             log.exception("%s failed unexpectedly", name)
-            _count(cast(HasMetrics, arguments[0]), name, errno.EIO)
+            _count(cast(Observed, arguments[0]), name, errno.EIO)
 
-    return quiet
+    return _observed(quiet)
 
 
 def _errno_of(error: TierfsError) -> int:
@@ -76,5 +110,5 @@ def _errno_of(error: TierfsError) -> int:
     return errno.EIO if isinstance(error, (Unavailable, DataLoss)) else error.errno
 
 
-def _count(operations: HasMetrics, name: str, code: int) -> None:
+def _count(operations: Observed, name: str, code: int) -> None:
     operations.metrics.count(MetricName.FUSE_ERRORS, operation=name, errno=errno.errorcode.get(code, str(code)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tierfs.metadata.records import SegmentRecord
 from tierfs.types import ROOT_DIRECTORY, ROOT_INODE, EntryKind, Tier
 
 
@@ -18,9 +19,24 @@ class Known:
     """Largest size or end of a read the kernel was given: it never sees less."""
     sealed_open_seen: bool = False
     """The segment was opened here since it was sealed, so pages in the cache are of the sealed one."""
+    start_offset: int = 0
+    """Where the segment began when the inode was opened: offset 0 of the file."""
+    sealed_end: int | None = None
+    """Where the segment ended when it was opened sealed. Pages of that end are cached: the inode never grows."""
     open_handles: int = 0
     served_from: Tier | None = None
     """Tier that served the newest read."""
+
+    def opened(self, segment: SegmentRecord) -> None:
+        """One more handle reads the inode."""
+        self.open_handles += 1
+        self.start_offset = segment.start_offset
+        if segment.sealed and self.sealed_end is None:
+            self.sealed_end = segment.length
+
+    def size_in(self, segment: SegmentRecord) -> int:
+        """Size of the file by a newer record of its segment, which may have another inode by now."""
+        return (self.sealed_end or segment.length) - self.start_offset
 
 
 class Inodes:

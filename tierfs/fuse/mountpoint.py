@@ -15,10 +15,13 @@ FUSE_DEVICE = Path("/dev/fuse")
 READ_AHEAD_KIB = 1024
 """1 MiB is the largest request libfuse takes; 128 costs a fifth, 4096 gains nothing (measured)."""
 
-_FUSERMOUNT = "fusermount3"
-_FUSE_CONFIGURATION = Path("/etc/fuse.conf")
-_ALLOW_OTHER = "user_allow_other"
-_BDI = Path("/sys/class/bdi")
+FUSERMOUNT = "fusermount3"
+FUSE_CONFIGURATION = Path("/etc/fuse.conf")
+ALLOW_OTHER = "user_allow_other"
+
+BDI = Path("/sys/class/bdi")
+"""Where the kernel keeps settings of devices, under their numbers."""
+READ_AHEAD_FILE = "read_ahead_kb"
 
 
 def require_usable(mountpoint: Path, *, allow_other: bool = False) -> None:
@@ -51,7 +54,7 @@ def unmount(mountpoint: Path) -> None:
     mount = mount_at(mountpoint)
     if mount is None:
         raise NotFound(f"{mountpoint} is not a tierfs mount", remedy="see what is: findmnt -t fuse.tierfs")
-    done = _run(["umount"] if os.geteuid() == 0 else [_FUSERMOUNT, "-u"], mount.mountpoint)
+    done = _run(["umount"] if os.geteuid() == 0 else [FUSERMOUNT, "-u"], mount.mountpoint)
     if done.returncode == 0:
         return
     if "busy" in done.stderr:
@@ -65,7 +68,7 @@ def tune_read_ahead(mountpoint: Path) -> bool:
     Call it in a thread: it asks the mount for its device number.
     """
     device = os.stat(mountpoint).st_dev
-    setting = _BDI / f"{os.major(device)}:{os.minor(device)}" / "read_ahead_kb"
+    setting = BDI / f"{os.major(device)}:{os.minor(device)}" / READ_AHEAD_FILE
     try:
         setting.write_text(f"{READ_AHEAD_KIB}\n")
     except OSError:
@@ -82,24 +85,24 @@ def _require_fuse(allow_other: bool) -> None:
         )
     if os.geteuid() == 0:
         return
-    if shutil.which(_FUSERMOUNT) is None:
-        raise Unavailable(f"{_FUSERMOUNT} is missing", remedy="as root: apt-get install fuse3")
-    if allow_other and not _others_allowed():
+    if shutil.which(FUSERMOUNT) is None:
+        raise Unavailable(f"{FUSERMOUNT} is missing", remedy="as root: apt-get install fuse3")
+    if allow_other and not others_allowed():
         raise PermissionDenied(
             "option allow_other is for root only on this machine",
-            remedy=f"as root: echo {_ALLOW_OTHER} >> {_FUSE_CONFIGURATION}",
+            remedy=f"as root: echo {ALLOW_OTHER} >> {FUSE_CONFIGURATION}",
         )
 
 
-def _others_allowed() -> bool:
+def others_allowed() -> bool:
     """Whether fusermount3 lets every user mount with allow_other."""
     try:
-        lines = _FUSE_CONFIGURATION.read_text(errors="replace").splitlines()
+        lines = FUSE_CONFIGURATION.read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return False
     except OSError:
         return True  # fusermount3 can read what we cannot, and decides
-    return any(line.strip() == _ALLOW_OTHER for line in lines)
+    return any(line.strip() == ALLOW_OTHER for line in lines)
 
 
 def _unusable(mountpoint: Path, error: OSError) -> TierfsError:
@@ -123,7 +126,7 @@ def _clear_stale(mountpoint: Path) -> None:
             raise Unavailable(
                 f"a dead mount of another program is at {mountpoint}", remedy=f"umount -l {mountpoint}"
             ) from exc
-        done = _run(["umount", "-l"] if os.geteuid() == 0 else [_FUSERMOUNT, "-u", "-z"], stale.mountpoint)
+        done = _run(["umount", "-l"] if os.geteuid() == 0 else [FUSERMOUNT, "-u", "-z"], stale.mountpoint)
         if done.returncode:
             raise Unavailable(f"a dead mount at {mountpoint} was not removed: {done.stderr.strip()}") from exc
 

@@ -19,15 +19,17 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.config import MountSettings
 from tierfs.errors import Fenced
 from tierfs.fuse import attributes, xattrs
-from tierfs.fuse.control import ControlFiles
+from tierfs.fuse.access_log import AccessLog
+from tierfs.fuse.control import ControlFiles, OpenControl, Text
 from tierfs.fuse.edge import operation, reported
 from tierfs.fuse.inodes import Inodes, Known
 from tierfs.fuse.listing import Listing
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.readonly import ReadOnlyOperations
+from tierfs.fuse.subjects import Subjects
 from tierfs.fuse.tree import Tree
 from tierfs.metadata.store import MetadataStore
-from tierfs.metrics import MetricName, MetricSink
+from tierfs.metrics import MetricSink
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.types import DirectoryId, EntryKind, SegmentId
@@ -56,10 +58,13 @@ class Operations(ReadOnlyOperations):
         settings: MountSettings,
         metrics: MetricSink,
         control: ControlFiles,
+        access_log: AccessLog,
     ) -> None:
         super().__init__()
         self.metrics = metrics
+        self.access_log = access_log
         self.inodes = Inodes()
+        self.subjects = Subjects(metadata, self.inodes, control)
         self._tree = Tree(self.inodes, options, settings.sealed_timeout_s)
         self._metadata = metadata
         self._files = files
@@ -69,13 +74,12 @@ class Operations(ReadOnlyOperations):
         self._next_handle = 1
         self._files_open: dict[int, _OpenFile] = {}
         self._control = control
-        self._control_open: dict[int, bytes] = {}
+        self._control_open: dict[int, OpenControl] = {}
         self._listings: dict[int, Listing] = {}
 
     @operation
     async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         """Find a name: one get for the entry, one for its record."""
-        self._count("lookup")
         control = self._control.find(parent_inode, name)
         if control is not None or self._control.owns(parent_inode):
             return attributes.missing() if control is None else self._control.attributes(control)
@@ -89,7 +93,6 @@ class Operations(ReadOnlyOperations):
     @operation
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         """Attributes of an inode the kernel knows."""
-        self._count("getattr")
         if self._control.owns(inode):
             return self._control.attributes(inode)
         with self._metadata.read() as txn:
@@ -98,9 +101,9 @@ class Operations(ReadOnlyOperations):
     @operation
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         """Open a directory for listing."""
-        handle = self._new_handle()
+        handle = self._new_handle(inode)
         if self._control.owns(inode):
-            self._control_open[handle] = b""
+            self._control_open[handle] = Text(b"")
             return handle
         self._listings[handle] = Listing(DirectoryId(self._tree.require(inode).id))
         return handle
@@ -108,7 +111,6 @@ class Operations(ReadOnlyOperations):
     @operation
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
         """List entries with their attributes in name order, from behind the one with token `start`."""
-        self._count("readdir")
         if handle in self._control_open:
             self._control.list(token, start)
             return
@@ -124,27 +126,27 @@ class Operations(ReadOnlyOperations):
     @reported
     async def releasedir(self, handle: int) -> None:
         """Close a listing; never raises."""
+        self.subjects.closed(handle)
         if self._control_open.pop(handle, None) is None:
             del self._listings[handle]
 
     @operation
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         """Open a segment for reading; unsealed ones bypass the page cache, which would race their growth."""
-        self._count("open")
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise pyfuse3.FUSEError(errno.EROFS)
         if self._control.owns(inode):
-            handle = self._new_handle()
-            self._control_open[handle] = self._control.content(inode)
+            handle = self._new_handle(inode)
+            self._control_open[handle] = self._control.open(inode)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
         known = self._tree.require(inode)
         reading = self._reader.open(SegmentId(known.id), priority=self._options.read_priority)
         if reading.segment.inode != inode:
             reading.close()
             raise Fenced("the name stands for a newer file now")
-        handle = self._new_handle()
+        handle = self._new_handle(inode)
         self._files_open[handle] = _OpenFile(reading, known, reading.segment.start_offset)
-        known.open_handles += 1
+        known.opened(reading.segment)
         sealed = reading.segment.sealed
         keep = sealed and known.sealed_open_seen
         known.sealed_open_seen = sealed
@@ -155,18 +157,25 @@ class Operations(ReadOnlyOperations):
     async def read(self, handle: int, offset: int, size: int) -> Buffer:  # type: ignore[override]  # any buffer will do
         """Read; offset 0 of the file is the segment's start offset. A short answer means end of file."""
         if handle in self._control_open:
-            return self._control_open[handle][offset : offset + size]
+            return await self._control_open[handle].read(offset, size)
         file = self._files_open[handle]
-        data = await file.reading.read(file.start_offset + offset, size)
         known = file.known
+        start = file.start_offset + offset
+        if known.sealed_end is not None:
+            size = max(0, min(size, known.sealed_end - start))
+        data = await file.reading.read(start, size)
         known.size_shown = max(known.size_shown, offset + len(data))
         known.served_from = file.reading.served_from
+        self._reader.open_handles.served(file.reading, file.start_offset + offset + len(data), len(data))
         return data
 
     @reported
     async def release(self, handle: int) -> None:
         """Close a segment; never raises."""
-        if self._control_open.pop(handle, None) is not None:
+        self.subjects.closed(handle)
+        control = self._control_open.pop(handle, None)
+        if control is not None:
+            control.close()
             return
         file = self._files_open.pop(handle)
         file.known.open_handles -= 1
@@ -215,9 +224,7 @@ class Operations(ReadOnlyOperations):
             raise pyfuse3.FUSEError(errno.EROFS)
         return True
 
-    def _new_handle(self) -> int:
+    def _new_handle(self, inode: int) -> int:
         self._next_handle += 1
+        self.subjects.opened(self._next_handle, inode)
         return self._next_handle
-
-    def _count(self, name: str) -> None:
-        self.metrics.count(MetricName.FUSE_OPERATIONS, operation=name)

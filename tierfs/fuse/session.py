@@ -15,8 +15,10 @@ import trio
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.config import MountSettings
 from tierfs.errors import Unavailable
+from tierfs.fuse import access_log
 from tierfs.fuse import mountpoint as points
-from tierfs.fuse.control import Content, ControlFiles
+from tierfs.fuse.access_log import AccessLog
+from tierfs.fuse.control import Content, ControlFiles, made_when_opened
 from tierfs.fuse.operations import Operations
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.watch import ChangeWatcher
@@ -54,16 +56,17 @@ class MountSession:
         metrics: MetricSink,
         *,
         tasks: Sequence[Callable[[], Awaitable[None]]] = (),
-        control: Mapping[str, Content] | None = None,
+        control: Callable[[MountOptions], Mapping[str, Content]] = lambda options: {},
         reload: Reload | None = None,
     ) -> None:
-        """`tasks` run beside the mount and end with it; `control` makes the files of `.tierfs`.
+        """`tasks` run beside the mount and end with it; `control` makes the files of `.tierfs` once the
+        mount's options are known.
 
         `reload` is awaited on SIGHUP.
         """
         self._store = store
         self._tasks = tasks
-        self._control = control or {}
+        self._control = control
         self._reload = reload or _nothing_to_reload
         self._metadata = metadata
         self._files = files
@@ -82,9 +85,11 @@ class MountSession:
             trio.run(self._serve, mountpoint, options, on_ready)
 
     async def _serve(self, mountpoint: Path, options: MountOptions, on_ready: Callable[[], None]) -> None:
-        control = ControlFiles(self._control, options)
+        log_of_accesses = AccessLog(self._metadata.clock)
+        contents = {name: made_when_opened(make) for name, make in self._control(options).items()}
+        control = ControlFiles({**contents, access_log.NAME: log_of_accesses.open}, options)
         operations = Operations(
-            self._metadata, self._files, self._reader, options, self._settings, self._metrics, control
+            self._metadata, self._files, self._reader, options, self._settings, self._metrics, control, log_of_accesses
         )
         watcher = ChangeWatcher(self._metadata, operations.inodes)
         # Signals first: one that came between mounting and listening would leave a dead mount behind.

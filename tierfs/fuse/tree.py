@@ -52,14 +52,18 @@ class Tree:
         """What stat shows of an inode the kernel knows."""
         known = self.require(inode)
         found = self.attributes(txn, Entry("", known.kind, known.id))
-        return found if found.st_ino == inode else self._old_view(inode, known, found)
+        if found.st_ino == inode:
+            return found
+        return self._old_view(inode, known, self.segment(txn, known.id), found)
 
-    def _old_view(self, inode: int, known: Known, newest: pyfuse3.EntryAttributes) -> pyfuse3.EntryAttributes:
-        """The file that the name stood for before: who has it open keeps it, at the size it had."""
+    def _old_view(
+        self, inode: int, known: Known, segment: SegmentRecord, newest: pyfuse3.EntryAttributes
+    ) -> pyfuse3.EntryAttributes:
+        """The file that the name stood for before: who has it open keeps it, with what the segment still gets."""
         if not known.open_handles:
             raise Fenced("the name stands for a newer file now")
         newest.st_ino = inode
-        newest.st_size = known.size_shown
+        newest.st_size = known.size_shown = max(known.size_shown, known.size_in(segment))
         newest.attr_timeout = 0
         return newest
 

@@ -64,7 +64,8 @@ def _class_of(length_bytes: int) -> int:
 
 
 def _new(size: int) -> PooledBuffer:
-    memory = mmap.mmap(-1, size)
+    # Private: huge pages are for anonymous memory, and Python maps shared memory unless told otherwise.
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size >= _HUGE_PAGE_FROM_BYTES:
         memory.madvise(mmap.MADV_HUGEPAGE)
     return PooledBuffer(size, memoryview(memory))

@@ -6,17 +6,20 @@ from collections import deque
 
 import trio
 
-from tierfs.metadata import checksums
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.store import MetadataStore
+from tierfs.metrics import MetricName, MetricSink
+from tierfs.reading.checksum_cache import ChecksumCache
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.fetch_queue import WANTED_NOW
-from tierfs.reading.grid import grid_of
+from tierfs.reading.grid import blocks_touched
 from tierfs.reading.readahead import FairShare, Session, Sessions
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.view import SegmentView
 from tierfs.types import ByteRange, Tier
+
+_MEMORY = "memory"
+"""Label of what spans hold, in counts of hits and misses."""
 
 _REMEMBERED_SPANS = 256
 """Spans of read-ahead that are dropped when the segment is closed; older ones are complete."""
@@ -25,50 +28,51 @@ _REMEMBERED_SPANS = 256
 class ColdPath:
     """Shared by all handles of one segment. On the trio loop only."""
 
-    def __init__(self, metadata: MetadataStore, spans: SpanCache, fetcher: Fetcher, shares: FairShare) -> None:
-        self._metadata = metadata
+    def __init__(
+        self, checksums: ChecksumCache, spans: SpanCache, fetcher: Fetcher, shares: FairShare, metrics: MetricSink
+    ) -> None:
+        self._checksums = checksums
         self._spans = spans
         self._fetcher = fetcher
         self._shares = shares
         self.sessions = Sessions(shares)
         self._ahead: deque[Span] = deque(maxlen=_REMEMBERED_SPANS)
         self.handles = 0
+        self._count_hits = metrics.counter(MetricName.CACHE_HITS, cache=_MEMORY)
+        self._count_misses = metrics.counter(MetricName.CACHE_MISSES, cache=_MEMORY)
 
-    def read_now(self, placed: PlacedChunk, held: ByteRange) -> memoryview | None:
-        """Bytes of an object, if one span has them all."""
+    def read_now(
+        self, view: SegmentView, tiers: tuple[Tier, ...], wanted: ByteRange, placed: PlacedChunk, held: ByteRange
+    ) -> memoryview | None:
+        """Bytes of an object, `wanted` of the segment, if one span has them all."""
+        if not self._has(placed, held):
+            return None
+        # Before the bytes are taken: making room may drop them.
+        self._read_ahead(view, tiers, wanted)
         span = self._spans.find(placed.object.id, held.start)
         if span is None or span.end < held.end or not span.has(held):
             return None
+        self._count_hits(blocks_touched(held))
         return self._served(span, held)
 
-    async def read(self, placed: PlacedChunk, held: ByteRange) -> memoryview:
-        """Bytes of an object from `held.start` on, at most up to `held.end`; raises the fetch's error."""
+    async def read(
+        self, view: SegmentView, tiers: tuple[Tier, ...], wanted: ByteRange, placed: PlacedChunk, held: ByteRange
+    ) -> memoryview:
+        """Bytes of an object from `held.start` on, at most up to `held.end`; raises the fetch's error.
+
+        They are a part of `wanted`, the segment's bytes that the reader asked for.
+        """
+        there = self._has(placed, ByteRange(held.start, held.start + 1))
+        self._read_ahead(view, tiers, wanted)
         self._request(placed, held)
-        while True:
-            span = self._spans.find(placed.object.id, held.start)
-            if span is not None:
-                break
+        while (span := self._spans.find(placed.object.id, held.start)) is None:
             await self._spans.wait_room()
             self._request(placed, held)
         part = ByteRange(held.start, min(held.end, span.end))
+        (self._count_hits if there and span.has(part) else self._count_misses)(blocks_touched(part))
         if not span.has(part):
             await self._fetcher.wait_for(span, part)
         return self._served(span, part)
-
-    def read_ahead(self, view: SegmentView, wanted: ByteRange, tiers: tuple[Tier, ...]) -> None:
-        """Note a read of the segment, and ask for what comes next as far as window, layout and memory go."""
-        session = self.sessions.of(wanted, view.segment.start_offset)
-        share = self._shares.of(session, trio.current_time())
-        plan = session.plan(wanted, share, view.segment.length)
-        if plan is None:
-            return
-        at = plan.start
-        while at < plan.end:
-            layout = view.layout(at)
-            for piece in resolve(layout, ByteRange(at, min(plan.end, layout.window.end)), tiers):
-                if not self._ask_for(piece, session, wanted):
-                    return
-                at = piece.range.end
 
     def close(self) -> None:
         """The last handle was closed: drop what was asked for in vain."""
@@ -76,6 +80,33 @@ class ColdPath:
             self._spans.abandon(span)
         self._ahead.clear()
         self.sessions.close()
+
+    def _has(self, placed: PlacedChunk, held: ByteRange) -> bool:
+        span = self._spans.find(placed.object.id, held.start)
+        return span is not None and span.end >= held.end and span.has(held)
+
+    def _read_ahead(self, view: SegmentView, tiers: tuple[Tier, ...], wanted: ByteRange) -> None:
+        """Note a read of the segment, and ask for what comes next as far as window, layout and memory go."""
+        session = self.sessions.of(wanted, view.segment.start_offset)
+        if not session.proven:
+            session.note(wanted)
+            return
+        share = self._shares.of(session, trio.current_time())
+        plan = session.plan(wanted, share, view.segment.length)
+        if plan is None:
+            return
+        # Its last range may reach beyond the plan: cut where chunks end, not where plans do, ranges stay whole.
+        reach = plan.end + session.range_bytes
+        at = plan.start
+        while at < plan.end:
+            layout = view.layout(at)
+            for piece in resolve(layout, ByteRange(at, min(reach, layout.window.end)), tiers):
+                if at < plan.end:
+                    at = self._ask_for(piece, plan.end, session, wanted)
+                if at < min(piece.range.end, plan.end):  # memory ran out: the next read asks again
+                    session.ahead = at
+                    return
+        session.ahead = at
 
     def _served(self, span: Span, held: ByteRange) -> memoryview:
         if held.end == span.end and span.ahead:
@@ -97,33 +128,31 @@ class ColdPath:
                 return
             at = span.end
 
-    def _ask_for(self, piece: Piece, session: Session, wanted: ByteRange) -> bool:
-        """Spans for a piece of read-ahead; False when memory ran out."""
+    def _ask_for(self, piece: Piece, end: int, session: Session, wanted: ByteRange) -> int:
+        """Spans for a piece of read-ahead that begin before `end`; returns the offset up to which there are any."""
         if not piece.candidates or piece.candidates[0].object.tier is Tier.LOCAL:
-            return True
+            return min(piece.range.end, end)
         placed = piece.candidates[0]
         held = in_object(piece.range, placed)
         shift = piece.range.start - held.start
         at = held.start
-        while at < held.end:
+        while at < held.end and at + shift < end:
             span = self._spans.find(placed.object.id, at)
             if span is None:
                 asked = ByteRange(at, min(held.end, at + session.range_bytes))
                 now = at + shift < wanted.end
                 distance = WANTED_NOW if now else at + shift - wanted.start
-                span = self._new_span(placed, asked, distance, ahead=session.proven)
+                span = self._new_span(placed, asked, distance, ahead=True)
                 if span is None:
-                    return False
+                    break
                 self._ahead.append(span)
             at = span.end
-        return True
+        return min(at, held.end) + shift
 
     def _new_span(self, placed: PlacedChunk, held: ByteRange, priority: int, *, ahead: bool) -> Span | None:
         limit = self._spans.next_start(placed.object.id, held.start)
         asked = held if limit is None else ByteRange(held.start, min(held.end, limit))
-        with self._metadata.read() as txn:
-            runs = checksums.runs_covering(txn, placed.object.id, asked)
-        grid = grid_of(runs, asked, placed.object.length)
+        grid = self._checksums.grid(placed.object.id, asked, placed.object.length)
         span = self._spans.add(placed.object, grid, waited_for=priority == WANTED_NOW)
         if span is not None:
             span.ahead = ahead

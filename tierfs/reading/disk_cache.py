@@ -208,7 +208,7 @@ class DiskCache:
                 self._health.failed(exc)
                 return done, index - first, False
             bad, index = grid.first_bad(view, start, index, start + done + got)
-            done = grid.blocks[index - 1].end - start if index > first else 0
+            done = grid.block_start(index) - start
             if bad is not None or got < len(part):
                 return done, index - first, bad is not None or not now
         return done, index - first, False

@@ -82,11 +82,13 @@ class Fetcher:
         """Queue a new span; what is wanted now and held by the disk cache is there when this returns."""
         if priority == WANTED_NOW and self._cached_now(span):
             return
+        span.urgent = priority == WANTED_NOW
         self._queue.put(span.transfers[0], priority)
 
     def hurry(self, span: Span) -> None:
         """Somebody waits for a span that is still queued."""
-        if span.queued:
+        if span.queued and not span.urgent:
+            span.urgent = True
             self._queue.put(span.transfers[0], WANTED_NOW)
 
     async def wait_for(self, span: Span, wanted: ByteRange) -> None:
@@ -121,7 +123,7 @@ class Fetcher:
     def _run(self, transfer: Transfer) -> None:
         """In a thread: fetch, keep what was fetched, and tell the loop."""
         assert self._token is not None
-        transfer.deliver_to(self._token)
+        transfer.deliver_to(self._token, last=self._writer is not None)
         error = self._fetch(transfer)
         if error is not None or not self._keep(transfer):
             self._tell(transfer, error)

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tierfs.checksum import crc32c
 from tierfs.metadata.records import ChecksumRun
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange
 
-
-class Block(NamedTuple):
-    """One checked stretch of an object: at most 128 KiB."""
-
-    start: int
-    end: int
-    crc: int
+_CRC_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Neighbouring blocks that cover a range completely."""
+    """Neighbouring blocks of 128 KiB that cover a range completely; the last one may be shorter."""
 
-    blocks: tuple[Block, ...]
+    range: ByteRange
+    """The bytes that can be checked: whole blocks."""
+    crcs: bytes
+    """Four bytes per block, big-endian, as the metadata has them."""
 
-    @property
-    def range(self) -> ByteRange:
-        """The bytes that can be checked: the wanted ones, rounded outwards to whole blocks."""
-        return ByteRange(self.blocks[0].start, self.blocks[-1].end)
+    def block_start(self, index: int) -> int:
+        """Where block number `index` begins; the end of the range behind the last one."""
+        return min(self.range.start + index * CRC_BLOCK_BYTES, self.range.end)
 
-    def first_bad(self, view: memoryview, origin: int, index: int, end: int) -> tuple[Block | None, int]:
+    def first_bad(self, view: memoryview, origin: int, index: int, end: int) -> tuple[ByteRange | None, int]:
         """Check whole blocks from number `index` on that end at or before `end`.
 
         `view` holds the object's bytes from `origin` on. Returns the first block that does not match, or
         None, and the number of the next block to check. Safe in any thread.
         """
-        while index < len(self.blocks) and self.blocks[index].end <= end:
-            block = self.blocks[index]
-            if crc32c(view[block.start - origin : block.end - origin]) != block.crc:
-                return block, index
-            index += 1
+        start, last = self.block_start(index), self.range.end
+        while start < last:
+            stop = min(start + CRC_BLOCK_BYTES, last)
+            if stop > end:
+                break
+            at = index * _CRC_BYTES
+            if (
+                crc32c(view[start - origin : stop - origin]).to_bytes(_CRC_BYTES, "big")
+                != self.crcs[at : at + _CRC_BYTES]
+            ):
+                return ByteRange(start, stop), index
+            start, index = stop, index + 1
         return None, index
 
 
@@ -48,19 +50,21 @@ def run_matches(run: ChecksumRun, view: memoryview, start: int) -> bool:
     """Whether `view`, the object's bytes from block boundary `start` on, matches one run; the quick way."""
     index = (start - run.start) // CRC_BLOCK_BYTES
     found = b"".join(
-        crc32c(view[at : at + CRC_BLOCK_BYTES]).to_bytes(4, "big") for at in range(0, len(view), CRC_BLOCK_BYTES)
+        crc32c(view[at : at + CRC_BLOCK_BYTES]).to_bytes(_CRC_BYTES, "big")
+        for at in range(0, len(view), CRC_BLOCK_BYTES)
     )
-    return found == run.crcs[index * 4 : index * 4 + len(found)]
+    return found == run.crcs[index * _CRC_BYTES : index * _CRC_BYTES + len(found)]
 
 
-def grid_of(runs: Iterable[ChecksumRun], wanted: ByteRange, object_length: int) -> Grid:
-    """The blocks of an object that touch `wanted`; `runs` cover it."""
-    blocks: list[Block] = []
-    for run in runs:
-        first = max(0, (wanted.start - run.start) // CRC_BLOCK_BYTES)
-        for index in range(first, run.count):
-            start = run.start + index * CRC_BLOCK_BYTES
-            if start >= wanted.end:
-                break
-            blocks.append(Block(start, min(start + CRC_BLOCK_BYTES, object_length), run.crc(index)))
-    return Grid(tuple(blocks))
+def grid_of(runs: Sequence[ChecksumRun], wanted: ByteRange, object_length: int) -> Grid:
+    """The blocks of an object that touch `wanted`, which is not empty; `runs` cover it, in order."""
+    first = (wanted.start - runs[0].start) // CRC_BLOCK_BYTES
+    start = runs[0].start + first * CRC_BLOCK_BYTES
+    count = -(-(wanted.end - start) // CRC_BLOCK_BYTES)
+    crcs = b"".join(run.crcs for run in runs)[first * _CRC_BYTES : (first + count) * _CRC_BYTES]
+    return Grid(ByteRange(start, min(start + count * CRC_BLOCK_BYTES, object_length)), crcs)
+
+
+def blocks_touched(held: ByteRange) -> int:
+    """How many checksum blocks a range of an object touches."""
+    return -(-held.end // CRC_BLOCK_BYTES) - held.start // CRC_BLOCK_BYTES

@@ -92,9 +92,7 @@ class ReadHandle:
             growing = self.segment.active and placed.chunk.next == 0
             data = self._local.read_now(placed, held, growing=growing)
         else:
-            # Before the bytes are taken: making room may drop them.
-            self.cold.read_ahead(self._view, wanted, self._tiers)
-            data = self.cold.read_now(placed, held)
+            data = self.cold.read_now(self._view, self._tiers, wanted, placed, held)
         if data is not None:
             self.served_from = placed.object.tier
         return data
@@ -163,8 +161,7 @@ class ReadHandle:
         held = in_object(piece, placed)
         if placed.object.tier is Tier.LOCAL:
             return await self._local.read(placed, held)
-        self.cold.read_ahead(self._view, wanted, self._tiers)
-        return await self.cold.read(placed, held)
+        return await self.cold.read(self._view, self._tiers, wanted, placed, held)
 
     def _no_copy(self, lost: ByteRange) -> TierfsError:
         tiers = " or ".join(tier.name.lower() for tier in self._tiers)

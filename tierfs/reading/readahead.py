@@ -9,6 +9,7 @@ jumps about never proves a session and is fetched the blocks asked for, nothing 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
@@ -21,7 +22,7 @@ _SLACK_BYTES = MIB
 _MAX_RANGE_BYTES = 16 * MIB
 _RANGES_PER_WINDOW = 4
 _PROVEN_SESSIONS = 64
-_UNPROVEN_SESSIONS = 32
+_UNPROVEN_SESSIONS = 16
 """Sessions kept per segment; an unproven one is what a random read leaves behind."""
 
 _ACTIVE_S = 10.0
@@ -37,7 +38,7 @@ class Share:
 
 
 class FairShare:
-    """Divides the memory and the streams among the sessions that are being read."""
+    """Divides the memory and the streams among the proven sessions that are being read."""
 
     def __init__(self, budget_bytes: int, max_window_bytes: int, streams: int) -> None:
         self._budget_bytes = budget_bytes
@@ -88,11 +89,17 @@ class Session:
             return self.position - CRC_BLOCK_BYTES <= wanted.start <= self.position
         return self.position - _SLACK_BYTES <= wanted.start <= self.ahead + _SLACK_BYTES
 
-    def plan(self, wanted: ByteRange, share: Share, length_bytes: int) -> ByteRange | None:
-        """Note a read; returns the bytes to ask for now in ranges of `range_bytes`, None when enough is on its way."""
+    def note(self, wanted: ByteRange) -> None:
+        """A read that asks for nothing more than its own bytes, as long as the session is not proven."""
         self.position = max(self.position, wanted.end)
-        if not self.proven:
-            return self._up_to(wanted.end)
+        self.ahead = max(self.ahead, wanted.end)
+
+    def plan(self, wanted: ByteRange, share: Share, length_bytes: int) -> ByteRange | None:
+        """Note a read of a proven session.
+
+        Returns the bytes to ask for now in ranges of `range_bytes`, None when enough is on its way.
+        """
+        self.position = max(self.position, wanted.end)
         window_bytes = min(self.window_bytes, share.window_bytes)
         range_bytes = self.range_bytes = _range_bytes(window_bytes, share)
         target = min(length_bytes, max(wanted.end, wanted.start + window_bytes))
@@ -148,8 +155,9 @@ class Sessions:
         self._insert(session)
         return session
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
-        yield from self._proven
+    def __iter__(self) -> Iterator[Session]:
+        """The proven ones."""
+        return iter(self._proven)
 
     def close(self) -> None:
         """Nobody reads the segment any more."""

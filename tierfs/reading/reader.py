@@ -12,6 +12,7 @@ from tierfs.metadata import policies
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.reading.buffers import BufferPool
+from tierfs.reading.checksum_cache import ChecksumCache
 from tierfs.reading.cold import ColdPath
 from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.fetch import Fetcher
@@ -20,6 +21,7 @@ from tierfs.reading.local import LocalReader
 from tierfs.reading.local_path import LocalPath
 from tierfs.reading.readahead import FairShare
 from tierfs.reading.spans import SpanCache
+from tierfs.reading.stats import OpenHandles
 from tierfs.reading.view import SegmentView
 from tierfs.types import LocationId, ReadPriority, SegmentId
 
@@ -45,7 +47,8 @@ class Reader:
         self.fetcher = Fetcher(self.spans, storage_of, settings.streams, settings.urgent_streams, metrics, cache)
         self.cache = cache
         self.local = LocalReader(files, settings.open_files, settings.local_threads, metrics)
-        self.open_handles: set[ReadHandle] = set()
+        self.open_handles = OpenHandles(metrics)
+        self._checksums = ChecksumCache(metadata)
         self._cold: dict[SegmentId, ColdPath] = {}
 
     def open(self, segment_id: SegmentId, *, priority: ReadPriority | None = None) -> ReadHandle:
@@ -54,7 +57,7 @@ class Reader:
         chosen = priority or self.settings.priority or self._priority_of(view)
         cold = self._cold.get(segment_id)
         if cold is None:
-            cold = self._cold[segment_id] = ColdPath(self.metadata, self.spans, self.fetcher, self.shares)
+            cold = self._cold[segment_id] = self._new_cold_path()
         cold.handles += 1
         local = LocalPath(self.metadata, self.local)
         handle = ReadHandle(view, chosen, local, cold, self.settings.deadline_s, self.metrics, self._closed)
@@ -73,13 +76,16 @@ class Reader:
         if self.cache is not None:
             self.cache.close()
 
+    def _new_cold_path(self) -> ColdPath:
+        return ColdPath(self._checksums, self.spans, self.fetcher, self.shares, self.metrics)
+
     def _priority_of(self, view: SegmentView) -> ReadPriority:
         with self.metadata.read() as txn:
             return policies.effective(txn, view.segment).read_priority
 
     def _closed(self, handle: ReadHandle) -> None:
         """Stop reading ahead for a segment that no handle reads any more."""
-        self.open_handles.discard(handle)
+        self.open_handles.remove(handle)
         handle.cold.handles -= 1
         if handle.cold.handles == 0:
             handle.cold.close()

@@ -39,6 +39,7 @@ class Span:
         "leader",
         "start",
         "transfers",
+        "urgent",
         "waiters",
     )
 
@@ -50,6 +51,8 @@ class Span:
         """The transfer whose bytes are read: the first one that delivered any."""
         self.transfers: list[Transfer] = []
         """Those that have not ended."""
+        self.urgent = False
+        """Queued as one that a reader waits for."""
         self.complete = False
         self.abandoned = False
         self.ahead = False

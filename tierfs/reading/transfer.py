@@ -42,6 +42,7 @@ class Transfer:
     __slots__ = (
         "_next_block",
         "_token",
+        "_wake_last",
         "begun",
         "buffer",
         "cached_bytes",
@@ -64,15 +65,17 @@ class Transfer:
         """Seconds from its start to the first bytes."""
         self._next_block = 0
         self._token: trio.lowlevel.TrioToken | None = None
+        self._wake_last = True
 
     @property
     def view(self) -> memoryview:
         """The span's memory."""
         return self.buffer.view[: self.span.end - self.span.start]
 
-    def deliver_to(self, token: trio.lowlevel.TrioToken) -> None:
-        """Wake readers of this loop from now on."""
+    def deliver_to(self, token: trio.lowlevel.TrioToken, *, last: bool) -> None:
+        """Wake readers of this loop from now on; `last`: also those of the last bytes, whom else the end wakes."""
         self._token = token
+        self._wake_last = last
 
     def begin(self) -> bool:
         """Take it out of the queue; False when somebody else did."""
@@ -114,8 +117,7 @@ class Transfer:
         bad, self._next_block = grid.first_bad(self.view, span.start, self._next_block, span.start + received)
         if bad is not None:
             raise BlockDiffers(f"{span.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum")
-        blocks = grid.blocks
-        checked = (blocks[self._next_block].start if self._next_block < len(blocks) else span.end) - span.start
+        checked = grid.block_start(self._next_block) - span.start
         if checked > self.filled:
             self._show(checked)
 
@@ -126,7 +128,9 @@ class Transfer:
         if span.leader is not self:
             self._take_the_lead()
         self._stop_if_unwanted()
-        if self._token is not None and any(needed <= checked for needed, _ in list(span.waiters)):
+        if self._token is None or (checked == span.end - span.start and not self._wake_last):
+            return
+        if any(needed <= checked for needed, _ in list(span.waiters)):
             with suppress(trio.RunFinishedError):  # the reader is gone; so is whoever waited
                 self._token.run_sync_soon(span.wake)
 

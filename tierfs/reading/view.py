@@ -33,6 +33,7 @@ class SegmentView:
                 raise NotFound(f"segment {segment_id} does not exist")
             self._windows = [load(txn, segment, segment.start_offset, _FIRST_CHUNKS)]
         self.segment: SegmentRecord = segment
+        self._sealed = segment.sealed
         self._transaction_id = self._windows[0].transaction_id
         self._chunks = _FIRST_CHUNKS
 
@@ -43,7 +44,7 @@ class SegmentView:
 
     def refresh(self) -> None:
         """Take in commits of any process if the segment may have changed by them."""
-        if not self.segment.sealed and self._metadata.last_transaction_id() != self._transaction_id:
+        if not self._sealed and self._metadata.last_transaction_id() != self._transaction_id:
             self.renew()
 
     def renew(self) -> None:
@@ -52,7 +53,7 @@ class SegmentView:
             segment = directories.segment(txn, self.segment.id)
             if segment is None:
                 raise Fenced(f"{self.name} was deleted")
-            self.segment = segment
+            self._take(segment)
             self._transaction_id = txn.id
         self._windows.clear()
 
@@ -86,11 +87,15 @@ class SegmentView:
             if segment is None:
                 raise Fenced(f"{self.name} was deleted")
             layout = load(txn, segment, offset, self._chunks)
-            if txn.id != self._transaction_id and not self.segment.sealed:
+            if txn.id != self._transaction_id and not self._sealed:
                 self._windows.clear()
                 self._transaction_id = txn.id
-            self.segment = segment
+            self._take(segment)
         self._windows.insert(0, layout)
         del self._windows[_MAX_WINDOWS:]
         self.require(offset)
         return layout
+
+    def _take(self, segment: SegmentRecord) -> None:
+        self.segment = segment
+        self._sealed = segment.sealed

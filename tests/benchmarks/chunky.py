@@ -1,0 +1,84 @@
+"""One sealed cold segment of very many small chunks, built by its records: every chunk is the same S3 object."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+from tests.servers.endpoint import S3Endpoint
+from tierfs import app
+from tierfs.checksum import block_crcs, crc32c
+from tierfs.metadata import checksums, keys
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
+from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.segments.create import create
+from tierfs.types import CRC_BLOCK_BYTES, LocationId, ObjectId, SegmentStatus, Tier
+
+CHUNKS_COUNT = 100_000
+CHUNK_BYTES = CRC_BLOCK_BYTES
+NAME = "chunky"
+SIZE_BYTES = CHUNKS_COUNT * CHUNK_BYTES
+_PREFIX = "chunky"
+_OBJECT = "segments/chunky/object"
+OBJECT_KEY = f"{_PREFIX}/{_OBJECT}"
+_BATCH = 1000
+_CONTENT = random.Random(13).randbytes(CHUNK_BYTES)
+
+
+def expected(start: int, length_bytes: int) -> bytes:
+    """Bytes [start, start + length) of the segment, which must lie in one chunk."""
+    within = start % CHUNK_BYTES
+    return _CONTENT[within : within + length_bytes]
+
+
+def build(path: Path, endpoint: S3Endpoint, bucket: str) -> None:
+    """A store at `path` whose only segment is this one."""
+    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/{_PREFIX}", endpoint_url=endpoint.endpoint_url)
+    app.init_store(path, choice)
+    client = endpoint.client()
+    try:
+        answer = client.put_object(Bucket=bucket, Key=OBJECT_KEY, Body=_CONTENT)
+    finally:
+        client.close()
+    etag = answer["ETag"].strip('"')
+    with app.open_store(path) as store:
+        location = store.cold_location_id
+        assert location is not None
+        with store.metadata.write() as txn:
+            segment = create(txn, NAME)
+        for first in range(0, CHUNKS_COUNT, _BATCH):
+            with store.metadata.write() as txn:
+                for number in range(first, first + _BATCH):
+                    _put_chunk(txn, segment, number, location, etag)
+        with store.metadata.write() as txn:
+            txn.put(SEGMENTS, keys.u64(segment.id), _sealed(segment, txn.now_ms))
+
+
+def _put_chunk(txn: WriteTransaction, segment: SegmentRecord, number: int, location: LocationId, etag: str) -> None:
+    start = number * CHUNK_BYTES
+    following = start + CHUNK_BYTES if number + 1 < CHUNKS_COUNT else 0
+    object_id = ObjectId(txn.allocate_id())
+    holder = ObjectRecord(
+        id=object_id,
+        tier=Tier.COLD,
+        location_id=location,
+        name=_OBJECT,
+        length=CHUNK_BYTES,
+        etag=etag,
+        references=1,
+        crc32c=crc32c(_CONTENT),
+        store_epoch=1,
+        created_ms=txn.now_ms,
+    )
+    chunk = ChunkRecord(start_offset=start, length=CHUNK_BYTES, next=following, object_id=object_id)
+    txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, start), chunk)
+    txn.put(OBJECTS, keys.u64(object_id), holder)
+    for run in checksums.runs_of(object_id, block_crcs(_CONTENT)):
+        checksums.put_run(txn, object_id, run)
+
+
+def _sealed(segment: SegmentRecord, now_ms: int) -> SegmentRecord:
+    cold = TierState(first_chunk=0, last_chunk=SIZE_BYTES - CHUNK_BYTES, count=CHUNKS_COUNT, bytes=SIZE_BYTES)
+    return replace(segment, cold=cold, length=SIZE_BYTES, status=SegmentStatus.SEALED, sealed_ms=now_ms)

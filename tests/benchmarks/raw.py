@@ -1,0 +1,64 @@
+"""Reading S3 without a filesystem: boto3 GETs, and GETs of presigned URLs on connections that stay open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+import boto3
+import urllib3
+from botocore.config import Config
+
+from tests.servers.endpoint import S3Endpoint
+
+MOST_THREADS = 64
+_URL_VALID_S = 7 * 24 * 3600
+
+Get = Callable[[str, int, int], bytes]
+"""Bytes [start, start + length) of an object of the bucket, by its key."""
+
+
+def boto3_get(endpoint: S3Endpoint, bucket: str) -> Get:
+    """`get_object` as an application would call it."""
+    config = Config(
+        s3={"addressing_style": "path"},
+        max_pool_connections=MOST_THREADS,
+        request_checksum_calculation="when_required",
+    )
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint.endpoint_url,
+        region_name=endpoint.region,
+        aws_access_key_id=endpoint.access_key,
+        aws_secret_access_key=endpoint.secret_key,
+        config=config,
+    )
+
+    def get(key: str, start: int, length_bytes: int) -> bytes:
+        body = client.get_object(Bucket=bucket, Key=key, Range=_range(start, length_bytes))["Body"]
+        return bytes(body.read())
+
+    return get
+
+
+def presigned_get(endpoint: S3Endpoint, bucket: str) -> Get:
+    """The least a GET can cost in Python: one signature for an object, urllib3 for the rest."""
+    client = endpoint.client()
+    pool = urllib3.PoolManager(maxsize=MOST_THREADS, retries=False)
+    urls: dict[str, str] = {}
+
+    def get(key: str, start: int, length_bytes: int) -> bytes:
+        url = urls.get(key)
+        if url is None:
+            parameters = {"Bucket": bucket, "Key": key}
+            url = urls[key] = client.generate_presigned_url("get_object", parameters, _URL_VALID_S)
+        answer = pool.request("GET", url, headers={"Range": _range(start, length_bytes)})
+        if answer.status != HTTPStatus.PARTIAL_CONTENT:
+            raise OSError(f"GET of {key} was answered {answer.status}")
+        return answer.data
+
+    return get
+
+
+def _range(start: int, length_bytes: int) -> str:
+    return f"bytes={start}-{start + length_bytes - 1}"

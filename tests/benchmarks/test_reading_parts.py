@@ -1,0 +1,105 @@
+"""The instruments of the reading benchmark measure what they say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.corpus import PIECE_BYTES, File
+from tests.benchmarks.mounts import SubjectFailed, process_tree
+from tests.benchmarks.relay import CountingRelay
+from tests.benchmarks.workloads import checked, first_bytes, get_all, random_reads, verify
+from tests.servers.moto_server import MotoServer
+from tierfs.types import CRC_BLOCK_BYTES, MIB
+
+FILE = File("f", 3, 8 * MIB)
+SMALL_BYTES = 4096
+
+
+def test_random_reads_never_touch_a_checked_block_twice() -> None:
+    seen: list[int] = []
+
+    def read(start: int, length_bytes: int) -> bytes:
+        seen.append(start)
+        return FILE.expected(start, length_bytes)
+
+    found = random_reads(checked(read, FILE.expected), FILE.size_bytes, SMALL_BYTES, threads=4, seconds=60, seed=1)
+    blocks = sorted(start // CRC_BLOCK_BYTES for start in seen)
+    assert blocks == list(range(FILE.size_bytes // CRC_BLOCK_BYTES))
+    assert len(found.latencies_s) == len(blocks)
+    assert any(start % CRC_BLOCK_BYTES for start in seen)
+
+
+def test_first_bytes_are_at_places_of_their_own() -> None:
+    seen: list[int] = []
+
+    def read(start: int, length_bytes: int) -> bytes:
+        seen.append(start)
+        return b""
+
+    first_bytes(read, FILE.size_bytes, SMALL_BYTES, count=16, seed=1)
+    assert sorted(start // (FILE.size_bytes // 16) for start in seen) == list(range(16))
+
+
+def test_a_wrong_byte_fails_the_subject(tmp_path: Path) -> None:
+    data = b"".join(FILE.blocks())
+    path = tmp_path / "f"
+    path.write_bytes(data)
+    verify(path, FILE)
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(SubjectFailed, match="differs between bytes 7340032 and 8388608"):
+        verify(path, FILE)
+
+
+def test_a_read_of_other_bytes_fails_the_subject() -> None:
+    shifted = checked(lambda start, length_bytes: FILE.expected(start + 1, length_bytes), FILE.expected)
+    with pytest.raises(SubjectFailed, match="bytes 4096 to 8192 differ"):
+        shifted(SMALL_BYTES, SMALL_BYTES)
+
+
+def test_pieces_of_files_differ() -> None:
+    pieces = {File("f", number, FILE.size_bytes).expected(at, PIECE_BYTES) for number in (1, 2) for at in (0, MIB)}
+    assert len(pieces) == 4
+
+
+def test_an_object_that_is_cut_short_fails_the_subject() -> None:
+    with pytest.raises(SubjectFailed, match="gave"):
+        get_all(lambda key, start, length_bytes: bytes(length_bytes - 1), [("k", MIB)], MIB // 4, threads_each=2)
+
+
+def test_the_relay_counts_what_clients_receive() -> None:
+    with MotoServer() as server, CountingRelay(server.endpoint_url) as relay:
+        bucket = server.endpoint.create_bucket()
+        client = server.endpoint.client()
+        client.put_object(Bucket=bucket, Key="k", Body=bytes(MIB))
+        url = client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "k"})
+        client.close()
+        assert relay.received_bytes == 0
+        through = url.replace(server.endpoint_url, relay.endpoint_url)
+        subprocess.run(["curl", "-s", "-o", "/dev/null", through], check=True)
+        assert MIB < relay.received_bytes < MIB + SMALL_BYTES
+
+
+def test_children_of_every_thread_belong_to_the_tree() -> None:
+    ready, done = threading.Event(), threading.Event()
+    children: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        children.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        ready.set()
+        done.wait()
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    try:
+        ready.wait()
+        own = int(Path("/proc/self").resolve().name)
+        assert children[0].pid in process_tree(own)
+    finally:
+        done.set()
+        thread.join()
+        children[0].communicate()

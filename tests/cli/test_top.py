@@ -1,0 +1,124 @@
+"""tierfs top on a real mount: frames as text and JSON, live on a terminal, and what it says of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.commands import TIMEOUT_S, tierfs
+
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+DATA = b"0123456789abcdef" * 65_536
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    tierfs("-q", "init", store=path)
+    tierfs("-q", "append", "d/s", store=path, stdin=DATA)
+    return path
+
+
+@pytest.fixture
+def mnt(store: Path, tmp_path: Path) -> Iterator[Path]:
+    with mounted(store, tmp_path / "mnt") as path:
+        yield path
+
+
+@contextmanager
+def mounted(store: Path, path: Path) -> Iterator[Path]:
+    path.mkdir()
+    tierfs("-q", "mount", path, store=store)
+    try:
+        yield path
+    finally:
+        tierfs("-q", "umount", path)
+
+
+@contextmanager
+def top(
+    *words: object, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[bytes]]:
+    # A test run in the background inherits an ignored SIGINT; a user's command does not.
+    process = subprocess.Popen(
+        ["env", "--default-signal=INT", sys.executable, "-m", "tierfs", "top", *map(str, words)],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_one_frame_of_the_stores_only_mount(store: Path, mnt: Path) -> None:
+    with (mnt / "d/s").open("rb", buffering=0) as file:
+        assert file.read(len(DATA)) == DATA
+        lines = tierfs("top", "--once", "--interval-s", "0.1", store=store).out.splitlines()
+    assert lines[0].startswith(f"{mnt}  {store}, up ")
+    assert [line.split(" ")[0] for line in lines[1:5]] == ["reads", "cold", "memory", "backlog"]
+    assert lines[6].split() == ["read/s", "tier", "handles", "at", "of", "ahead", "segment"]
+    assert lines[7].split() == ["0", "B", "local", "1", "1", "MiB", "1", "MiB+", "-", "d/s"]
+
+
+def test_json_lines_tell_what_is_read_meanwhile(mnt: Path) -> None:
+    with top(mnt, "--json", "--interval-s", "0.1") as process, (mnt / "d/s").open("rb", buffering=0) as file:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        file.read(len(DATA))
+        seen = 0.0
+        while seen < len(DATA):  # ends by the time limit of the test
+            found = json.loads(process.stdout.readline())
+            assert found["segments"][0]["name"] == "d/s"
+            seen += found["reads"]["local"]["bytes_per_s"] * found["interval_s"]
+        assert seen == pytest.approx(len(DATA))
+        assert found["caches"] == [{"name": "memory", "hits": 0, "misses": 0, "hit_percent": None}]
+        assert first["mount"] == str(mnt)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=TIMEOUT_S)[1] == b""
+        assert process.returncode == 0
+
+
+def test_live_on_a_terminal_until_q(mnt: Path) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        with top(mnt, "--interval-s", "0.1", stdin=theirs, stdout=theirs) as process:
+            out, end_s = b"", time.monotonic() + TIMEOUT_S
+            while out.count(b"no segment is open") < 2:
+                assert select.select([ours], [], [], end_s - time.monotonic())[0], out
+                out += os.read(ours, 1 << 16)
+            os.write(ours, b"q")
+            assert process.wait(TIMEOUT_S) == 0
+        assert out.startswith(b"\x1b[2J\x1b[H" + os.fsencode(mnt))
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_bad_input_is_said_in_one_line(store: Path, tmp_path: Path) -> None:
+    def refused(code: int, words: str, *arguments: object) -> None:
+        done = tierfs("top", *arguments, store=store, check=False)
+        assert (done.code, done.out) == (code, "")
+        assert words in done.err
+
+    refused(3, "is not mounted")
+    refused(3, f"{tmp_path} is not a tierfs mount", tmp_path)
+    refused(2, "--interval-s", "--interval-s", "0")
+    with mounted(store, tmp_path / "one"), mounted(store, tmp_path / "two"):
+        refused(2, f"has 2 mounts: {tmp_path}/one, {tmp_path}/two")
+        assert tierfs("top", tmp_path / "two", "--once", "--interval-s", "0.1").out.startswith(f"{tmp_path}/two")
+    assert "no store was named" in tierfs("top", check=False).err

@@ -1,0 +1,158 @@
+"""A segment's record may get a new inode: a new file under the name, and the old view for who has it open."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.worker import reference
+from tests.mount.conftest import Mount, append
+from tests.mount.waiting import errno_of, eventually
+from tierfs import app
+from tierfs.metadata import chains, directories, keys
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.types import Inode, SegmentStatus, Tier
+
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+CUT = 1 << 20
+"""One chunk of the stores these tests mount."""
+
+OPTIONS = ["", "direct_io"]
+
+
+def new_inode(store: app.Store, name: str, **changes: Any) -> None:
+    """What a verb that changes a segment's view does to its record."""
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, name)
+        parent = directories.directory(txn, segment.parent_id)
+        txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, inode=Inode(txn.allocate_id()), **changes))
+        txn.touch(parent_inode=parent.inode, name=segment.name, inode=segment.inode)
+
+
+def unseal(store: app.Store, name: str) -> None:
+    new_inode(store, name, status=SegmentStatus.OPEN, sealed_ms=0)
+
+
+def cut_head(store: app.Store, name: str) -> None:
+    """The first chunk goes, with its bytes; the segment begins behind it."""
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, name)
+        parent = directories.directory(txn, segment.parent_id)
+        first = chains.chunk_at(txn, segment.id, Tier.LOCAL, 0)
+        assert first is not None
+        assert first.range.end == CUT
+        gone = chains.object_of(txn, first).name
+        shorter = chains.remove(txn, segment, Tier.LOCAL, [first], due_ms=0, after_sequence=0)
+        newer = replace(shorter, start_offset=CUT, inode=Inode(txn.allocate_id()))
+        txn.put(SEGMENTS, keys.u64(segment.id), newer)
+        txn.touch(parent_inode=parent.inode, name=segment.name, inode=segment.inode)
+    store.files.delete(gone)
+
+
+def grow(store: app.Store, name: str, count: int, *, seal: bool = False) -> None:
+    """Append the next bytes of the reference stream, one chunk's worth at a time."""
+    for number in range(count):
+        with store.metadata.read() as txn:
+            found = directories.find(txn, name)
+            start = 0 if found is None else directories.segment_by_name(txn, name).length
+        append(store, name, reference(start, start + CUT), seal=seal and number == count - 1)
+
+
+@contextmanager
+def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    descriptor = os.open(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def size_of(descriptor: int) -> int:
+    return os.fstat(descriptor).st_size
+
+
+def has_changed(path: Path, descriptor: int) -> bool:
+    """Whether the name stands for another file than the open one."""
+    return eventually(lambda: path.stat().st_ino != os.fstat(descriptor).st_ino)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("seal", [True, False])
+def test_a_new_inode_is_a_new_file_and_the_old_view_stays(
+    store: app.Store, mount: Mount, options: str, seal: bool
+) -> None:
+    grow(store, "s", 3, seal=seal)
+    path = mount(options).path / "s"
+    with opened(path) as old:
+        before = os.fstat(old)
+        new_inode(store, "s", start_offset=CUT)
+        assert has_changed(path, old)
+        assert path.stat().st_size == 2 * CUT
+        assert path.read_bytes() == reference(CUT, 3 * CUT)
+        after = os.fstat(old)
+        assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
+        assert os.pread(old, 1000, 2_000_000) == reference(2_000_000, 2_001_000)
+
+
+@pytest.mark.parametrize("seal", [True, False])
+def test_bytes_that_are_gone_are_stale(store: app.Store, mount: Mount, seal: bool) -> None:
+    grow(store, "s", 3, seal=seal)
+    path = mount("direct_io").path / "s"
+    with opened(path) as old:
+        cut_head(store, "s")
+        assert has_changed(path, old)
+        assert errno_of(lambda: os.pread(old, 1000, 0)) == errno.ESTALE
+        assert os.pread(old, 1000, CUT) == reference(CUT, CUT + 1000)
+        assert size_of(old) == 3 * CUT
+
+
+def test_an_old_inode_that_nobody_has_open_is_stale(store: app.Store, mount: Mount) -> None:
+    grow(store, "s", 2, seal=True)
+    path = mount().path / "s"
+    with opened(path, os.O_PATH) as old:
+        link = Path(f"/proc/self/fd/{old}")
+        assert link.stat().st_size == 2 * CUT
+        new_inode(store, "s", start_offset=CUT)
+        assert eventually(lambda: errno_of(link.stat) == errno.ESTALE)
+        assert errno_of(link.open) == errno.ESTALE
+        assert path.read_bytes() == reference(CUT, 2 * CUT)
+
+
+def test_the_old_view_of_a_growing_segment_grows(store: app.Store, mount: Mount) -> None:
+    grow(store, "s", 2)
+    path = mount().path / "s"
+    with opened(path) as old:
+        new_inode(store, "s", start_offset=CUT)
+        assert has_changed(path, old)
+        append(store, "s", b"more")
+        assert eventually(lambda: size_of(old) == 2 * CUT + 4)
+        assert os.pread(old, 100, 2 * CUT) == b"more"
+        assert path.stat().st_size == CUT + 4
+
+
+def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: app.Store, mount: Mount) -> None:
+    """Pages of its end are in the page cache: bytes behind it would show as NULs."""
+    size = CUT + 1000
+    append(store, "s", reference(0, size))
+    path = mount().path / "s"
+    with opened(path) as uncached:
+        store.engine.seal("s")
+        assert eventually(lambda: os.getxattr(path, "user.tierfs.sealed") == b"1")
+        with opened(path) as cached:
+            assert os.pread(cached, 1 << 20, CUT) == reference(CUT, size)
+            unseal(store, "s")
+            append(store, "s", reference(size, size + 50_000))
+            assert has_changed(path, cached)
+            for descriptor in (uncached, cached):
+                assert os.pread(descriptor, 1 << 20, CUT) == reference(CUT, size)
+                assert size_of(descriptor) == size
+            assert os.pread(uncached, 1000, size) == b""
+            assert path.read_bytes() == reference(0, size + 50_000)

@@ -1,0 +1,87 @@
+"""What a reader tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stores import TestStore, open_test_store
+from tierfs.config import ReadSettings
+from tierfs.metrics import MetricName, Metrics
+from tierfs.reading import stats
+from tierfs.reading.grid import blocks_touched
+from tierfs.reading.reader import Reader
+from tierfs.reading.stats import figures, snapshot
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+def reader_of(store: TestStore, metrics: Metrics) -> Reader:
+    return Reader(store.metadata, store.files, lambda _: store.cold, ReadSettings(), metrics)
+
+
+async def test_handles_of_a_segment_are_counted_together_until_the_last_is_closed(store: TestStore) -> None:
+    store.append("d/s", b"abcdefgh", seal=True)
+    metrics = Metrics()
+    async with reader_of(store, metrics) as reader:
+        first, second = (reader.open(store.segment("d/s").id) for _ in range(2))
+        assert len(reader.open_handles) == 2
+        for handle, end in ((first, 3), (second, 8)):
+            length = len(await handle.read(0, end))
+            reader.open_handles.served(handle, end, length)
+        (shown,) = snapshot(reader).segments
+        assert (shown.name, shown.handles, shown.length, shown.sealed) == ("d/s", 2, 8, True)
+        assert (shown.requests, shown.bytes, shown.offset, shown.served_from) == (2, 11, 8, "local")
+        assert metrics.values(MetricName.READ_BYTES) == {("local",): 11, ("cold",): 0}
+        second.close()
+        (shown,) = snapshot(reader).segments
+        assert (shown.handles, shown.bytes) == (1, 11)
+        first.close()
+        assert snapshot(reader).segments == ()
+        assert (figures(reader).handles, figures(reader).segments_open) == (0, 0)
+
+
+async def test_a_read_at_the_end_counts_nowhere(store: TestStore) -> None:
+    store.append("s", b"abcd")
+    metrics = Metrics()
+    async with reader_of(store, metrics) as reader:
+        handle = reader.open(store.segment("s").id)
+        reader.open_handles.served(handle, 4, len(await handle.read(4, 100)))
+        assert snapshot(reader).segments[0].requests == 0
+        assert sum(metrics.values(MetricName.READ_REQUESTS).values()) == 0
+        handle.close()
+
+
+async def test_what_was_deleted_while_it_is_open_keeps_its_name(store: TestStore) -> None:
+    store.append("d/s", b"abcd")
+    async with reader_of(store, Metrics()) as reader:
+        handle = reader.open(store.segment("d/s").id)
+        store.engine.delete("d", recursive=True, cold_due_ms=0)
+        assert [segment.name for segment in snapshot(reader).segments] == ["s"]
+        handle.close()
+
+
+async def test_only_those_most_was_read_of_are_shown(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "SEGMENTS_SHOWN", 2)
+    async with reader_of(store, Metrics()) as reader:
+        for name, size in (("a", 1), ("b", 3), ("c", 2)):
+            store.append(name, b"abcd")
+            handle = reader.open(store.segment(name).id)
+            reader.open_handles.served(handle, size, len(await handle.read(0, size)))
+        assert [segment.name for segment in snapshot(reader).segments] == ["b", "c"]
+        assert figures(reader).segments_open == 3
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "blocks"),
+    [(0, 1, 1), (0, CRC_BLOCK_BYTES, 1), (CRC_BLOCK_BYTES - 1, CRC_BLOCK_BYTES + 1, 2), (0, 2 * CRC_BLOCK_BYTES, 2)],
+)
+def test_blocks_are_those_a_range_touches(start: int, end: int, blocks: int) -> None:
+    assert blocks_touched(ByteRange(start, end)) == blocks

@@ -1,0 +1,65 @@
+"""Mounts in processes of their own, for as long as a block runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tierfs import daemonize
+from tierfs.errors import Unavailable
+from tierfs.fuse.mountpoint import FUSERMOUNT, require_usable
+
+NULL_FILE = "null"
+_READY = "ready\n"
+_END_S = 15
+"""A mount gives reads in flight 5 s; what has not ended long after is killed."""
+
+
+@contextmanager
+def null_mount(mountpoint: Path, size_bytes: int) -> Iterator[Path]:
+    """A null filesystem; yields its one file, of that size."""
+    require_usable(mountpoint)
+    command = [sys.executable, "-m", "tierfs.fuse.null", str(mountpoint), str(size_bytes)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    with _ended(process, mountpoint):
+        assert process.stdout is not None
+        if process.stdout.readline() != _READY:
+            raise Unavailable(f"no null filesystem was mounted at {mountpoint}", remedy="see: tierfs doctor")
+        yield mountpoint / NULL_FILE
+
+
+@contextmanager
+def store_mount(store: Path, log: Path, mountpoint: Path) -> Iterator[None]:
+    """A mount of a store. Raises what mounting it raises."""
+    arguments = ["--store", str(store), "mount", str(mountpoint), "-f"]
+    with _ended(daemonize.launch(arguments, log, "mount"), mountpoint):
+        yield
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[str] | subprocess.Popen[bytes], mountpoint: Path) -> Iterator[None]:
+    """End the process and take its mount down, whatever happens."""
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        _detach(mountpoint)
+
+
+def _detach(mountpoint: Path) -> None:
+    """Unmount what the process left; it says so when that is nothing, and nobody listens."""
+    tool = shutil.which(FUSERMOUNT)
+    command = [tool, "-u", "-z", "-q"] if tool is not None else ["umount", "-l", "-q"]
+    subprocess.run([*command, str(mountpoint)], check=False, capture_output=True, cwd=os.sep)

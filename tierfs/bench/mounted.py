@@ -1,0 +1,96 @@
+"""Measuring a mount that is there: nothing is written to its store, and no cache but the file's own is dropped."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tierfs.app import Store, open_store
+from tierfs.bench import raw, reading
+from tierfs.bench.children import null_mount
+from tierfs.bench.figures import Results, Series
+from tierfs.bench.interruption import signals_interrupt
+from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, NULL, RAW, Tell
+from tierfs.errors import NotFound
+from tierfs.metadata import directories
+from tierfs.metadata.records import SegmentRecord
+from tierfs.mounts import Mount
+from tierfs.names import printable
+from tierfs.types import MIB, ByteRange
+
+_SERVED_FROM = "user.tierfs.served_from"
+_COLD = b"cold"
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The file that is read, and the segment it shows."""
+
+    path: Path
+    segment: SegmentRecord
+
+
+def windows(length_bytes: int, size_bytes: int, repetitions: int) -> list[ByteRange]:
+    """Ranges of the file, one for each repetition, that share no byte, as long as there are enough.
+
+    The last comes first: what a mount has read ahead of one is never part of the next.
+    """
+    share = length_bytes // repetitions // MIB * MIB or min(length_bytes, MIB)
+    size = min(size_bytes, share)
+    last = max(0, length_bytes - size) // MIB * MIB
+    starts = [max(0, last - number * size) for number in range(repetitions)]
+    return [ByteRange(start, start + size) for start in starts]
+
+
+def bench_mount(mount: Mount, name: str, size_bytes: int, repetitions: int, tell: Tell) -> Results:
+    """Read the largest sealed segment below `name` of a mount. Raises NotFound where there is none."""
+    with open_store(mount.store) as store, signals_interrupt():
+        found, segment = _largest(store, name)
+        target = _Target(mount.mountpoint / found, segment)
+        chosen = windows(segment.range.length_bytes, size_bytes, repetitions)
+        tell(f"reading {chosen[0].length_bytes / MIB:.1f} MiB of {printable(str(target.path))} in each repetition")
+        series, what = Series(), MOUNT_LOCAL
+        for number, window in enumerate(chosen, 1):
+            tell(f"repetition {number} of {repetitions}")
+            what = _measure(store, target, window, series)
+    limits = [one for one in ((NULL,) if what == MOUNT_LOCAL else (RAW, NULL)) if one in series]
+    figures = (*(series.figure(limit) for limit in limits), series.figure(what, limits))
+    return Results(str(target.path), chosen[0].length_bytes, figures)
+
+
+def _largest(store: Store, name: str) -> tuple[str, SegmentRecord]:
+    with store.metadata.read() as txn:
+        entry = directories.find(txn, name)
+        if entry is None:
+            raise NotFound(f"{printable(name)} does not exist")
+        sealed = [
+            (path, segment)
+            for path, segment in directories.segments_below(txn, entry, name)
+            if segment.sealed and segment.range.length_bytes
+        ]
+    if not sealed:
+        raise NotFound(
+            f"there is no sealed segment with bytes below {printable(name) or '/'}",
+            remedy="seal one: tierfs seal SEGMENT",
+        )
+    return max(sealed, key=lambda one: one[1].range.length_bytes)
+
+
+def _measure(store: Store, target: _Target, window: ByteRange, series: Series) -> str:
+    """One repetition; returns which tier the mount read."""
+    raw.forget_file(target.path)
+    first = target.segment.start_offset
+    wanted = raw.pieces(store, target.segment, ByteRange(first + window.start, first + window.end))
+    size = window.length_bytes
+    if sum(piece.length_bytes for piece in wanted) == size:
+        with raw.bare_storage(store) as storage:
+            series.add_rate(RAW, size, raw.parallel_s(storage, wanted))
+            raw.forget(storage, wanted)
+    taken_s = reading.sequential_s(target.path, window)
+    what = MOUNT_COLD if os.getxattr(target.path, _SERVED_FROM) == _COLD else MOUNT_LOCAL
+    series.add_rate(what, size, taken_s)
+    with tempfile.TemporaryDirectory(prefix="tierfs-bench-") as mountpoint, null_mount(Path(mountpoint), size) as file:
+        series.add_rate(NULL, size, reading.sequential_s(file, ByteRange(0, size)))
+    return what

@@ -1,0 +1,132 @@
+"""Measuring with a store made for it: both tiers through a mount, against the cold tier and a null filesystem."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierfs.app import Store, open_store
+from tierfs.bench import raw, reading
+from tierfs.bench.children import null_mount, store_mount
+from tierfs.bench.figures import Figure, Results, Series
+from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, MOUNT_RANDOM, NULL, RAW, RAW_SMALL, Tell
+from tierfs.bench.temporary import temporary_store
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.metadata import directories
+from tierfs.types import MIB, ByteRange
+
+_APPEND_BYTES = 4 * MIB
+_RANDOM_READS = 50
+"""Of each kind in each repetition: their median settles, and a server far away answers in seconds."""
+
+_SEED = 1
+_COLD, _LOCAL = "cold", "local"
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One run: what is read, and what was measured so far."""
+
+    store: Store
+    directory: Path
+    size_bytes: int
+    series: Series = field(default_factory=Series)
+    chosen: random.Random = field(default_factory=lambda: random.Random(_SEED))
+
+    @property
+    def whole(self) -> ByteRange:
+        """All bytes of either segment."""
+        return ByteRange(0, self.size_bytes)
+
+
+def bench_store(path: Path, size_bytes: int, repetitions: int, tell: Tell) -> Results:
+    """Measure with a temporary store beside the one at `path`; everything written is deleted again.
+
+    Raises NotFound where there is no store, StorageFull without room for it, and what the cold tier raises.
+    """
+    with open_store(path) as original, temporary_store(original, size_bytes) as store:
+        trial = _Trial(store, store.path.parent, size_bytes)
+        has_cold = store.cold_location_id is not None
+        tell(f"writing {size_bytes // MIB} MiB for each tier")
+        _fill(trial, _LOCAL)
+        if has_cold:
+            _fill(trial, _COLD)
+            store.offload(_COLD, lambda _: None)
+            store.evict(_COLD, force=False, report=lambda _: None)
+        for number in range(1, repetitions + 1):
+            tell(f"repetition {number} of {repetitions}")
+            if has_cold:
+                _measure_cold(trial)
+            _measure_local(trial)
+        return Results(str(original.path), size_bytes, _figures(trial.series, has_cold=has_cold))
+
+
+def _fill(trial: _Trial, name: str) -> None:
+    """A sealed segment of random bytes, so that nothing on the way can compress them."""
+    engine = trial.store.engine
+    writer = engine.open_writer(name)
+    for at in range(0, trial.size_bytes, _APPEND_BYTES):
+        writer.append(os.urandom(min(_APPEND_BYTES, trial.size_bytes - at)))
+    engine.close_writer(writer)
+    engine.seal(name)
+
+
+def _measure_cold(trial: _Trial) -> None:
+    with trial.store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, _COLD)
+    wanted = raw.pieces(trial.store, segment, trial.whole)
+    with raw.bare_storage(trial.store) as storage:
+        trial.series.add_rate(RAW, trial.size_bytes, raw.parallel_s(storage, wanted))
+        _measure_mount(trial, storage, wanted)
+        trial.series.add_delay(RAW_SMALL, raw.small_s(storage, wanted, _RANDOM_READS, trial.chosen))
+        _measure_random(trial, storage, wanted)
+
+
+def _measure_mount(trial: _Trial, storage: ChunkStorage, wanted: list[raw.Piece]) -> None:
+    """A mount that has just started: neither it nor the kernel holds a byte."""
+    raw.forget(storage, wanted)
+    mountpoint = _mountpoint(trial)
+    with store_mount(trial.store.path, trial.store.paths.log, mountpoint):
+        trial.series.add_rate(MOUNT_COLD, trial.size_bytes, reading.sequential_s(mountpoint / _COLD, trial.whole))
+
+
+def _measure_random(trial: _Trial, storage: ChunkStorage, wanted: list[raw.Piece]) -> None:
+    raw.forget(storage, wanted)
+    mountpoint = _mountpoint(trial)
+    with store_mount(trial.store.path, trial.store.paths.log, mountpoint):
+        taken_s = reading.random_s(mountpoint / _COLD, trial.size_bytes, _RANDOM_READS, trial.chosen)
+        trial.series.add_delay(MOUNT_RANDOM, taken_s)
+
+
+def _measure_local(trial: _Trial) -> None:
+    """The mount's local tier with its chunk files in the page cache, and the null filesystem."""
+    mountpoint = _mountpoint(trial)
+    with null_mount(mountpoint, trial.size_bytes) as file:
+        trial.series.add_rate(NULL, trial.size_bytes, reading.sequential_s(file, trial.whole))
+    for name in trial.store.files.names():
+        chunk = trial.store.files.root / name
+        reading.sequential_s(chunk, ByteRange(0, chunk.stat().st_size))
+    with store_mount(trial.store.path, trial.store.paths.log, mountpoint):
+        trial.series.add_rate(MOUNT_LOCAL, trial.size_bytes, reading.sequential_s(mountpoint / _LOCAL, trial.whole))
+
+
+def _mountpoint(trial: _Trial) -> Path:
+    mountpoint = trial.directory / "mnt"
+    mountpoint.mkdir(exist_ok=True)
+    return mountpoint
+
+
+def _figures(series: Series, *, has_cold: bool) -> tuple[Figure, ...]:
+    local = series.figure(MOUNT_LOCAL, [NULL])
+    if not has_cold:
+        return series.figure(NULL), local
+    return (
+        series.figure(RAW),
+        series.figure(NULL),
+        series.figure(MOUNT_COLD, [RAW, NULL]),
+        local,
+        series.figure(RAW_SMALL),
+        series.figure(MOUNT_RANDOM, [RAW_SMALL]),
+    )

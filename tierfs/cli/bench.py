@@ -1,0 +1,91 @@
+"""tierfs bench: how near a mount comes to what the cold tier and FUSE can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.cli.lazy import command
+from tierfs.cli.parameters import Size
+from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest, NotFound
+from tierfs.mounts import mount_of
+from tierfs.names import printable
+from tierfs.store_paths import StorePaths
+from tierfs.types import MIB
+
+if TYPE_CHECKING:
+    from tierfs.bench.figures import Figure, Results
+
+_DEFAULT_SIZE = "256MiB"
+_DEFAULT_REPETITIONS = 3
+_HEADINGS = ("what", "median", "(min, max)", "of its limit", "limit")
+
+
+@command("bench")
+@click.argument("target", metavar="MOUNT|STORE", type=click.Path(path_type=Path))
+@click.option("--size", "size_bytes", type=Size(), default=_DEFAULT_SIZE, show_default=True, help="Bytes of each read.")
+@click.option(
+    "--repetitions", type=click.IntRange(min=1), default=_DEFAULT_REPETITIONS, show_default=True, help="How often."
+)
+def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> None:
+    """Measure reading through a mount, against its limits, in one run; print medians and ratios.
+
+    With a STORE: a temporary store beside it and in its cold tier is written, read in every way, and
+    deleted again, also after Ctrl-C. With a MOUNT, or a path under one: its largest sealed segment is read,
+    and nothing is written.
+    """
+    if size_bytes < MIB:
+        raise InvalidRequest(f"--size {size_bytes} is less than 1 MiB: nothing could be told from it")
+    found = _measured(session, target, size_bytes, repetitions)
+    data = {"path": found.path, "size_bytes": found.size_bytes, "repetitions": repetitions}
+    measurements = [_data(figure) for figure in found.figures]
+    session.result({**data, "measurements": measurements}, _table(_rows(found.figures)))
+
+
+def _measured(session: Session, target: Path, size_bytes: int, repetitions: int) -> Results:
+    mounted = mount_of(target)
+    if mounted is not None:
+        from tierfs.bench.mounted import bench_mount
+
+        return bench_mount(*mounted, size_bytes, repetitions, session.note)
+    if not StorePaths(target).settings.is_file():
+        raise NotFound(
+            f"{printable(str(target))} is neither a store nor under a mount of one",
+            remedy="see what is mounted: findmnt -t fuse.tierfs",
+        )
+    from tierfs.bench.trial import bench_store
+
+    return bench_store(target, size_bytes, repetitions, session.note)
+
+
+def _data(figure: Figure) -> dict[str, Any]:
+    return {
+        "what": figure.what,
+        "unit": figure.unit.value,
+        "values": [round(value, 3) for value in figure.values],
+        "median": round(figure.median, 3),
+        "limit": figure.limit,
+        "ratio": None if figure.ratio is None else round(figure.ratio, 3),
+    }
+
+
+def _rows(figures: Iterable[Figure]) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = [_HEADINGS]
+    for figure in figures:
+        digits = 0 if figure.unit == "MB/s" else 2
+        low, high = (f"{value:.{digits}f}" for value in (min(figure.values), max(figure.values)))
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        median = f"{figure.median:.{digits}f} {figure.unit.value}"
+        rows.append((figure.what, median, f"({low}, {high})", ratio, figure.limit or ""))
+    return rows
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,124 @@
+"""Checks of the cold tier: does it answer, how fast, by which clock, and does it honour what tierfs relies on?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from contextlib import closing
+
+from tierfs.app import Store
+from tierfs.background.journal_names import JOURNAL_PREFIX
+from tierfs.chunkstore.probe import ReadAbilities, ServedStorage, probe, probe_reads
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage
+from tierfs.clock import Clock
+from tierfs.connect import connect_bare
+from tierfs.doctor.clocks import clock_finding
+from tierfs.doctor.findings import Finding, fail, ok, warn
+from tierfs.metadata import keys
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.names import printable
+from tierfs.types import LocationId
+
+_SAMPLES = 5
+_SLOW_S = 0.2
+"""A request within a continent answers sooner; beyond it every first read is felt."""
+
+_MS_PER_S = 1000
+_ONE_OWNER = "let one machine only open this store for writing, or use a server that honours If-None-Match"
+_CLOCK = "clock of the cold tier"
+
+
+def check_cold(store: Store, location_id: LocationId) -> Iterator[Finding]:
+    """Every check of the location, which is asked without retries. Raises what the storage raises."""
+    with store.metadata.read() as txn:
+        location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
+    with closing(connect_bare(location, store.path, store.settings.cold)) as storage:
+        served = storage if isinstance(storage, ServedStorage) else None
+        if served is not None:  # before all others: a wrong clock is why they are refused
+            yield server_clock(served, store.clock)
+        yield reachable(storage, location, store.clock)
+        yield from abilities(Abilities(**_recorded(location)), probe(storage))
+        if served is not None:
+            yield from reads(probe_reads(storage, served))
+
+
+def server_clock(served: ServedStorage, clock: Clock) -> Finding:
+    """Whether the server's clock and ours agree, as signatures need it."""
+    before_ms = clock.now_ms()
+    server_ms = served.server_time_ms()
+    if server_ms is None:
+        return ok(_CLOCK, "the server does not tell its time")
+    ahead_ms = (before_ms + clock.now_ms()) // 2 - server_ms
+    return clock_finding(_CLOCK, abs(ahead_ms), "ahead of the server" if ahead_ms > 0 else "behind the server")
+
+
+def reachable(storage: ChunkStorage, location: LocationRecord, clock: Clock) -> Finding:
+    """Whether the journal is there, and how long one small request takes."""
+    name = "cold tier"
+    where = printable(location.url) + (f" at {location.endpoint_url}" if location.endpoint_url else "")
+    first = next(storage.list(JOURNAL_PREFIX), None)
+    if first is None:
+        return fail(name, f"{where}: holds no journal of a store", "check that this is the bucket of tierfs init")
+    taken_s = []
+    for _ in range(_SAMPLES):
+        started_s = clock.monotonic_s()
+        storage.stat(first.name)
+        taken_s.append(clock.monotonic_s() - started_s)
+    return latency(where, statistics.median(taken_s))
+
+
+def latency(where: str, median_s: float) -> Finding:
+    """Whether a small request is answered soon."""
+    found = f"{where}: a small request takes {median_s * _MS_PER_S:.1f} ms (median of {_SAMPLES})"
+    if median_s > _SLOW_S:
+        return warn("cold tier", found, "use a bucket in this machine's region, or move the machine")
+    return ok("cold tier", found)
+
+
+def abilities(recorded: Abilities, found: Abilities) -> Iterator[Finding]:
+    """What writes rely on, as found now, against what was found when the store was made."""
+    yield _create_only(recorded, found)
+    multipart = "honoured" if found.create_only_multipart else "not honoured; a look before each upload stands in"
+    yield ok("create-only in parts", multipart)
+    yield _checksum(recorded, found)
+
+
+def reads(found: ReadAbilities) -> Iterator[Finding]:
+    """What reads rely on."""
+    name = "presigned ranges"
+    if found.presigned_ranges is None:
+        yield ok(name, "not used: turned off, or the environment names a proxy")
+    elif found.presigned_ranges:
+        yield ok(name, "accepted")
+    else:
+        yield warn(name, "refused: reads take three times the CPU", "export TIERFS_COLD__PRESIGNED_READS=false")
+    yield ok("If-Match", "honoured" if found.if_match else "not honoured; the etag of each answer is compared instead")
+
+
+def _create_only(recorded: Abilities, found: Abilities) -> Finding:
+    name = "create-only"
+    if found.create_only_put:
+        return ok(name, "honoured: a second owner of the bucket is fenced")
+    found_text = "the server ignores If-None-Match: two owners of one bucket are not kept apart"
+    if not recorded.create_only_put:
+        return warn(name, found_text, _ONE_OWNER)
+    return fail(name, f"{found_text}, and when the store was made it did not", _ONE_OWNER)
+
+
+def _checksum(recorded: Abilities, found: Abilities) -> Finding:
+    name = "upload checksum"
+    if not recorded.verifies_crc32c:
+        return ok(name, "the server compares an MD5 of each upload")
+    if found.verifies_crc32c:
+        return ok(name, "the server compares a CRC32C of each upload")
+    text = "the server no longer compares the CRC32C sent along: damage on the way to it would be stored"
+    return fail(name, text, "use a server that honours x-amz-checksum-crc32c, as this one did at tierfs init")
+
+
+def _recorded(location: LocationRecord) -> dict[str, bool]:
+    return {
+        "create_only_put": location.create_only_put,
+        "create_only_multipart": location.create_only_multipart,
+        "verifies_crc32c": location.verifies_crc32c,
+    }

@@ -1,0 +1,139 @@
+"""Checks of the machine: what a mount needs of the kernel, of memory and of the user's limits."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tierfs.config import Settings
+from tierfs.doctor.findings import Finding, fail, mebibytes, ok, warn
+from tierfs.fuse.mountpoint import ALLOW_OTHER, FUSE_CONFIGURATION, FUSE_DEVICE, FUSERMOUNT, others_allowed
+from tierfs.types import MIB
+
+_LARGE_REQUESTS = (4, 20)
+"""From this kernel on a FUSE request carries 1 MiB instead of 128 KiB."""
+
+_OTHER_FILES = 64
+"""Files a mount opens beside those that settings count: metadata, locks, logs, /dev/fuse, threads' pipes (a guess
+well above what was seen)."""
+
+_PROCESS_BYTES = 128 * MIB
+"""Memory of a mount beside its budget for fetched bytes (measured: 60 to 110 MiB)."""
+
+_SMALLEST_BUDGET_BYTES = 16 * MIB
+"""No smaller budget is proposed: two fetches of 8 MiB."""
+
+_MEMORY_FILE = Path("/proc/meminfo")
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
+_KIB = 1024
+
+
+def check_machine(settings: Settings) -> Iterator[Finding]:
+    """Every check that needs no store."""
+    yield fuse_device(FUSE_DEVICE)
+    root = os.geteuid() == 0
+    yield fusermount(shutil.which(FUSERMOUNT), root=root)
+    yield allow_other(root=root, allowed=others_allowed())
+    yield kernel(os.uname().release)
+    yield open_files(*resource.getrlimit(resource.RLIMIT_NOFILE), settings)
+    yield memory(available_bytes(), settings.read.budget_bytes)
+
+
+def fuse_device(device: Path) -> Finding:
+    """Whether the kernel's side of FUSE can be opened by this user."""
+    name = "fuse device"
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return fail(name, f"{device} is missing, so nothing can be mounted", "as root: modprobe fuse")
+    except PermissionError as exc:
+        if exc.errno == errno.EPERM:  # the modes allow it, the container's device rules do not
+            return fail(
+                name, f"{device} is not allowed in this container", "docker run --device /dev/fuse --cap-add SYS_ADMIN"
+            )
+        return fail(name, f"{device} may not be used by this user", f"as root: chmod 666 {device}")
+    except OSError as exc:
+        return fail(name, f"{device}: {exc.strerror}", "as root: modprobe fuse")
+    return ok(name, f"{device} can be opened")
+
+
+def fusermount(path: str | None, *, root: bool) -> Finding:
+    """Whether users other than root can mount; `path` is where the program is."""
+    name = FUSERMOUNT
+    if path is not None:
+        return ok(name, path)
+    if root:
+        return ok(name, "missing; root mounts without it")
+    return fail(name, "missing, so only root can mount", "as root: apt-get install fuse3")
+
+
+def allow_other(*, root: bool, allowed: bool) -> Finding:
+    """Whether this user may make a mount that others can read."""
+    name = ALLOW_OTHER
+    if root:
+        return ok(name, "root needs no permission to mount for others")
+    if allowed:
+        return ok(name, f"set in {FUSE_CONFIGURATION}")
+    return warn(
+        name,
+        f"not set in {FUSE_CONFIGURATION}: your mounts can be read by you alone",
+        f"as root: echo {ALLOW_OTHER} >> {FUSE_CONFIGURATION}",
+    )
+
+
+def kernel(release: str) -> Finding:
+    """Whether the kernel takes large FUSE requests."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    if found is not None and (int(found[1]), int(found[2])) >= _LARGE_REQUESTS:
+        return ok("kernel", f"Linux {release}")
+    wanted = ".".join(map(str, _LARGE_REQUESTS))
+    return warn(
+        "kernel",
+        f"Linux {release}: before {wanted} a mount's requests are 128 KiB, which makes reads slower",
+        f"boot a kernel of version {wanted} or newer",
+    )
+
+
+def open_files(soft: int, hard: int, settings: Settings) -> Finding:
+    """Whether the limit of open files has room for all that the settings allow."""
+    name = "open files"
+    needed = settings.read.open_files + settings.write.open_chunks + settings.cold.connections + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        limit = "no limit" if soft == resource.RLIM_INFINITY else f"limit {soft:,}"
+        return ok(name, f"{limit}, the settings use up to {needed:,}")
+    reachable = hard == resource.RLIM_INFINITY or hard >= needed
+    return warn(
+        name,
+        f"limit {soft:,}, and the settings use up to {needed:,}: opening a file may fail",
+        f"ulimit -n {needed}" if reachable else f"as root: echo '* - nofile {needed}' >> /etc/security/limits.conf",
+    )
+
+
+def memory(free_bytes: int, budget_bytes: int) -> Finding:
+    """Whether a mount can use its budget for fetched bytes without the machine running out of memory."""
+    name = "memory"
+    found = f"{mebibytes(free_bytes)} available, read.budget_bytes is {mebibytes(budget_bytes)}"
+    if free_bytes >= budget_bytes + _PROCESS_BYTES:
+        return ok(name, found)
+    smaller = max(_SMALLEST_BUDGET_BYTES, (free_bytes - _PROCESS_BYTES) // 2)
+    return warn(
+        name,
+        f"{found}, and a mount needs {mebibytes(_PROCESS_BYTES)} besides",
+        f"export TIERFS_READ__BUDGET_BYTES={smaller // MIB}MiB",
+    )
+
+
+def available_bytes(memory_file: Path = _MEMORY_FILE, control_group: Path = _CONTROL_GROUP) -> int:
+    """Memory a new process may use: the kernel's estimate, and no more than a container's limit leaves."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", memory_file.read_text(), re.MULTILINE)
+    machine = int(found[1]) * _KIB if found is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit, used = ((control_group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+    except OSError:
+        return machine  # no control group of version 2, or the root's, which has no limit
+    return machine if limit == "max" else min(machine, max(0, int(limit) - int(used)))

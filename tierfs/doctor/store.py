@@ -1,0 +1,123 @@
+"""Checks of a store on this machine: its mounts, its disk, its clock and its owner. Nothing is sent anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tierfs.app import Store
+from tierfs.background.pressure import disk_view
+from tierfs.background.status import StoreStatus, shared_filesystem_warning
+from tierfs.config import Settings
+from tierfs.doctor import filesystem
+from tierfs.doctor.clocks import clock_finding
+from tierfs.doctor.findings import Finding, fail, guarded, mebibytes, ok, warn
+from tierfs.fuse.mountpoint import BDI, READ_AHEAD_FILE, READ_AHEAD_KIB
+from tierfs.mounts import Mount, mounts
+from tierfs.names import printable
+
+_DAMAGE = "DataLoss"
+
+
+def check_store(store: Store) -> Iterator[Finding]:
+    """Every check of an open store that needs no cold tier."""
+    status = store.status()
+    yield owner(status)
+    yield troubles(status)
+    yield holder(status)
+    yield from (read_ahead(mount, BDI) for mount in mounts() if mount.store == store.path)
+    yield from disk(store.files.disk_bytes(), status, store.settings)
+    yield from guarded("filesystem", lambda: filesystem.check_filesystem(store.path))
+    yield cold_place(store.path, status.cold_url)
+    with store.metadata.read() as txn:
+        last_commit_ms = txn.store.last_wall_ms
+    yield commit_clock(store.clock.now_ms(), last_commit_ms)
+
+
+def owner(status: StoreStatus) -> Finding:
+    """Whether this store still owns its bucket."""
+    fenced = status.journal.fenced_by_epoch
+    if not fenced:
+        return ok("store", f"{printable(status.path)} ({status.store_id}, epoch {status.store_epoch})")
+    return fail(
+        "store",
+        f"another store owns the bucket since epoch {fenced}: this one may only be read",
+        f"copy what only this disk holds, then retire it: tierfs --store {status.path} cat SEGMENT",
+    )
+
+
+def troubles(status: StoreStatus) -> Finding:
+    """Work that failed and is tried again; damage does not mend itself."""
+    name = "background work"
+    if not status.troubles:
+        return ok(name, f"nothing is stuck, {status.journal.unpublished:,} changes wait for the journal")
+    first: Sequence[str] = [row.error for row in status.troubles if _DAMAGE in row.error]
+    tell = fail if first else warn
+    error = printable((first or [row.error for row in status.troubles])[0])
+    found = f"{len(status.troubles):,} tasks fail and are tried again: {error}"
+    return tell(name, found, f"mend what the errors name: tierfs --store {status.path} status")
+
+
+def holder(status: StoreStatus) -> Finding:
+    """Whether anybody moves bytes to the cold tier."""
+    if status.holder is not None:
+        return ok("holder", str(status.holder))
+    if status.cold_url is None or not status.not_offloaded_bytes:
+        return ok("holder", "none, and nothing to offload")
+    return warn(
+        "holder",
+        f"none: {mebibytes(status.not_offloaded_bytes)} stay on this disk alone",
+        f"tierfs --store {status.path} daemon",
+    )
+
+
+def read_ahead(mount: Mount, bdi: Path) -> Finding:
+    """Whether the kernel asks a mount for enough at once; `bdi` is where it keeps its devices' settings."""
+    name = f"read-ahead of {printable(str(mount.mountpoint))}"
+    setting = bdi / mount.device / READ_AHEAD_FILE
+    remedy = f"as root: echo {READ_AHEAD_KIB} > {setting}"
+    try:
+        found = int(setting.read_text())
+    except (OSError, ValueError):
+        return warn(name, f"{setting} cannot be read", remedy)
+    if found == READ_AHEAD_KIB:
+        return ok(name, f"{found} KiB")
+    return warn(name, f"{found} KiB; {READ_AHEAD_KIB} is fastest", remedy)
+
+
+def disk(disk_bytes: tuple[int, int], status: StoreStatus, settings: Settings) -> Iterator[Finding]:
+    """The store's filesystem (size and use in bytes) against the floor and the watermarks."""
+    view = disk_view(disk_bytes, status.local.bytes, settings.background)
+    free, floor = status.local_free_bytes, settings.write.free_space_floor_bytes
+    evict = f"tierfs --store {status.path} evict"
+    found = f"{mebibytes(free)} free, {view.used_bytes * 100 // max(1, disk_bytes[0])} % used"
+    if free < floor:
+        yield fail("disk", f"{found}: appends are refused below {mebibytes(floor)}", evict)
+    elif view.excess_bytes:
+        limits = f"{settings.background.high_watermark_percent} % or {mebibytes(view.high_local_bytes)} of chunks"
+        yield warn("disk", f"{found}: above a high watermark ({limits}), cold bytes are evicted at once", evict)
+    else:
+        yield ok("disk", found)
+    if status.cold_url is None:
+        return
+    waiting = status.not_offloaded_bytes
+    found = f"{mebibytes(waiting)}, watermark {mebibytes(view.high_unoffloaded_bytes)}"
+    if waiting > view.high_unoffloaded_bytes:
+        yield warn("not offloaded", f"{found}: chunks end early", f"tierfs --store {status.path} offload")
+    else:
+        yield ok("not offloaded", found)
+
+
+def cold_place(store: Path, cold_url: str | None) -> Finding:
+    """Whether losing the store's disk loses the cold tier with it."""
+    warning = shared_filesystem_warning(store, cold_url)
+    if warning is None:
+        return ok("cold tier's place", "not on the store's filesystem")
+    return warn(
+        "cold tier's place", warning, "make the store anew: tierfs --store DIR init --cold-dir DIR-ON-ANOTHER-DISK"
+    )
+
+
+def commit_clock(now_ms: int, last_commit_ms: int) -> Finding:
+    """Whether the clock ran back since the newest commit; times of what is written now would be too late."""
+    return clock_finding("clock since last commit", max(0, last_commit_ms - now_ms), "behind the newest commit")
