@@ -15,6 +15,7 @@ from tierfs.fuse.observation import BackgroundView, Observation, Sources
 from tierfs.fuse.options import MountOptions, parse_options
 from tierfs.fuse.session import MountSession
 from tierfs.holding import keeper_of, reload
+from tierfs.reading.cache_report import CACHE_REPORT_NAME, report_of
 from tierfs.reading.reader import Reader
 from tierfs.store_paths import StorePaths
 
@@ -74,8 +75,10 @@ def control_files(store: Store, reader: Reader, keeper: Keeper | None, options: 
         return BackgroundView(False, None) if keeper is None else BackgroundView(keeper.holds, keeper.backlog)
 
     observation = Observation(Sources(store.path, reader, store.metrics, store.clock, background), options)
+    cache_directory = store.paths.cache(store.settings.read.cache_directory)
     return {
         "config": lambda: store.describe_settings().encode(),
+        CACHE_REPORT_NAME: lambda: report_of(reader, cache_directory).encode(),
         "metrics": observation.metrics,
         "stats": observation.stats,
     }

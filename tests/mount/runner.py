@@ -4,12 +4,14 @@
 
 FAULT `broken-getattr`: looking at a segment whose name begins with `broken` raises what nobody expects.
 FAULT `stalled-cold`: the cold tier never answers.
+FAULT `slow-cache`: the disk cache's disk takes its time.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from tierfs.background.threads import BackgroundThreads
 from tierfs.fuse import tree
 from tierfs.fuse.options import parse_options
 from tierfs.mounting import session_of
+from tierfs.reading.disk_cache import DiskCache
+
+SLOW_STORE_S = 0.2
 
 
 def break_getattr() -> None:
@@ -41,10 +46,22 @@ def stall(store: app.Store) -> None:
         storage.read_into = never  # type: ignore[method-assign]
 
 
+def slow_down() -> None:
+    original = DiskCache.store
+
+    def slow(*some: Any) -> None:
+        time.sleep(SLOW_STORE_S)
+        original(*some)
+
+    DiskCache.store = slow  # type: ignore[method-assign]
+
+
 def main() -> None:
     store_path, mountpoint, options, fault = [*sys.argv[1:], "", ""][:4]
     if fault == "broken-getattr":
         break_getattr()
+    if fault == "slow-cache":
+        slow_down()
     with app.open_store(Path(store_path)) as store:
         if fault == "stalled-cold":
             stall(store)

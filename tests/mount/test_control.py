@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 from dataclasses import replace
@@ -36,10 +37,11 @@ def test_the_settings_can_be_read_but_are_not_listed(store: app.Store, mount: Mo
     append(store, "s", b"x")
     mnt = mount().path
     assert os.listdir(mnt) == ["s"]
-    assert os.listdir(mnt / ".tierfs") == ["config", "metrics", "stats", "accesslog"]
+    assert os.listdir(mnt / ".tierfs") == ["config", "cache", "metrics", "stats", "accesslog"]
     text = (mnt / ".tierfs/config").read_text()
     assert text == tierfs("config", "show", store=store.path).out
     assert "read.budget_bytes = " in text
+    assert json.loads((mnt / ".tierfs/cache").read_text())["state"] == "off"
     assert errno_of((mnt / ".tierfs/other").stat) == errno.ENOENT
     assert errno_of((mnt / "d/.tierfs").stat) == errno.ENOENT
     assert errno_of(lambda: (mnt / ".tierfs/config").write_text("x")) == errno.EROFS

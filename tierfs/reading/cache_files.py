@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tierfs import locks
@@ -48,6 +48,24 @@ def slots_within(size_bytes: int) -> int:
     return max(0, (size_bytes - _HEADER_BYTES) // (SLOT_BYTES + _RECORD_BYTES))
 
 
+def room_bytes(directory: Path, size_bytes: int, free_floor_bytes: int) -> int:
+    """How many bytes of blocks a cache of this size can hold on its disk as that is now. Raises OSError."""
+    data = directory / DATA_NAME
+    slots = data.stat().st_size // SLOT_BYTES if data.exists() else 0
+    status = os.statvfs(directory if directory.exists() else directory.parent)
+    free = max(0, status.f_bavail * status.f_frsize - free_floor_bytes) // SLOT_BYTES
+    return min(slots_within(size_bytes), slots + free) * SLOT_BYTES
+
+
+def peek(directory: Path, store_id: str) -> Iterator[Place]:
+    """What the records of a cache say now, whichever process has it; nothing of another store. Raises OSError."""
+    index = (directory / INDEX_NAME).read_bytes()
+    slots = (directory / DATA_NAME).stat().st_size // SLOT_BYTES
+    if index[:_HEADER_BYTES] == _header(store_id):
+        for _, place in _recorded(index[_HEADER_BYTES : _record_offset(slots)]):
+            yield place
+
+
 class CacheFiles:
     """The open files of one cache. Reading is safe in any thread, everything else in one at a time."""
 
@@ -74,17 +92,8 @@ class CacheFiles:
 
     def load(self) -> list[Place]:
         """What the records say, oldest first; a damaged one is an empty slot."""
-        found: list[tuple[int, Place]] = []
-        count = self.slots()
-        index = os.pread(self._index_fd, count * _RECORD_BYTES, _HEADER_BYTES)
-        for slot in range(len(index) // _RECORD_BYTES):
-            at = slot * _RECORD_BYTES
-            body = index[at : at + _RECORD.size]
-            if _CRC.unpack_from(index, at + _RECORD.size)[0] != crc32c(body):
-                continue
-            object_id, start, sequence, _ = _RECORD.unpack(body)
-            found.append((sequence, Place(ObjectId(object_id), start, slot)))
-        found.sort()
+        index = os.pread(self._index_fd, self.slots() * _RECORD_BYTES, _HEADER_BYTES)
+        found = sorted(_recorded(index))
         self._sequence = found[-1][0] if found else 0
         return [place for _, place in found]
 
@@ -173,6 +182,16 @@ def _opened(path: Path) -> int:
 def _header(store_id: str) -> bytes:
     body = _HEADER.pack(_MAGIC, _VERSION, store_id.encode(), SLOT_BYTES)
     return body + _CRC.pack(crc32c(body))
+
+
+def _recorded(index: bytes) -> Iterator[tuple[int, Place]]:
+    """Sequence and place of every slot's record; a damaged one is an empty slot."""
+    for slot in range(len(index) // _RECORD_BYTES):
+        at = slot * _RECORD_BYTES
+        body = index[at : at + _RECORD.size]
+        if _CRC.unpack_from(index, at + _RECORD.size)[0] == crc32c(body):
+            object_id, start, sequence, _ = _RECORD.unpack(body)
+            yield sequence, Place(ObjectId(object_id), start, slot)
 
 
 def _record_offset(slot: int) -> int:

@@ -26,6 +26,11 @@ class CacheWriter:
         self._closed = False
         self._thread: threading.Thread | None = None
 
+    @property
+    def pending_bytes(self) -> int:
+        """What waits for the disk."""
+        return self._pending_bytes
+
     def offer(self, transfer: Transfer, start: int, stored: Callable[[], None]) -> bool:
         """Store a complete transfer's bytes from `start` on, and call `stored` in the writer's thread.
 

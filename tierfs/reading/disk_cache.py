@@ -74,17 +74,30 @@ class DiskCache:
             log.warning("disk cache %s: %d bytes hold no block; reading without it", directory, size_bytes)
             return None
         try:
-            files = CacheFiles(directory, store_id, slots_within(size_bytes))
-            try:
-                return cls(directory, files, size_bytes, metrics, free_floor_bytes)
-            except BaseException:
-                files.close()
-                raise
+            return cls.open_or_raise(directory, store_id, size_bytes, metrics, free_floor_bytes=free_floor_bytes)
         except InUse:
             log.warning("disk cache %s is in use by another process; reading without it", directory)
         except OSError as exc:
             log.warning("disk cache %s cannot be opened: %s; reading without it", directory, exc)
         return None
+
+    @classmethod
+    def open_or_raise(
+        cls,
+        directory: Path,
+        store_id: str,
+        size_bytes: int,
+        metrics: MetricSink,
+        *,
+        free_floor_bytes: int = FREE_FLOOR_BYTES,
+    ) -> DiskCache:
+        """The same for a size that holds a block. Raises InUse, OSError."""
+        files = CacheFiles(directory, store_id, slots_within(size_bytes))
+        try:
+            return cls(directory, files, size_bytes, metrics, free_floor_bytes)
+        except BaseException:
+            files.close()
+            raise
 
     def read(self, object_id: ObjectId, start: int, view: memoryview, grid: Grid) -> int:
         """Fill the longest prefix of `view` whose whole blocks are held and match; returns its bytes.

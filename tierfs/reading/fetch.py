@@ -63,6 +63,11 @@ class Fetcher:
         """Fetches that run now."""
         return self._queue.running
 
+    @property
+    def unstored_bytes(self) -> int:
+        """Fetched bytes that wait for the disk cache's disk."""
+        return 0 if self._writer is None else self._writer.pending_bytes
+
     def start(self) -> None:
         """Deliver to the trio loop that runs now."""
         self._token = trio.lowlevel.current_trio_token()

@@ -1,0 +1,250 @@
+"""tierfs warmup in a process of its own: what it fetches, what it leaves out, and what it says."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_bad_input import fails, refused
+from tests.commands import tierfs
+from tests.conftest import Bucket
+from tests.faults.worker import reference
+from tests.mount.conftest import append
+from tests.reading.cache_blocks import BLOCK, size_for
+from tests.reading.conftest import small_disk  # noqa: F401  # a fixture
+from tests.stores import quiet
+from tierfs import app
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import Unavailable
+from tierfs.metadata import directories, policies
+from tierfs.reading.cache_files import CacheFiles
+from tierfs.reading.copy import copy_segment
+from tierfs.types import ROOT_DIRECTORY
+from tierfs.warming import Warming, WarmReport
+
+SIZE = 5_000_001
+NEVER_S = "1000000000"
+
+
+def switch_on(store: Path, slots: int = 1000, *settings: str) -> None:
+    lines = ["[read]", f"cache_bytes = {size_for(slots)}", *settings]
+    (store / "store.toml").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with its cache on, and segments in objects of 1 MiB: `d/one` and `d/two` cold, `local` not."""
+    path = tmp_path / "store"
+    app.init_store(path, app.ColdChoice())
+    switch_on(path)
+    with app.open_store(path) as opened:
+        with opened.metadata.write() as txn:
+            settings = {"chunk_bytes": str(1 << 20), "object_bytes": str(1 << 20), "offload_after": NEVER_S}
+            policies.put(txn, ROOT_DIRECTORY, settings)
+        for name in ("d/one", "d/two"):
+            append(opened, name, reference(0, SIZE))
+        opened.offload("", quiet)
+        opened.evict("d/one", force=False, report=quiet)
+        append(opened, "local", b"x" * 1000)
+    return path
+
+
+class Counted:
+    """A storage that counts bytes read from it, and may fail or stop after some."""
+
+    def __init__(self, storage: ChunkStorage) -> None:
+        self._storage = storage
+        self.read_bytes = 0
+        self.fail_after: int | None = None
+        self.lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def read_into(self, name: str, offset: int, buffer: memoryview, **options: Any) -> None:
+        with self.lock:
+            if self.fail_after is not None and self.read_bytes >= self.fail_after:
+                raise Unavailable("the cold tier does not answer")
+            self.read_bytes += len(buffer)
+        self._storage.read_into(name, offset, buffer, **options)
+
+
+@pytest.fixture
+def counted(store: Path) -> Iterator[tuple[app.Store, Counted]]:
+    with app.open_store(store) as opened:
+        storage = Counted(opened.storage_of(opened.cold_location_id))
+        opened._storages[opened.cold_location_id] = storage
+        yield opened, storage
+
+
+def warm(store: app.Store, *paths: str) -> WarmReport:
+    return Warming(store, paths, lambda done, total, name: None).run()
+
+
+def cold_tier_gone(store: Path) -> Path:
+    return (store / "cold").rename(store / "gone")
+
+
+def test_a_directory_is_warmed_up_and_read_without_the_cold_tier(store: Path) -> None:
+    done = tierfs("warmup", "d/one", "d", "--json", store=store).json
+    assert done == {
+        "paths": ["d/one", "d"],
+        "segments": 2,
+        "cold_bytes": 2 * SIZE,
+        "held_bytes": 2 * SIZE,
+        "already_held_bytes": 0,
+        "local_bytes": 0,
+        "left_out_bytes": 0,
+        "lost_bytes": 0,
+        "mountpoint": None,
+    }
+    cold_tier_gone(store)
+    again = tierfs("warmup", "d", store=store)
+    assert again.out == "the disk cache holds 9.5 MiB of d, 9.5 MiB of it from before; skipped 0 B on the local disk\n"
+
+
+def test_reads_are_served_from_what_was_warmed_up(counted: tuple[app.Store, Counted]) -> None:
+    store, cold = counted
+    warm(store, "d")
+    fetched, got = cold.read_bytes, bytearray()
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, "d/one")
+    copy_segment(store.reader(cached=True), segment, None, None, None, got.extend)
+    assert got == reference(0, SIZE)
+    assert cold.read_bytes == fetched
+
+
+def test_nothing_is_fetched_twice_and_a_damaged_block_once_more(counted: tuple[app.Store, Counted]) -> None:
+    store, cold = counted
+    seen: list[tuple[int, int, str]] = []
+    Warming(store, ["d/one"], lambda *progress: seen.append(progress)).run()
+    assert cold.read_bytes == SIZE
+    assert seen[-1] == (SIZE, SIZE, "d/one")
+    assert warm(store, "d/one").already_held_bytes == SIZE
+    assert cold.read_bytes == SIZE
+    assert warm(store, "").already_held_bytes == SIZE
+    assert cold.read_bytes == 2 * SIZE
+    with (store.path / "cache" / "tierfs-cache.data").open("r+b") as file:
+        file.seek(7 * BLOCK + 3)
+        file.write(b"damage")
+    report = warm(store, "d")
+    assert (report.held_bytes, cold.read_bytes) == (2 * SIZE, 2 * SIZE + BLOCK)
+
+
+def test_nothing_is_fetched_twice_from_s3(tmp_path: Path, moto_bucket: Bucket) -> None:
+    endpoint, bucket = moto_bucket
+    path = tmp_path / "store"
+    app.init_store(path, app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url))
+    switch_on(path)
+    with app.open_store(path) as store:
+        append(store, "s", reference(0, SIZE), seal=True)
+        store.offload("", quiet)
+        location_id = store.cold_location_id
+        assert location_id is not None
+        cold = store._storages[location_id] = Counted(store.storage_of(location_id))
+        assert warm(store, "s").already_held_bytes == 0
+        assert warm(store, "s").already_held_bytes == SIZE
+        assert cold.read_bytes == SIZE
+
+
+def test_local_bytes_are_skipped(store: Path) -> None:
+    done = tierfs("warmup", "local", store=store)
+    assert done.out == "nothing to warm up at local: no cold bytes, 1000 B on the local disk\n"
+    assert not (store / "cache").exists()
+    tierfs("append", "d/one", store=store, stdin=b"y" * 500)
+    done = tierfs("warmup", "/", "--json", store=store)
+    assert (done.json["held_bytes"], done.json["local_bytes"]) == (2 * SIZE, 1500)
+
+
+@pytest.mark.parametrize("slots", [1, 12, 38])
+def test_more_than_fits_warms_the_beginning(store: Path, slots: int) -> None:
+    switch_on(store, slots)
+    tierfs("warmup", "d/two", store=store, check=False)  # what it left goes first
+    done = tierfs("warmup", "d/one", "--json", store=store, check=False)
+    assert done.code == 0
+    assert "only the beginning was warmed up" in done.err
+    assert (done.json["held_bytes"], done.json["left_out_bytes"]) == (slots * BLOCK, SIZE - slots * BLOCK)
+    with app.open_store(store) as opened:
+        cold = opened._storages[opened.cold_location_id] = Counted(opened.storage_of(opened.cold_location_id))
+        assert warm(opened, "d/one").already_held_bytes == slots * BLOCK
+        assert cold.read_bytes == 0
+
+
+def test_what_is_wrong_is_one_line(store: Path) -> None:
+    refused(fails("warmup", "d", "none", store=store), 3, "none does not exist")
+    refused(fails("warmup", store=store), 2, "PATH...")
+    cold_tier_gone(store)
+    refused(fails("warmup", "d", store=store), 3, "cold")
+    (store / "store.toml").write_text("[read]\ncache_bytes = 1000\n")
+    refused(fails("warmup", "d", store=store), 2, "1000")
+    (store / "store.toml").write_text("")
+    refused(fails("warmup", "d", store=store), 2, "read.cache_bytes is 0", "store.toml", "cache_bytes = ")
+    (store / "store.toml").write_text(f'[read]\ncache_bytes = "1GiB"\ncache_directory = "{store}/none/cache"\n')
+    refused(fails("warmup", "d", store=store), 11, "none/cache", "read.cache_directory")
+
+
+def test_a_cold_tier_that_goes_down_on_the_way(counted: tuple[app.Store, Counted]) -> None:
+    store, cold = counted
+    cold.fail_after = SIZE
+    with pytest.raises(Unavailable, match="does not answer"):
+        warm(store, "d")
+    fetched, cold.fail_after = cold.read_bytes, None
+    report = warm(store, "d")
+    assert report.held_bytes == 2 * SIZE
+    assert 0 < report.already_held_bytes <= fetched
+    assert cold.read_bytes - fetched == 2 * SIZE - report.already_held_bytes
+
+
+def test_a_cache_disk_without_room(store: Path, small_disk: Path) -> None:  # noqa: F811
+    switch_on(store, 1000, f'cache_directory = "{small_disk}/cache"')
+    refused(fails("warmup", "d", store=store), 28, "has no room", "read.cache_directory")
+
+
+def test_a_cache_disk_that_fails(store: Path, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]) -> None:
+    expected_warnings.append("failed and is off until the next start")
+
+    def fail(*some: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(CacheFiles, "write", fail)
+    with app.open_store(store) as opened, pytest.raises(Unavailable, match="failed while it was filled"):
+        warm(opened, "d")
+
+
+def test_a_cache_that_another_process_has(store: Path) -> None:
+    with app.open_store(store) as opened:
+        cache = opened.reader(cached=True).cache
+        assert cache is not None
+        refused(fails("warmup", "d", store=store), 5, "in use by another process", "another warmup")
+        cache.close()
+
+
+def test_ctrl_c_keeps_what_was_fetched(store: Path) -> None:
+    switch_on(store, 1000, "streams = 1")
+    process = subprocess.Popen(
+        ["env", "--default-signal=INT", sys.executable, "-m", "tests.cli.stalling", str(store), str(4 << 20)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "stalled\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert said == "tierfs: interrupted; 4 MiB were warmed up (Interrupted, exit 130)\n  to go on, run it again\n"
+    done = tierfs("warmup", "d", "--json", store=store).json
+    assert (done["held_bytes"], done["already_held_bytes"]) == (2 * SIZE, 4 << 20)
