@@ -23,7 +23,7 @@ from tierfs.chunkstore.directory_list import list_files
 from tierfs.chunkstore.directory_metadata import METADATA_DIRECTORY, FileMetadata
 from tierfs.chunkstore.directory_put import TEMPORARY_DIRECTORY, FileWriter
 from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, READ_FLAGS, HeldTree, map_os_errors
-from tierfs.chunkstore.protocol import Abilities, Progress, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, Progress, RangeUrl, Source, StoredObject
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.names import printable
@@ -100,6 +100,10 @@ class DirectoryStorage:
                 done += read
                 if progress is not None:
                     progress(done)
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """None: no server has it."""
+        return None
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, RangeUrl, Source, StoredObject
 
 
 class LimitedStorage:
@@ -42,6 +42,10 @@ class LimitedStorage:
         """See ChunkStorage.read_into."""
         with self._slots:
             self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """See ChunkStorage.range_url."""
+        return self._inner.range_url(name)
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""

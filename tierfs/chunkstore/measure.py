@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, RangeUrl, Source, StoredObject
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import TierfsError
 from tierfs.metrics import MetricName, MetricSink
@@ -53,6 +53,10 @@ class MeasuredStorage:
         with self._measured("read"):
             self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
         self._count_bytes("read", len(buffer))
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """See ChunkStorage.range_url."""
+        return self._inner.range_url(name)
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""

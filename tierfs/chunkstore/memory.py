@@ -16,7 +16,7 @@ from tierfs.chunkstore.checks import (
     check_range,
     read_source,
 )
-from tierfs.chunkstore.protocol import Abilities, Progress, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, Progress, RangeUrl, Source, StoredObject
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, NotFound
 from tierfs.names import printable
@@ -79,6 +79,10 @@ class MemoryStorage:
             buffer[start:end] = held.data[offset + start : offset + end]
             if progress is not None:
                 progress(end)
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """None: no server has it."""
+        return None
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""

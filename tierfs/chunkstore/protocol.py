@@ -71,6 +71,14 @@ Progress = Callable[[int], None]
 """Called with the number of bytes received so far, counted from the start of the read; ascending."""
 
 
+@dataclass(frozen=True, slots=True)
+class RangeUrl:
+    """A URL in two parts: scheme, host and port; path and query."""
+
+    origin: str
+    target: str = field(repr=False)
+
+
 class ChunkStorage(Protocol):
     """A flat name space of immutable objects. Names are '/'-separated relative paths, at most 1024 bytes.
 
@@ -108,6 +116,13 @@ class ChunkStorage(Protocol):
 
         Bytes arrive in order; `progress` is called as they do, about every MiB. A read past the end raises
         DataLoss (the buffer's content is then undefined), as does an object whose etag is not `if_match`.
+        """
+        ...
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """Where a plain HTTP client may GET byte ranges of an object for the next minutes, if that is at hand.
+
+        Never waits and never fails; None says that `read_into` is the way. It is a credential: never log it.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tierfs.chunkstore.checks import is_own
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, RangeUrl, Source, StoredObject
 from tierfs.errors import AlreadyExists, Unavailable
 from tierfs.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.names import printable
@@ -99,6 +99,10 @@ class RetryingStorage:
         """See ChunkStorage.read_into. With `if_match` a repeated read goes on where the last one broke."""
         reading = _Reading(self._inner, name, offset, buffer, if_match, progress)
         self._call("read", name, reading.go_on)
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """See ChunkStorage.range_url."""
+        return self._inner.range_url(name)
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""

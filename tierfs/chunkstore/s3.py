@@ -14,7 +14,7 @@ from tierfs.chunkstore.checks import (
     is_own,
 )
 from tierfs.chunkstore.probe import ReadAbilities
-from tierfs.chunkstore.protocol import Abilities, Progress, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, Progress, RangeUrl, Source, StoredObject
 from tierfs.chunkstore.s3_client import connect
 from tierfs.chunkstore.s3_errors import map_s3_errors
 from tierfs.chunkstore.s3_location import S3Location
@@ -117,6 +117,10 @@ class S3Storage:
             self._reader.read_into(name, offset, buffer, if_match, progress)
         else:
             check_empty_read(self.stat(name), offset, if_match)
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """See ChunkStorage.range_url. At hand is what was signed for a read before; https is left to `read_into`."""
+        return None if self._closed else self._reader.range_url(name)
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""

@@ -8,13 +8,14 @@ from contextlib import suppress
 
 import trio
 
-from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl
 from tierfs.errors import DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cache_writer import CacheWriter
 from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.fetch_queue import WANTED_NOW, FetchQueue
 from tierfs.reading.hedge import HedgePolicy
+from tierfs.reading.loop_get import LoopGets
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.transfer import BlockDiffers, BrokenOff, Transfer
 from tierfs.types import MIB, ByteRange, LocationId
@@ -28,6 +29,12 @@ _CACHED_NOW_BYTES = MIB
 """Most bytes that are copied from the disk cache on the loop, which does nothing else meanwhile: 0.1 ms."""
 
 _CACHE_STEP_BYTES = MIB
+
+_ON_LOOP_BYTES = MIB
+"""Largest span that is fetched on the loop: what random reads ask for, and the first of a sequential reader."""
+
+_COLD, _READ = "cold", "read"
+"""Labels of GETs on the loop: those that a thread's GET has."""
 
 StorageOf = Callable[[LocationId], ChunkStorage]
 
@@ -51,6 +58,10 @@ class Fetcher:
         self._writer = CacheWriter(cache, spans.pool.budget_bytes // 4) if cache is not None else None
         self._hedges = HedgePolicy()
         self._queue = FetchQueue(streams, urgent_streams, self._run)
+        self._gets = LoopGets(urgent_streams)
+        self._connected: dict[LocationId, ChunkStorage] = {}
+        """What threads have read from: making a storage may take a while, which the loop must not."""
+        self._nursery: trio.Nursery | None = None
         self._token: trio.lowlevel.TrioToken | None = None
 
     @property
@@ -61,26 +72,28 @@ class Fetcher:
     @property
     def running(self) -> int:
         """Fetches that run now."""
-        return self._queue.running
+        return self._queue.running + self._gets.running
 
     @property
     def unstored_bytes(self) -> int:
         """Fetched bytes that wait for the disk cache's disk."""
         return 0 if self._writer is None else self._writer.pending_bytes
 
-    def start(self) -> None:
+    def start(self, nursery: trio.Nursery) -> None:
         """Deliver to the trio loop that runs now."""
+        self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
 
     def close(self) -> None:
         """Start nothing more; threads end with what they are fetching."""
         self._queue.close()
+        self._gets.close()
         if self._writer is not None:
             self._writer.close()
 
     def submit(self, span: Span, priority: int) -> None:
         """Queue a new span; what is wanted now and held by the disk cache is there when this returns."""
-        if priority == WANTED_NOW and self._cached_now(span):
+        if priority == WANTED_NOW and (self._cached_now(span) or self._got_on_loop(span)):
             return
         span.urgent = priority == WANTED_NOW
         self._queue.put(span.transfers[0], priority)
@@ -120,6 +133,48 @@ class Fetcher:
         self._spans.ended(transfer, None)
         return True
 
+    def _got_on_loop(self, span: Span) -> bool:
+        """Begin to fetch a small span on the loop, if its object was read before and so has a URL."""
+        transfer, storage = span.transfers[0], self._connected.get(span.holder.location_id)
+        if storage is None or self._nursery is None or len(transfer.view) > _ON_LOOP_BYTES or not self._gets.free:
+            return False
+        url = storage.range_url(span.holder.name)
+        if url is None or not transfer.begin():
+            return False
+        self._nursery.start_soon(self._get_on_loop, transfer, url)
+        return True
+
+    async def _get_on_loop(self, transfer: Transfer, url: RangeUrl) -> None:
+        """Fetch on the loop; a thread tries anew when that fails."""
+        span, length_bytes = transfer.span, len(transfer.view)
+        started_s = trio.current_time()
+        transfer.clock_started()
+        if not await self._gets.get(url, span.start, transfer.view, span.holder.etag):
+            self._put_again(transfer)
+            return
+        try:
+            transfer.arrived(length_bytes)
+        except BlockDiffers:
+            self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
+            self._put_again(transfer)
+            return
+        except BrokenOff as exc:
+            self._ended(transfer, Unavailable(str(exc)))
+            return
+        self._count_get(length_bytes, trio.current_time() - started_s)
+        if not self._keep(transfer):
+            self._ended(transfer, None)
+
+    def _put_again(self, transfer: Transfer) -> None:
+        transfer.begun = False
+        self._queue.put(transfer, WANTED_NOW)
+
+    def _count_get(self, length_bytes: int, seconds: float) -> None:
+        """What a thread's GET is counted with by its storage."""
+        self._metrics.count(MetricName.STORAGE_REQUESTS, tier=_COLD, verb=_READ)
+        self._metrics.count(MetricName.STORAGE_BYTES, length_bytes, tier=_COLD, verb=_READ)
+        self._metrics.observe(MetricName.STORAGE_SECONDS, seconds, tier=_COLD, verb=_READ)
+
     def _run(self, transfer: Transfer) -> None:
         """In a thread: fetch, keep what was fetched, and tell the loop."""
         assert self._token is not None
@@ -146,7 +201,7 @@ class Fetcher:
         try:
             if self._cache is not None:
                 _fill_from(self._cache, transfer)
-            storage = self._storage_of(span.holder.location_id)
+            storage = self._connected[span.holder.location_id] = self._storage_of(span.holder.location_id)
             for attempt in range(_ATTEMPTS):
                 try:
                     transfer.run(storage)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
+
+import trio
 
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -48,6 +51,8 @@ class Reader:
         self.cache = cache
         self.local = LocalReader(files, settings.open_files, settings.local_threads, metrics)
         self.open_handles = OpenHandles(metrics)
+        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery, bool | None] | None = None
+        self._nursery: trio.Nursery | None = None
         self._checksums = ChecksumCache(metadata)
         self._cold: dict[SegmentId, ColdPath] = {}
 
@@ -65,16 +70,24 @@ class Reader:
         return handle
 
     async def __aenter__(self) -> Reader:
-        self.fetcher.start()
+        manager = self._nursery_manager = trio.open_nursery()
+        self._nursery = await manager.__aenter__()
+        self.fetcher.start(self._nursery)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool | None:
+        assert self._nursery is not None
+        assert self._nursery_manager is not None
         self.fetcher.close()
-        self.local.close()
-        if self.cache is not None:
-            self.cache.close()
+        self._nursery.cancel_scope.cancel()
+        try:
+            return await self._nursery_manager.__aexit__(kind, error, trace)
+        finally:
+            self.local.close()
+            if self.cache is not None:
+                self.cache.close()
 
     def _new_cold_path(self) -> ColdPath:
         return ColdPath(self._checksums, self.spans, self.fetcher, self.shares, self.metrics)

@@ -108,6 +108,10 @@ class Transfer:
         )
         self.arrived(span.end - span.start)
 
+    def clock_started(self) -> None:
+        """The request goes out now."""
+        self.started_s = time.monotonic()
+
     def arrived(self, received: int) -> None:
         """Check the blocks that are whole now, and wake who waits for them."""
         span = self.span
