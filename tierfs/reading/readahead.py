@@ -2,8 +2,9 @@
 
 A read that goes on where a session is belongs to it, whichever handle it comes from: processes share
 descriptors, and readers of one file share what is fetched. A session begins with the blocks it was asked
-for, or with 1 MiB at the beginning of the file; its second read proves it and opens the window. Whoever
-jumps about never proves a session and is fetched the blocks asked for, nothing more.
+for, or with 1 MiB at the beginning of the file; having read on for more than 1 MiB proves it and opens the
+window. Whoever jumps about never proves a session and is fetched the blocks asked for, nothing more: the kernel
+cuts one large read into neighbouring requests, so that two of them prove nothing.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class FairShare:
 class Session:
     """Where one reader is, and how far ahead of it was asked for. Offsets are the segment's."""
 
+    start: int
     position: int
     ahead: int
     window_bytes: int = 0
@@ -115,7 +117,7 @@ class Session:
         return self._up_to(min(length_bytes, max(wanted.end, self.ahead + ranges * range_bytes)))
 
     def prove(self) -> None:
-        """A second read went on where the first one ended."""
+        """It read on: its window opens."""
         self.window_bytes = FIRST_WINDOW_BYTES
 
     def _up_to(self, end: int) -> ByteRange | None:
@@ -149,7 +151,7 @@ class Sessions:
                 if session.continues(wanted):
                     return self._continued(sessions, index, session, wanted)
         start = wanted.start - wanted.start % CRC_BLOCK_BYTES
-        session = Session(position=wanted.start, ahead=max(start, first_offset))
+        session = Session(start=wanted.start, position=wanted.start, ahead=max(start, first_offset))
         if wanted.start == first_offset:
             session.prove()
         self._insert(session)
@@ -167,13 +169,12 @@ class Sessions:
         self._unproven.clear()
 
     def _continued(self, sessions: list[Session], index: int, session: Session, wanted: ByteRange) -> Session:
-        if sessions is self._unproven:
-            if wanted.end > session.position:
-                sessions.pop(index)
-                session.prove()
-                self._insert(session)
-        elif index:
-            sessions.insert(0, sessions.pop(index))
+        proven = session.proven
+        if not proven and wanted.end - session.start > FIRST_WINDOW_BYTES:
+            session.prove()
+        if index or session.proven != proven:
+            sessions.pop(index)
+            self._insert(session)
         return session
 
     def _insert(self, session: Session) -> None:

@@ -195,7 +195,7 @@ class SpanCache:
             span.complete = True
             span.error = error
         if transfer is not span.leader:
-            self.pool.give_back(transfer.buffer)
+            self.pool.give_back(transfer.release())
         elif id(span) not in self._order:
             self._give_back_leader(span)
         if span.error is not None:
@@ -211,7 +211,8 @@ class SpanCache:
 
     def _give_back_leader(self, span: Span) -> None:
         if span.leader is not None:
-            self.pool.give_back(span.leader.buffer)
+            leader, span.leader = span.leader, None
+            self.pool.give_back(leader.release())
 
     def _drop_one(self) -> bool:
         for span in chain(self._passed.values(), self._order.values()):

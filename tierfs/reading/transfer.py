@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _WORTH_BREAKING_OFF_BYTES = 2 * MIB
 """A transfer that nobody wants goes on if less is left: a new connection costs more."""
 
+_RELEASED = PooledBuffer(0, memoryview(b""))
+
 _lock = threading.Lock()
 """Guards who leads a span and who begins a transfer; held for an instant, once or twice per transfer."""
 
@@ -71,6 +73,11 @@ class Transfer:
     def view(self) -> memoryview:
         """The span's memory."""
         return self.buffer.view[: self.span.end - self.span.start]
+
+    def release(self) -> PooledBuffer:
+        """Part with the buffer. Who still refers to this transfer, as queues may, does not keep the memory."""
+        buffer, self.buffer = self.buffer, _RELEASED
+        return buffer
 
     def deliver_to(self, token: trio.lowlevel.TrioToken, *, last: bool) -> None:
         """Wake readers of this loop from now on; `last`: also those of the last bytes, whom else the end wakes."""
