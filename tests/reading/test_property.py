@@ -19,7 +19,6 @@ from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metrics import NullMetrics
-from tierfs.reading.buffers import _class_of
 from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.hedge import HedgePolicy
@@ -166,7 +165,7 @@ async def run(world: World, reader: Reader, reads: int) -> None:
         kept = list(reader.spans._order.values())
         assert all(span.complete and not span.waiters for span in kept)
         assert len(pool.out) == len(kept)
-        assert pool.used_bytes == sum(_class_of(span.end - span.start) for span in kept)
+        assert pool.used_bytes == sum(span.leader.buffer.class_bytes for span in kept if span.leader is not None)
 
 
 @pytest.mark.parametrize("odds", ODDS)

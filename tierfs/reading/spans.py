@@ -26,7 +26,10 @@ at once, although the budget has room: the first touch of fresh memory is the de
 
 
 class Span:
-    """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked."""
+    """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked.
+
+    A span whose fetch failed ends where its bytes do.
+    """
 
     __slots__ = (
         "abandoned",
@@ -199,7 +202,7 @@ class SpanCache:
         elif id(span) not in self._order:
             self._give_back_leader(span)
         if span.error is not None:
-            self.remove(span)
+            self._cut(span)
         span.wake()
         self._room.set()
 
@@ -208,6 +211,13 @@ class SpanCache:
         if self._room.is_set():
             self._room = trio.Event()
         await self._room.wait()
+
+    def _cut(self, span: Span) -> None:
+        """Keep what a failed fetch delivered: readers were woken for it and have not run yet."""
+        if span.filled == 0:
+            self.remove(span)
+        else:
+            span.end = span.start + span.filled
 
     def _give_back_leader(self, span: Span) -> None:
         if span.leader is not None:

@@ -69,8 +69,8 @@ class Transfer:
 
     @property
     def view(self) -> memoryview:
-        """The span's memory."""
-        return self.buffer.view[: self.span.end - self.span.start]
+        """The memory of the whole span, as it was asked for."""
+        return self.buffer.view[: self.span.grid.range.length_bytes]
 
     def deliver_to(self, token: trio.lowlevel.TrioToken, *, last: bool) -> None:
         """Wake readers of this loop from now on; `last`: also those of the last bytes, whom else the end wakes."""
