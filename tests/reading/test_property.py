@@ -37,6 +37,8 @@ CACHE_BYTES = 5 * MIB
 DEADLINE_S = 8.0
 """Long enough for a busy machine; a read that takes longer waits for something that will not happen."""
 
+PATIENCE_S = 0.002
+
 ODDS = {
     "calm": Odds(),
     "late": Odds(held_back=0.1),
@@ -143,7 +145,8 @@ async def read_at_random(world: World, reader: Reader, reads: int) -> None:
 async def change_things(world: World) -> None:
     """Writers and keepers at work, as long as anybody reads; what is held back goes on when nothing else does."""
     while world.readers:
-        await wait_all_tasks_blocked(0.0002)
+        with trio.move_on_after(PATIENCE_S):  # hedges keep the loop from ever being idle
+            await wait_all_tasks_blocked()
         world.storage.release_one()
         if world.chosen.random() < 0.05:
             world.happen()

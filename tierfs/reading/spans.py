@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import chain
 
 import trio
@@ -40,15 +41,18 @@ class Span:
         "grid",
         "holder",
         "leader",
+        "left",
         "start",
         "transfers",
         "urgent",
         "waiters",
     )
 
-    def __init__(self, holder: ObjectRecord, grid: Grid) -> None:
+    def __init__(self, holder: ObjectRecord, grid: Grid, left: Callable[[], None]) -> None:
+        """`left` is called when nobody waits for it any more."""
         self.holder = holder
         self.grid = grid
+        self.left = left
         self.start, self.end = grid.range.start, grid.range.end
         self.leader: Transfer | None = None
         """The transfer whose bytes are read: the first one that delivered any."""
@@ -97,6 +101,8 @@ class Span:
                     await event.wait()
             finally:
                 self.waiters.remove(entry)
+                if not self.waiters:
+                    self.left()
 
     def wake(self) -> None:
         """Wake those whose bytes have arrived, or everybody after an error."""
@@ -140,7 +146,7 @@ class SpanCache:
         """
         while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_one():
             continue
-        span = Span(holder, grid)
+        span = Span(holder, grid, self._may_have_room)
         while not self.give_transfer(span):
             if not self._drop_one() and not (waited_for and self._withdraw_one()):
                 return None
@@ -204,13 +210,16 @@ class SpanCache:
         if span.error is not None:
             self._cut(span)
         span.wake()
-        self._room.set()
+        self._may_have_room()
 
     async def wait_room(self) -> None:
-        """Return when some transfer ended, so that there may be room."""
+        """Return when some transfer ended or a span is waited for no more, so that there may be room."""
         if self._room.is_set():
             self._room = trio.Event()
         await self._room.wait()
+
+    def _may_have_room(self) -> None:
+        self._room.set()
 
     def _cut(self, span: Span) -> None:
         """Keep what a failed fetch delivered: readers were woken for it and have not run yet."""
