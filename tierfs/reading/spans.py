@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain
 
 import trio
@@ -144,7 +144,7 @@ class SpanCache:
 
         For a span that somebody waits for, read-ahead that has not begun may go too.
         """
-        while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_one():
+        while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_first(self._passed.values()):
             continue
         span = Span(holder, grid, self._may_have_room)
         while not self.give_transfer(span):
@@ -233,7 +233,10 @@ class SpanCache:
             self.pool.give_back(span.leader.buffer)
 
     def _drop_one(self) -> bool:
-        for span in chain(self._passed.values(), self._order.values()):
+        return self._drop_first(chain(self._passed.values(), self._order.values()))
+
+    def _drop_first(self, spans: Iterable[Span]) -> bool:
+        for span in spans:
             if span.complete and not span.waiters:
                 self.remove(span)
                 return True
