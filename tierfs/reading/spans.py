@@ -244,7 +244,7 @@ class SpanCache:
 
     def _withdraw_one(self) -> bool:
         for span in reversed(self._order.values()):
-            if span.queued and not span.waiters:
+            if span.queued and not span.urgent:
                 self.remove(span)
                 return True
         return False
