@@ -25,6 +25,9 @@ KEEP_PASSED_BYTES = 32 * MIB
 """Spans that their reader has passed and that are kept for another one. Beyond it their memory is used again
 at once, although the budget has room: the first touch of fresh memory is the dearest part of a read."""
 
+_LARGEST_SHARE = 4
+"""A span that is waited for takes at most this part of the budget, or it might never get it."""
+
 
 class Span:
     """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked.
@@ -124,6 +127,11 @@ class SpanCache:
         self.transfers = 0
         """Transfers that run or wait for their turn."""
         self._room = trio.Event()
+
+    @property
+    def largest_bytes(self) -> int:
+        """The most to ask for in one span: memory for it can be had, though it grows to whole blocks and a class."""
+        return max(1, self.pool.budget_bytes // _LARGEST_SHARE)
 
     def find(self, object_id: ObjectId, offset: int) -> Span | None:
         """The span that holds or is getting this byte of the object."""
