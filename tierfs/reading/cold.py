@@ -121,7 +121,8 @@ class ColdPath:
         while at < held.end:
             span = self._spans.find(placed.object.id, at)
             if span is None:
-                span = self._new_span(placed, ByteRange(at, held.end), WANTED_NOW, ahead=False)
+                asked = ByteRange(at, min(held.end, at + self._spans.largest_bytes))
+                span = self._new_span(placed, asked, WANTED_NOW, ahead=False)
             elif not span.has(ByteRange(at, min(held.end, span.end))):
                 self._fetcher.hurry(span)
             if span is None:

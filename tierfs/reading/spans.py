@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from itertools import chain
 
 import trio
@@ -24,9 +25,15 @@ KEEP_PASSED_BYTES = 32 * MIB
 """Spans that their reader has passed and that are kept for another one. Beyond it their memory is used again
 at once, although the budget has room: the first touch of fresh memory is the dearest part of a read."""
 
+_LARGEST_SHARE = 4
+"""A span that is waited for takes at most this part of the budget, or it might never get it."""
+
 
 class Span:
-    """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked."""
+    """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked.
+
+    A span whose fetch failed ends where its bytes do.
+    """
 
     __slots__ = (
         "abandoned",
@@ -37,15 +44,18 @@ class Span:
         "grid",
         "holder",
         "leader",
+        "left",
         "start",
         "transfers",
         "urgent",
         "waiters",
     )
 
-    def __init__(self, holder: ObjectRecord, grid: Grid) -> None:
+    def __init__(self, holder: ObjectRecord, grid: Grid, left: Callable[[], None]) -> None:
+        """`left` is called when nobody waits for it any more."""
         self.holder = holder
         self.grid = grid
+        self.left = left
         self.start, self.end = grid.range.start, grid.range.end
         self.leader: Transfer | None = None
         """The transfer whose bytes are read: the first one that delivered any."""
@@ -94,6 +104,8 @@ class Span:
                     await event.wait()
             finally:
                 self.waiters.remove(entry)
+                if not self.waiters:
+                    self.left()
 
     def wake(self) -> None:
         """Wake those whose bytes have arrived, or everybody after an error."""
@@ -116,6 +128,11 @@ class SpanCache:
         """Transfers that run or wait for their turn."""
         self._room = trio.Event()
 
+    @property
+    def largest_bytes(self) -> int:
+        """The most to ask for in one span: memory for it can be had, though it grows to whole blocks and a class."""
+        return max(1, self.pool.budget_bytes // _LARGEST_SHARE)
+
     def find(self, object_id: ObjectId, offset: int) -> Span | None:
         """The span that holds or is getting this byte of the object."""
         spans = self._by_object.get(object_id)
@@ -135,9 +152,9 @@ class SpanCache:
 
         For a span that somebody waits for, read-ahead that has not begun may go too.
         """
-        while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_one():
+        while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_first(self._passed.values()):
             continue
-        span = Span(holder, grid)
+        span = Span(holder, grid, self._may_have_room)
         while not self.give_transfer(span):
             if not self._drop_one() and not (waited_for and self._withdraw_one()):
                 return None
@@ -199,15 +216,25 @@ class SpanCache:
         elif id(span) not in self._order:
             self._give_back_leader(span)
         if span.error is not None:
-            self.remove(span)
+            self._cut(span)
         span.wake()
-        self._room.set()
+        self._may_have_room()
 
     async def wait_room(self) -> None:
-        """Return when some transfer ended, so that there may be room."""
+        """Return when some transfer ended or a span is waited for no more, so that there may be room."""
         if self._room.is_set():
             self._room = trio.Event()
         await self._room.wait()
+
+    def _may_have_room(self) -> None:
+        self._room.set()
+
+    def _cut(self, span: Span) -> None:
+        """Keep what a failed fetch delivered: readers were woken for it and have not run yet."""
+        if span.filled == 0:
+            self.remove(span)
+        else:
+            span.end = span.start + span.filled
 
     def _give_back_leader(self, span: Span) -> None:
         if span.leader is not None:
@@ -215,7 +242,10 @@ class SpanCache:
             self.pool.give_back(leader.release())
 
     def _drop_one(self) -> bool:
-        for span in chain(self._passed.values(), self._order.values()):
+        return self._drop_first(chain(self._passed.values(), self._order.values()))
+
+    def _drop_first(self, spans: Iterable[Span]) -> bool:
+        for span in spans:
             if span.complete and not span.waiters:
                 self.remove(span)
                 return True
@@ -223,7 +253,7 @@ class SpanCache:
 
     def _withdraw_one(self) -> bool:
         for span in reversed(self._order.values()):
-            if span.queued and not span.waiters:
+            if span.queued and not span.urgent:
                 self.remove(span)
                 return True
         return False

@@ -71,8 +71,8 @@ class Transfer:
 
     @property
     def view(self) -> memoryview:
-        """The span's memory."""
-        return self.buffer.view[: self.span.end - self.span.start]
+        """The memory of the whole span, as it was asked for."""
+        return self.buffer.view[: self.span.grid.range.length_bytes]
 
     def release(self) -> PooledBuffer:
         """Part with the buffer. Who still refers to this transfer, as queues may, does not keep the memory."""
