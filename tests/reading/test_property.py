@@ -130,8 +130,8 @@ async def read_at_random(world: World, reader: Reader, reads: int) -> None:
         try:
             found = bytes(await handle.read(offset, step))
         except (Unavailable, DataLoss) as exc:
-            assert not world.storage.odds.harmless, exc
-            assert "no answer within" not in str(exc), exc
+            if world.storage.odds.harmless or "no answer within" in str(exc):
+                raise
         else:
             assert found == expected, f"{name}: {len(found)} bytes at {offset}, {len(expected)} wanted"
         offset = (offset + step) % max(1, world.lengths[name])
