@@ -167,6 +167,7 @@ class Fetcher:
 
     def _put_again(self, transfer: Transfer) -> None:
         transfer.begun = False
+        transfer.span.urgent = True
         self._queue.put(transfer, WANTED_NOW)
 
     def _count_get(self, length_bytes: int, seconds: float) -> None:
