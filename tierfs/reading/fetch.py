@@ -161,6 +161,7 @@ class Fetcher:
         except BrokenOff as exc:
             self._ended(transfer, Unavailable(str(exc)))
             return
+        span.wake()  # now, not when the disk cache has them
         self._count_get(length_bytes, trio.current_time() - started_s)
         if not self._keep(transfer):
             self._ended(transfer, None)
