@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from tests.reading.test_reader import WatchedStorage, make_cold, reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.checksum import crc32c
-from tierfs.errors import Unavailable
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import Progress
+from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import checksums
 from tierfs.metadata.records import ObjectRecord
 from tierfs.reading.buffers import BufferPool
 from tierfs.reading.grid import Grid
 from tierfs.reading.spans import KEEP_PASSED_BYTES, Span, SpanCache
+from tierfs.reading.transfer import Transfer
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
 
 BLOCK = CRC_BLOCK_BYTES
@@ -130,3 +134,52 @@ async def test_room_that_a_reader_leaves_is_found_by_one_who_waits_for_it(store:
             async with trio.open_nursery() as nursery:
                 for number in range(4):
                     nursery.start_soon(one, (7 - number) * BLOCK)
+
+
+def arrive(transfer: Transfer, data: bytes) -> None:
+    transfer.view[: len(data)] = data
+    transfer.arrived(len(data))
+
+
+async def test_a_second_try_is_checked_from_where_it_begins(store: TestStore) -> None:
+    """The first one's good blocks in front of its bad one are fetched again, and may be bad this time."""
+    make_cold(store, data=DATA)
+    damaged = iter([3 * BLOCK, 0])
+
+    class Damaging(MemoryStorage):
+        def read_into(
+            self,
+            name: str,
+            offset: int,
+            buffer: memoryview,
+            *,
+            if_match: str | None = None,
+            progress: Progress | None = None,
+        ) -> None:
+            store.cold.read_into(name, offset, buffer, if_match=if_match)
+            buffer[next(damaged)] ^= 1
+            assert progress is not None
+            progress(len(buffer))
+
+    async with reader_of(store) as reader:
+        reader.fetcher._storage_of = lambda _: Damaging()
+        handle = reader.open(store.segment("s").id)
+        with pytest.raises(DataLoss):
+            await handle.read(BLOCK, 4 * BLOCK)
+        handle.close()
+
+
+async def test_a_failed_fetch_on_the_loop_does_not_lose_its_place() -> None:
+    spans = SpanCache(BufferPool(BLOCK))
+    span = added(spans, 0, BLOCK, waited_for=True)
+    assert span is not None
+    (transfer,) = span.transfers
+    assert transfer.begin()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(span.wait_for, ByteRange(0, BLOCK))
+        await wait_all_tasks_blocked()
+        transfer.begun = False  # back in the queue
+        assert added(spans, BLOCK, BLOCK, waited_for=True) is None
+        assert transfer.begin()
+        arrive(transfer, bytes(BLOCK))
+        spans.ended(transfer, None)

@@ -158,12 +158,14 @@ class Fetcher:
         except BrokenOff as exc:
             self._ended(transfer, Unavailable(str(exc)))
             return
+        span.wake()  # now, not when the disk cache has them
         self._count_get(length_bytes, trio.current_time() - started_s)
         if not self._keep(transfer):
             self._ended(transfer, None)
 
     def _put_again(self, transfer: Transfer) -> None:
         transfer.begun = False
+        transfer.span.urgent = True
         self._queue.put(transfer, WANTED_NOW)
 
     def _count_get(self, length_bytes: int, seconds: float) -> None:
