@@ -105,7 +105,7 @@ class Transfer:
         self._next_block = -(-held // CRC_BLOCK_BYTES)
         if held == span.end - span.start:
             return
-        self.started_s = time.monotonic()
+        self.clock_started()
         if span.holder.length < span.end:
             raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
         storage.read_into(
