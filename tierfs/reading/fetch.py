@@ -13,7 +13,7 @@ from tierfs.errors import DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cache_writer import CacheWriter
 from tierfs.reading.disk_cache import DiskCache
-from tierfs.reading.fetch_queue import WANTED_NOW, FetchQueue
+from tierfs.reading.fetch_queue import SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.hedge import HedgePolicy
 from tierfs.reading.loop_get import LoopGets
 from tierfs.reading.spans import Span, SpanCache
@@ -29,9 +29,6 @@ _CACHED_NOW_BYTES = MIB
 """Most bytes that are copied from the disk cache on the loop, which does nothing else meanwhile: 0.1 ms."""
 
 _CACHE_STEP_BYTES = MIB
-
-_ON_LOOP_BYTES = MIB
-"""Largest span that is fetched on the loop: what random reads ask for, and the first of a sequential reader."""
 
 _COLD, _READ = "cold", "read"
 """Labels of GETs on the loop: those that a thread's GET has."""
@@ -136,7 +133,7 @@ class Fetcher:
     def _got_on_loop(self, span: Span) -> bool:
         """Begin to fetch a small span on the loop, if its object was read before and so has a URL."""
         transfer, storage = span.transfers[0], self._connected.get(span.holder.location_id)
-        if storage is None or self._nursery is None or len(transfer.view) > _ON_LOOP_BYTES or not self._gets.free:
+        if storage is None or self._nursery is None or len(transfer.view) > SMALL_BYTES or not self._gets.free:
             return False
         url = storage.range_url(span.holder.name)
         if url is None or not transfer.begin():
