@@ -20,6 +20,9 @@ _MIN_WINDOW_BYTES = 2 * MIB
 _SLACK_BYTES = MIB
 """The kernel sends the requests of one reader out of order, up to its own read-ahead apart."""
 
+_BEHIND_BYTES = 2 * MIB
+"""A request of 1 MiB that comes after its successor begins so far behind the end of that one."""
+
 _MAX_RANGE_BYTES = 16 * MIB
 _RANGES_PER_WINDOW = 4
 _PROVEN_SESSIONS = 64
@@ -89,7 +92,7 @@ class Session:
         """Whether a read is this session's next one, or near it; exactly the next one while nothing is proven."""
         if not self.proven:
             return self.position - CRC_BLOCK_BYTES <= wanted.start <= self.position
-        return self.position - _SLACK_BYTES <= wanted.start <= self.ahead + _SLACK_BYTES
+        return self.position - _BEHIND_BYTES <= wanted.start <= self.ahead + _SLACK_BYTES
 
     def note(self, wanted: ByteRange) -> None:
         """A read that asks for nothing more than its own bytes, as long as the session is not proven."""
