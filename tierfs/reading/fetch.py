@@ -114,7 +114,8 @@ class Fetcher:
     def _hedge(self, span: Span) -> None:
         """Ask again for a span whose first byte is late."""
         late = not span.queued and span.leader is None and len(span.transfers) == 1
-        if late and self._hedges.allow() and self._spans.give_transfer(span):
+        if late and self._hedges.allowed and self._spans.give_transfer(span):
+            self._hedges.sent()
             self._metrics.count(MetricName.READ_HEDGES)
             self._queue.put(span.transfers[1], WANTED_NOW)
 
