@@ -61,7 +61,8 @@ class EagerHedges(HedgePolicy):
     def note(self, first_byte_s: float) -> None:
         pass
 
-    def allow(self) -> bool:
+    @property
+    def allowed(self) -> bool:
         return True
 
 

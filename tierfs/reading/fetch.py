@@ -13,7 +13,7 @@ from tierfs.errors import DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cache_writer import CacheWriter
 from tierfs.reading.disk_cache import DiskCache
-from tierfs.reading.fetch_queue import SMALL_BYTES, WANTED_NOW, FetchQueue
+from tierfs.reading.fetch_queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.hedge import HedgePolicy
 from tierfs.reading.loop_get import LoopGets
 from tierfs.reading.spans import Span, SpanCache
@@ -114,9 +114,10 @@ class Fetcher:
     def _hedge(self, span: Span) -> None:
         """Ask again for a span whose first byte is late."""
         late = not span.queued and span.leader is None and len(span.transfers) == 1
-        if late and self._hedges.allow() and self._spans.give_transfer(span):
+        if late and self._hedges.allowed and self._spans.give_transfer(span):
+            self._hedges.sent()
             self._metrics.count(MetricName.READ_HEDGES)
-            self._queue.put(span.transfers[1], WANTED_NOW)
+            self._queue.put(span.transfers[1], HEDGE)
 
     def _cached_now(self, span: Span) -> bool:
         """Fill a small span that the disk cache holds in the kernel's memory."""

@@ -18,6 +18,9 @@ from tierfs.types import MIB
 WANTED_NOW = -1
 """Priority of a transfer a reader waits for; read-ahead uses its distance in bytes."""
 
+HEDGE = -2
+"""Priority of a second GET: in a thread of its own, as those of the streams may all wait for first ones."""
+
 SMALL_BYTES = MIB
 """What random reads ask for, and the first range of a sequential reader."""
 
@@ -48,7 +51,7 @@ class FetchQueue:
         """Queue a transfer; once more with a better priority is fine, for each is begun once."""
         number = next(self._numbers)
         with self._changed:
-            if priority == WANTED_NOW and len(transfer.view) <= SMALL_BYTES:
+            if priority == HEDGE or (priority == WANTED_NOW and len(transfer.view) <= SMALL_BYTES):
                 heapq.heappush(self._urgent, (number, transfer))
             else:
                 heapq.heappush(self._others, (priority, number, transfer))
