@@ -139,6 +139,7 @@ class Fetcher:
         url = storage.range_url(span.holder.name)
         if url is None or not transfer.begin():
             return False
+        self._gets.reserve()
         self._nursery.start_soon(self._get_on_loop, transfer, url)
         return True
 
