@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.reading.chaos import CheckedPool
 from tests.reading.test_reader import WatchedStorage, make_cold, reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.checksum import crc32c
@@ -111,6 +112,20 @@ def test_a_failed_fetch_leaves_what_it_delivered() -> None:
     assert spans.pool.used_bytes == 4 * BLOCK
     spans.remove(span)
     assert spans.pool.used_bytes == 0
+
+
+@pytest.mark.parametrize("size_bytes", [BLOCK, 300_000])
+async def test_a_reply_stays_intact_while_read_ahead_of_the_same_call_makes_room(
+    store: TestStore, size_bytes: int
+) -> None:
+    make_cold(store, data=DATA)
+    async with reader_of(store, budget_bytes=4 * MIB) as reader:
+        reader.spans.pool = CheckedPool(4 * MIB)  # overwrites what is given back
+        handle = reader.open(store.segment("s").id)
+        for _ in range(2):
+            for offset in range(0, len(DATA), size_bytes):
+                assert await handle.read(offset, size_bytes) == DATA[offset : offset + size_bytes]
+        handle.close()
 
 
 async def test_a_read_of_more_than_the_memory_is_answered_piece_by_piece(store: TestStore) -> None:
