@@ -93,9 +93,9 @@ class Fetcher:
 
     def submit(self, span: Span, priority: int) -> None:
         """Queue a new span; what is wanted now and held by the disk cache is there when this returns."""
-        if priority == WANTED_NOW and (self._cached_now(span) or self._got_on_loop(span)):
-            return
         span.urgent = priority == WANTED_NOW
+        if span.urgent and (self._cached_now(span) or self._got_on_loop(span)):
+            return
         self._queue.put(span.transfers[0], priority)
 
     def hurry(self, span: Span) -> None:
