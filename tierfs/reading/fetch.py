@@ -138,6 +138,8 @@ class Fetcher:
         transfer, storage = span.transfers[0], self._connected.get(span.holder.location_id)
         if storage is None or self._nursery is None or len(transfer.view) > _ON_LOOP_BYTES or not self._gets.free:
             return False
+        if self._cache is not None and self._cache.holds(span.holder.id, span.start):
+            return False  # but not in the kernel's memory: a thread may wait for the disk
         url = storage.range_url(span.holder.name)
         if url is None or not transfer.begin():
             return False
