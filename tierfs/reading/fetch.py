@@ -165,7 +165,9 @@ class Fetcher:
             self._ended(transfer, Unavailable(str(exc)))
             return
         self._count_get(length_bytes, trio.current_time() - started_s)
-        if not self._keep(transfer):
+        if self._keep(transfer):
+            span.wake()
+        else:
             self._ended(transfer, None)
 
     def _put_again(self, transfer: Transfer) -> None:
