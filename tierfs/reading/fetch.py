@@ -149,12 +149,21 @@ class Fetcher:
 
     async def _get_on_loop(self, transfer: Transfer, url: RangeUrl) -> None:
         """Fetch on the loop; a thread tries anew when that fails."""
-        span, length_bytes = transfer.span, len(transfer.view)
-        started_s = trio.current_time()
+        span, started_s = transfer.span, trio.current_time()
         transfer.clock_started()
-        if not await self._gets.get(url, span.start, transfer.view, span.holder.etag):
+        try:
+            done = await self._gets.get(url, span.start, transfer.view, span.holder.etag)
+        except trio.Cancelled:
+            self._ended(transfer, Unavailable("the store was closed while it was read"))
+            raise
+        if done:
+            self._take_in(transfer, trio.current_time() - started_s)
+        else:
             self._put_again(transfer)
-            return
+
+    def _take_in(self, transfer: Transfer, seconds: float) -> None:
+        """Check what came on the loop; a thread tries anew when it is damaged."""
+        length_bytes = len(transfer.view)
         try:
             transfer.arrived(length_bytes)
         except BlockDiffers:
@@ -164,9 +173,9 @@ class Fetcher:
         except BrokenOff as exc:
             self._ended(transfer, Unavailable(str(exc)))
             return
-        self._count_get(length_bytes, trio.current_time() - started_s)
+        self._count_get(length_bytes, seconds)
         if self._keep(transfer):
-            span.wake()
+            transfer.span.wake()
         else:
             self._ended(transfer, None)
 
