@@ -90,9 +90,9 @@ class Fetcher:
 
     def submit(self, span: Span, priority: int) -> None:
         """Queue a new span; what is wanted now and held by the disk cache is there when this returns."""
-        if priority == WANTED_NOW and (self._cached_now(span) or self._got_on_loop(span)):
-            return
         span.urgent = priority == WANTED_NOW
+        if span.urgent and (self._cached_now(span) or self._got_on_loop(span)):
+            return
         self._queue.put(span.transfers[0], priority)
 
     def hurry(self, span: Span) -> None:
@@ -136,20 +136,32 @@ class Fetcher:
         transfer, storage = span.transfers[0], self._connected.get(span.holder.location_id)
         if storage is None or self._nursery is None or len(transfer.view) > SMALL_BYTES or not self._gets.free:
             return False
+        if self._cache is not None and self._cache.holds(span.holder.id, span.start):
+            return False  # but not in the kernel's memory: a thread may wait for the disk
         url = storage.range_url(span.holder.name)
         if url is None or not transfer.begin():
             return False
+        self._gets.reserve()
         self._nursery.start_soon(self._get_on_loop, transfer, url)
         return True
 
     async def _get_on_loop(self, transfer: Transfer, url: RangeUrl) -> None:
         """Fetch on the loop; a thread tries anew when that fails."""
-        span, length_bytes = transfer.span, len(transfer.view)
-        started_s = trio.current_time()
+        span, started_s = transfer.span, trio.current_time()
         transfer.clock_started()
-        if not await self._gets.get(url, span.start, transfer.view, span.holder.etag):
+        try:
+            done = await self._gets.get(url, span.start, transfer.view, span.holder.etag)
+        except trio.Cancelled:
+            self._ended(transfer, Unavailable("the store was closed while it was read"))
+            raise
+        if done:
+            self._take_in(transfer, trio.current_time() - started_s)
+        else:
             self._put_again(transfer)
-            return
+
+    def _take_in(self, transfer: Transfer, seconds: float) -> None:
+        """Check what came on the loop; a thread tries anew when it is damaged."""
+        length_bytes = len(transfer.view)
         try:
             transfer.arrived(length_bytes)
         except BlockDiffers:
@@ -159,9 +171,10 @@ class Fetcher:
         except BrokenOff as exc:
             self._ended(transfer, Unavailable(str(exc)))
             return
-        span.wake()  # now, not when the disk cache has them
-        self._count_get(length_bytes, trio.current_time() - started_s)
-        if not self._keep(transfer):
+        self._count_get(length_bytes, seconds)
+        if self._keep(transfer):
+            transfer.span.wake()
+        else:
             self._ended(transfer, None)
 
     def _put_again(self, transfer: Transfer) -> None:

@@ -21,6 +21,7 @@ _HEAD_BYTES = 16 * 1024
 _TIMEOUT_S = 10.0
 """After this the storage tries in its own way (a guess; the reader's deadline is longer)."""
 
+_HTTP_PORT = 80
 _PARTIAL_CONTENT = 206
 _AGENT = "tierfs"
 _Host = tuple[str, int]
@@ -32,17 +33,24 @@ class LoopGets:
     def __init__(self, most: int) -> None:
         """`most`: GETs at once."""
         self._most = most
+        self._closed = False
         self.running = 0
         self._resting: dict[_Host, list[socket.socket]] = defaultdict(list)
 
     @property
     def free(self) -> bool:
         """Whether one more may begin."""
-        return self.running < self._most
+        return self.running < self._most and not self._closed
+
+    def reserve(self) -> None:
+        """Count one more, for which `get` is called later: a task does not begin when it is started."""
+        self.running += 1
 
     async def get(self, url: RangeUrl, start: int, view: memoryview, etag: str) -> bool:
-        """Fill `view` with the object's bytes from `start` on; False when that did not work, for any reason."""
-        self.running += 1
+        """Fill `view` with the object's bytes from `start` on; False when that did not work, for any reason.
+
+        Once for each `reserve`. What is in `view` after False is undefined.
+        """
         try:
             with trio.move_on_after(_TIMEOUT_S):
                 return await self._get(url, start, view, etag)
@@ -53,7 +61,8 @@ class LoopGets:
         return False
 
     def close(self) -> None:
-        """Close resting connections."""
+        """Close resting connections, and those in use when their GET ends; begin no more."""
+        self._closed = True
         for connections in self._resting.values():
             for connection in connections:
                 connection.close()
@@ -62,19 +71,21 @@ class LoopGets:
     async def _get(self, url: RangeUrl, start: int, view: memoryview, etag: str) -> bool:
         parts = urlsplit(url.origin)
         assert parts.hostname is not None
-        host = (parts.hostname, parts.port or 80)
+        host = (parts.hostname, parts.port or _HTTP_PORT)
         connection = self._rested(host) or await _connect(host)
         keep = False
         try:
             http = h11.Connection(our_role=h11.CLIENT)
-            await _send(connection, _request(http, parts.netloc, url.target, start, len(view)))
-            keep = await _receive(connection, http, start, view, etag)
+            await _send(connection, _request(http, _host_header(host), url.target, start, len(view)))
+            response, rest = await _receive_head(connection, http)
+            done = _is_wanted(response, start, len(view), etag) and await _receive_body(connection, rest, view)
+            keep = done and _stays_open(response) and not self._closed
         finally:
             if keep:
                 self._resting[host].append(connection)
             else:
                 connection.close()
-        return keep
+        return done
 
     def _rested(self, host: _Host) -> socket.socket | None:
         """A connection that is still open; the one used last, for it is the least likely to be closed."""
@@ -99,9 +110,17 @@ async def _connect(host: _Host) -> socket.socket:
     return connection
 
 
-def _request(http: h11.Connection, netloc: str, target: str, start: int, length_bytes: int) -> bytes:
+def _host_header(host: _Host) -> str:
+    """As it was signed: without the port that need not be said."""
+    name, port = host
+    if ":" in name:
+        name = f"[{name}]"
+    return name if port == _HTTP_PORT else f"{name}:{port}"
+
+
+def _request(http: h11.Connection, host_header: str, target: str, start: int, length_bytes: int) -> bytes:
     headers = [
-        ("Host", netloc),
+        ("Host", host_header),
         ("User-Agent", _AGENT),
         ("Accept-Encoding", "identity"),
         ("Range", f"bytes={start}-{start + length_bytes - 1}"),
@@ -119,10 +138,24 @@ async def _send(connection: socket.socket, data: bytes) -> None:
             await trio.lowlevel.wait_writable(connection)
 
 
-async def _receive(connection: socket.socket, http: h11.Connection, start: int, view: memoryview, etag: str) -> bool:
-    """Take in the answer; False when it is not exactly these bytes of this version of the object."""
-    response, rest = await _receive_head(connection, http)
-    if not _is_wanted(response, start, len(view), etag) or len(rest) > len(view):
+async def _receive_head(connection: socket.socket, http: h11.Connection) -> tuple[h11.Response, bytes]:
+    """The head of the answer, and what came behind it."""
+    while True:
+        event = http.next_event()
+        if isinstance(event, h11.Response):
+            return event, http.trailing_data[0]
+        if event is not h11.NEED_DATA:
+            await trio.lowlevel.checkpoint()  # an informational answer: there may be no end of them
+            continue
+        try:
+            http.receive_data(connection.recv(_HEAD_BYTES))
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(connection)
+
+
+async def _receive_body(connection: socket.socket, rest: bytes, view: memoryview) -> bool:
+    """Fill `view`, with what came behind the head first; False when the server sends more or less than that."""
+    if len(rest) > len(view):
         return False
     view[: len(rest)] = rest
     done = len(rest)
@@ -138,22 +171,8 @@ async def _receive(connection: socket.socket, http: h11.Connection, start: int, 
     return True
 
 
-async def _receive_head(connection: socket.socket, http: h11.Connection) -> tuple[h11.Response, bytes]:
-    """The head of the answer, and what came behind it."""
-    while True:
-        event = http.next_event()
-        if isinstance(event, h11.Response):
-            return event, http.trailing_data[0]
-        if event is not h11.NEED_DATA:
-            continue  # an informational answer
-        try:
-            http.receive_data(connection.recv(_HEAD_BYTES))
-        except BlockingIOError:
-            await trio.lowlevel.wait_readable(connection)
-
-
 def _is_wanted(response: h11.Response, start: int, length_bytes: int, etag: str) -> bool:
-    """Whether the answer is exactly the range, of the right version, and leaves the connection open."""
+    """Whether what follows is exactly the range, of the right version, as it is."""
     headers = dict(response.headers)
     wanted_range = b"bytes %d-%d/" % (start, start + length_bytes - 1)
     return (
@@ -161,5 +180,11 @@ def _is_wanted(response: h11.Response, start: int, length_bytes: int, etag: str)
         and headers.get(b"content-range", b"").startswith(wanted_range)
         and headers.get(b"content-length") == b"%d" % length_bytes
         and headers.get(b"etag", b"").strip(b'"') == etag.encode()
-        and headers.get(b"connection", b"").lower() != b"close"
+        and b"transfer-encoding" not in headers  # it would hold although there is a length
     )
+
+
+def _stays_open(response: h11.Response) -> bool:
+    """Whether the server awaits another request on this connection."""
+    said = b",".join(value for name, value in response.headers if name == b"connection").lower()
+    return response.http_version == b"1.1" and b"close" not in (word.strip() for word in said.split(b","))

@@ -105,7 +105,7 @@ class Transfer:
         self._next_block = -(-held // CRC_BLOCK_BYTES)
         if held == span.end - span.start:
             return
-        self.started_s = time.monotonic()
+        self.clock_started()
         if span.holder.length < span.end:
             raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
         storage.read_into(
@@ -127,9 +127,10 @@ class Transfer:
         if self.first_byte_s is None and self.started_s is not None:
             self.first_byte_s = time.monotonic() - self.started_s
         grid = span.grid
-        bad, self._next_block = grid.first_bad(self.view, span.start, self._next_block, span.start + received)
-        if bad is not None:
+        bad, next_block = grid.first_bad(self.view, span.start, self._next_block, span.start + received)
+        if bad is not None:  # the right ones before it are fetched again too, and so checked again
             raise BlockDiffers(f"{span.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum")
+        self._next_block = next_block
         checked = grid.block_start(self._next_block) - span.start
         if checked > self.filled:
             self._show(checked)
