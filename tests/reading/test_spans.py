@@ -114,13 +114,14 @@ def test_a_failed_fetch_leaves_what_it_delivered() -> None:
     assert spans.pool.used_bytes == 0
 
 
-@pytest.mark.parametrize("size_bytes", [BLOCK, 300_000])
+@pytest.mark.parametrize("size_bytes", [BLOCK, 300_000, MIB])
+@pytest.mark.parametrize("budget_bytes", [2 * MIB, 3 * MIB, 4 * MIB])
 async def test_a_reply_stays_intact_while_read_ahead_of_the_same_call_makes_room(
-    store: TestStore, size_bytes: int
+    store: TestStore, size_bytes: int, budget_bytes: int
 ) -> None:
     make_cold(store, data=DATA)
-    async with reader_of(store, budget_bytes=4 * MIB) as reader:
-        reader.spans.pool = CheckedPool(4 * MIB)  # overwrites what is given back
+    async with reader_of(store, budget_bytes=budget_bytes) as reader:
+        reader.spans.pool = CheckedPool(budget_bytes)  # overwrites what is given back
         handle = reader.open(store.segment("s").id)
         for _ in range(2):
             for offset in range(0, len(DATA), size_bytes):

@@ -214,6 +214,8 @@ class Fetcher:
         try:
             if self._cache is not None:
                 _fill_from(self._cache, transfer)
+                if transfer.cached_bytes == len(transfer.view):
+                    return None  # without a way to the cold tier, if need be
             storage = self._connected[span.holder.location_id] = self._storage_of(span.holder.location_id)
             for attempt in range(_ATTEMPTS):
                 try:
