@@ -18,9 +18,9 @@ class ReadSettings:
     budget_bytes: int = 256 * MIB
     """Memory for fetched bytes, shared by all readers. Less slows many parallel readers."""
     streams: int = 4
-    """Fetches of read-ahead in flight (measured: 3 to 8 make no difference on two cores, 1 costs a quarter)."""
+    """Large fetches in flight (measured: 3 to 8 make no difference on two cores, 1 costs a quarter)."""
     urgent_streams: int = 16
-    """Fetches in flight, besides those, of bytes that a reader waits for: bounds random reads at once."""
+    """Fetches in flight, besides those, of up to 1 MiB that a reader waits for: bounds random reads at once."""
     max_window_bytes: int = 64 * MIB
     """How far one sequential reader runs ahead; beyond this nothing was gained."""
     deadline_s: float = 30.0

@@ -87,7 +87,9 @@ def test_a_store_without_a_cold_tier(tmp_path: Path) -> None:
 def test_an_interrupted_run_leaves_nothing(moto_bucket: Bucket, tmp_path: Path, one: signal.Signals) -> None:
     path = store_over(moto_bucket, tmp_path / "store")
     before = keys_of(moto_bucket)
-    command = [sys.executable, "-m", "tierfs", "bench", str(path), "--size", "8MiB", "--repetitions", "1000"]
+    # A test run in the background inherits an ignored SIGINT; a user's command does not.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "tierfs", "bench", str(path)]
+    command += ["--size", "8MiB", "--repetitions", "1000"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Progress
+from tierfs.chunkstore.protocol import Progress, RangeUrl
 from tierfs.errors import Unavailable
 from tierfs.reading.buffers import BufferPool, PooledBuffer
 from tierfs.types import CRC_BLOCK_BYTES
@@ -42,6 +42,8 @@ class ChaoticStorage(MemoryStorage):
         self._held_back: deque[threading.Event] = deque()
         self.odds = Odds()
         self.reads = 0
+        self.origin: str | None = None
+        """Of the server that has the objects too, if one has."""
 
     def read_into(
         self,
@@ -71,6 +73,9 @@ class ChaoticStorage(MemoryStorage):
                 raise Unavailable("broke off")
             progress(start + len(part))
             self._perhaps_wait()
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        return RangeUrl(self.origin, f"/{name}") if self.origin is not None and name.startswith("segments/") else None
 
     def release_one(self) -> None:
         """Let the read go on that was held back first, if any is."""

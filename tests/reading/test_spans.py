@@ -7,16 +7,21 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
+from tests.reading.chaos import CheckedPool
 from tests.reading.test_reader import WatchedStorage, make_cold, reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.checksum import crc32c
-from tierfs.errors import Unavailable
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import Progress
+from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import checksums
 from tierfs.metadata.records import ObjectRecord
 from tierfs.reading.buffers import BufferPool
 from tierfs.reading.grid import Grid
 from tierfs.reading.spans import KEEP_PASSED_BYTES, Span, SpanCache
+from tierfs.reading.transfer import Transfer
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
 
 BLOCK = CRC_BLOCK_BYTES
@@ -109,6 +114,21 @@ def test_a_failed_fetch_leaves_what_it_delivered() -> None:
     assert spans.pool.used_bytes == 0
 
 
+@pytest.mark.parametrize("size_bytes", [BLOCK, 300_000, MIB])
+@pytest.mark.parametrize("budget_bytes", [2 * MIB, 3 * MIB, 4 * MIB])
+async def test_a_reply_stays_intact_while_read_ahead_of_the_same_call_makes_room(
+    store: TestStore, size_bytes: int, budget_bytes: int
+) -> None:
+    make_cold(store, data=DATA)
+    async with reader_of(store, budget_bytes=budget_bytes) as reader:
+        reader.spans.pool = CheckedPool(budget_bytes)  # overwrites what is given back
+        handle = reader.open(store.segment("s").id)
+        for _ in range(2):
+            for offset in range(0, len(DATA), size_bytes):
+                assert await handle.read(offset, size_bytes) == DATA[offset : offset + size_bytes]
+        handle.close()
+
+
 async def test_a_read_of_more_than_the_memory_is_answered_piece_by_piece(store: TestStore) -> None:
     make_cold(store, data=DATA)
     async with reader_of(store, budget_bytes=MIB, deadline_s=5.0) as reader:
@@ -130,3 +150,52 @@ async def test_room_that_a_reader_leaves_is_found_by_one_who_waits_for_it(store:
             async with trio.open_nursery() as nursery:
                 for number in range(4):
                     nursery.start_soon(one, (7 - number) * BLOCK)
+
+
+def arrive(transfer: Transfer, data: bytes) -> None:
+    transfer.view[: len(data)] = data
+    transfer.arrived(len(data))
+
+
+async def test_a_second_try_is_checked_from_where_it_begins(store: TestStore) -> None:
+    """The first one's good blocks in front of its bad one are fetched again, and may be bad this time."""
+    make_cold(store, data=DATA)
+    damaged = iter([3 * BLOCK, 0])
+
+    class Damaging(MemoryStorage):
+        def read_into(
+            self,
+            name: str,
+            offset: int,
+            buffer: memoryview,
+            *,
+            if_match: str | None = None,
+            progress: Progress | None = None,
+        ) -> None:
+            store.cold.read_into(name, offset, buffer, if_match=if_match)
+            buffer[next(damaged)] ^= 1
+            assert progress is not None
+            progress(len(buffer))
+
+    async with reader_of(store) as reader:
+        reader.fetcher._storage_of = lambda _: Damaging()
+        handle = reader.open(store.segment("s").id)
+        with pytest.raises(DataLoss):
+            await handle.read(BLOCK, 4 * BLOCK)
+        handle.close()
+
+
+async def test_a_failed_fetch_on_the_loop_does_not_lose_its_place() -> None:
+    spans = SpanCache(BufferPool(BLOCK))
+    span = added(spans, 0, BLOCK, waited_for=True)
+    assert span is not None
+    (transfer,) = span.transfers
+    assert transfer.begin()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(span.wait_for, ByteRange(0, BLOCK))
+        await wait_all_tasks_blocked()
+        transfer.begun = False  # back in the queue
+        assert added(spans, BLOCK, BLOCK, waited_for=True) is None
+        assert transfer.begin()
+        arrive(transfer, bytes(BLOCK))
+        spans.ended(transfer, None)

@@ -119,7 +119,7 @@ class S3Storage:
             check_empty_read(self.stat(name), offset, if_match)
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """See ChunkStorage.range_url. At hand is what was signed for a read before; https is left to `read_into`."""
+        """See ChunkStorage.range_url. There is none before the first `read_into`, nor over https."""
         return None if self._closed else self._reader.range_url(name)
 
     def stat(self, name: str) -> StoredObject:

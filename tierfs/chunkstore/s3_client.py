@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import botocore.config
 import botocore.session
+from botocore.credentials import Credentials, RefreshableCredentials
 from botocore.utils import get_environ_proxies
 from urllib3.connection import HTTPConnection
 
@@ -45,6 +46,14 @@ class S3Connection:
     """CA bundle the user configured, or True for the default one."""
     proxied: bool
     """The environment names a proxy for the endpoint; only botocore goes through it."""
+    credentials: Credentials | None
+
+    @property
+    def signs_at_once(self) -> bool:
+        """Whether a signature takes some computing only, and no request for new credentials."""
+        if isinstance(self.credentials, RefreshableCredentials):
+            return not self.credentials.refresh_needed()
+        return self.credentials is not None
 
 
 def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
@@ -61,7 +70,8 @@ def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
         )
         bundle = session.get_config_variable("ca_bundle")
         proxied = bool(get_environ_proxies(client.meta.endpoint_url))
-    return S3Connection(location, client, settings, bundle or True, proxied)
+        credentials = session.get_credentials()
+    return S3Connection(location, client, settings, bundle or True, proxied, credentials)
 
 
 def _config(location: S3Location, settings: ColdSettings) -> botocore.config.Config:

@@ -22,7 +22,7 @@ from tierfs.chunkstore.protocol import Progress, RangeUrl
 from tierfs.chunkstore.s3_client import SOCKET_OPTIONS, S3Connection
 from tierfs.chunkstore.s3_errors import error_of_answer, map_s3_errors
 from tierfs.clock import Clock
-from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.errors import InvalidRequest, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
 
 _log = logging.getLogger(__name__)
@@ -82,13 +82,17 @@ class RangeReader:
             return answer.status == HTTPStatus.PARTIAL_CONTENT and ranged
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """What was signed before and is still good, unless encryption or a proxy is in the way."""
-        with self._lock:
-            used_until, target = self._targets.get(name, (0.0, ""))
-            origin = self._origin
-        if not self._presigned or not origin.startswith("http:") or used_until <= self._clock.monotonic_s():
+        """See ChunkStorage.range_url: unless encryption, a proxy or new credentials are in the way."""
+        if not self._presigned or not self._origin.startswith("http:"):
             return None
-        return RangeUrl(origin, target)
+        target = self._signed(name)
+        if target is None and self._connection.signs_at_once:
+            try:
+                with map_s3_errors(self._location, "read", name):
+                    target = self._target(name)[1]
+            except TierfsError:
+                return None  # read_into meets the same, and says it
+        return None if target is None else RangeUrl(self._origin, target)
 
     def close(self) -> None:
         """Close resting connections."""
@@ -171,11 +175,10 @@ class RangeReader:
 
     def _target(self, name: str) -> tuple[urllib3.HTTPConnectionPool, str]:
         """The pool of the endpoint and the signed path and query for `name`."""
+        target = self._signed(name)
+        if self._pool is not None and target is not None:
+            return self._pool, target
         now = self._clock.monotonic_s()
-        with self._lock:
-            used_until, target = self._targets.get(name, (now, ""))
-            if self._pool is not None and used_until > now:
-                return self._pool, target
         url = self._connection.client.generate_presigned_url(
             "get_object",
             Params={"Bucket": self._location.bucket, "Key": self._location.key(name)},
@@ -190,6 +193,12 @@ class RangeReader:
             if len(self._targets) > _MAX_URLS:
                 self._targets.popitem(last=False)
             return self._pool, target
+
+    def _signed(self, name: str) -> str | None:
+        """What was signed before and is still good."""
+        with self._lock:
+            used_until, target = self._targets.get(name, (0.0, ""))
+        return target if used_until > self._clock.monotonic_s() else None
 
     def _connect(self, origin: str) -> urllib3.HTTPConnectionPool:
         settings = self._connection.settings

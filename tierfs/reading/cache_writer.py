@@ -34,11 +34,13 @@ class CacheWriter:
     def offer(self, transfer: Transfer, start: int, stored: Callable[[], None]) -> bool:
         """Store a complete transfer's bytes from `start` on, and call `stored` in the writer's thread.
 
-        The buffer must stay as it is until then. False, and `stored` is not called, when too much waits.
+        The buffer must stay as it is until then. False, and `stored` is not called, when too much waits; what
+        is more than that on its own is taken when nothing waits.
         """
         length_bytes = len(transfer.view) - start
         with self._changed:
-            if self._closed or self._pending_bytes + length_bytes > self._max_pending_bytes:
+            much = self._pending_bytes > 0 and self._pending_bytes + length_bytes > self._max_pending_bytes
+            if self._closed or much:
                 return False
             self._pending_bytes += length_bytes
             self._pending.append((transfer, start, stored))

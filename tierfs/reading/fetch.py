@@ -13,7 +13,7 @@ from tierfs.errors import DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cache_writer import CacheWriter
 from tierfs.reading.disk_cache import DiskCache
-from tierfs.reading.fetch_queue import WANTED_NOW, FetchQueue
+from tierfs.reading.fetch_queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.hedge import HedgePolicy
 from tierfs.reading.loop_get import LoopGets
 from tierfs.reading.spans import Span, SpanCache
@@ -29,9 +29,6 @@ _CACHED_NOW_BYTES = MIB
 """Most bytes that are copied from the disk cache on the loop, which does nothing else meanwhile: 0.1 ms."""
 
 _CACHE_STEP_BYTES = MIB
-
-_ON_LOOP_BYTES = MIB
-"""Largest span that is fetched on the loop: what random reads ask for, and the first of a sequential reader."""
 
 _COLD, _READ = "cold", "read"
 """Labels of GETs on the loop: those that a thread's GET has."""
@@ -117,9 +114,10 @@ class Fetcher:
     def _hedge(self, span: Span) -> None:
         """Ask again for a span whose first byte is late."""
         late = not span.queued and span.leader is None and len(span.transfers) == 1
-        if late and self._hedges.allow() and self._spans.give_transfer(span):
+        if late and self._hedges.allowed and self._spans.give_transfer(span):
+            self._hedges.sent()
             self._metrics.count(MetricName.READ_HEDGES)
-            self._queue.put(span.transfers[1], WANTED_NOW)
+            self._queue.put(span.transfers[1], HEDGE)
 
     def _cached_now(self, span: Span) -> bool:
         """Fill a small span that the disk cache holds in the kernel's memory."""
@@ -136,7 +134,7 @@ class Fetcher:
     def _got_on_loop(self, span: Span) -> bool:
         """Begin to fetch a small span on the loop, if its object was read before and so has a URL."""
         transfer, storage = span.transfers[0], self._connected.get(span.holder.location_id)
-        if storage is None or self._nursery is None or len(transfer.view) > _ON_LOOP_BYTES or not self._gets.free:
+        if storage is None or self._nursery is None or len(transfer.view) > SMALL_BYTES or not self._gets.free:
             return False
         if self._cache is not None and self._cache.holds(span.holder.id, span.start):
             return False  # but not in the kernel's memory: a thread may wait for the disk
@@ -181,6 +179,7 @@ class Fetcher:
 
     def _put_again(self, transfer: Transfer) -> None:
         transfer.begun = False
+        transfer.span.urgent = True
         self._queue.put(transfer, WANTED_NOW)
 
     def _count_get(self, length_bytes: int, seconds: float) -> None:
@@ -215,6 +214,8 @@ class Fetcher:
         try:
             if self._cache is not None:
                 _fill_from(self._cache, transfer)
+                if transfer.cached_bytes == len(transfer.view):
+                    return None  # without a way to the cold tier, if need be
             storage = self._connected[span.holder.location_id] = self._storage_of(span.holder.location_id)
             for attempt in range(_ATTEMPTS):
                 try:

@@ -1,8 +1,8 @@
-"""Which transfer is next, and the threads that run it: those that readers wait for at once, read-ahead in a few.
+"""Which transfer is next, and the threads that run it: small ones that readers wait for at once, others in a few.
 
-Read-ahead takes `streams` threads, nearest to its reader first: more gain nothing and delay each other.
-Transfers that a reader waits for have threads of their own, so that random reads run beside each other and
-beside any read-ahead.
+Large transfers take `streams` threads, those a reader waits for first, then read-ahead, nearest to its reader
+first: more of them gain nothing and delay each other. Small ones that a reader waits for have threads of their
+own, so that random reads run beside each other and beside any read-ahead.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ import threading
 from collections.abc import Callable
 
 from tierfs.reading.transfer import Transfer
+from tierfs.types import MIB
 
 WANTED_NOW = -1
 """Priority of a transfer a reader waits for; read-ahead uses its distance in bytes."""
+
+HEDGE = -2
+"""Priority of a second GET: in a thread of its own, as those of the streams may all wait for first ones."""
+
+SMALL_BYTES = MIB
+"""What random reads ask for, and the first range of a sequential reader."""
 
 
 class FetchQueue:
@@ -28,8 +35,8 @@ class FetchQueue:
         self._most_threads = streams + urgent_streams
         self._changed = threading.Condition()
         self._urgent: list[tuple[int, Transfer]] = []
-        self._ahead: list[tuple[int, int, Transfer]] = []
-        self._ahead_running = 0
+        self._others: list[tuple[int, int, Transfer]] = []
+        self._streams_busy = 0
         self._threads = 0
         self._idle = 0
         self._closed = False
@@ -44,11 +51,11 @@ class FetchQueue:
         """Queue a transfer; once more with a better priority is fine, for each is begun once."""
         number = next(self._numbers)
         with self._changed:
-            if priority == WANTED_NOW:
+            if priority == HEDGE or (priority == WANTED_NOW and len(transfer.view) <= SMALL_BYTES):
                 heapq.heappush(self._urgent, (number, transfer))
             else:
-                heapq.heappush(self._ahead, (priority, number, transfer))
-                if self._ahead_running >= self._streams:
+                heapq.heappush(self._others, (priority, number, transfer))
+                if self._streams_busy >= self._streams:
                     return  # a thread that ends takes it
             if self._idle:
                 self._idle -= 1  # here, not when it wakes: the next one queued needs another thread
@@ -65,14 +72,14 @@ class FetchQueue:
 
     def _work(self) -> None:
         while (taken := self._wait()) is not None:
-            transfer, ahead = taken
+            transfer, streamed = taken
             self._run(transfer)
-            if ahead:
+            if streamed:
                 with self._changed:
-                    self._ahead_running -= 1
+                    self._streams_busy -= 1
 
     def _wait(self) -> tuple[Transfer, bool] | None:
-        """The next transfer, and whether it is read-ahead; None once closed."""
+        """The next transfer, and whether it takes one of the streams; None once closed."""
         with self._changed:
             while not self._closed:
                 taken = self._take()
@@ -87,9 +94,9 @@ class FetchQueue:
             transfer = heapq.heappop(self._urgent)[1]
             if transfer.begin():
                 return transfer, False
-        while self._ahead and self._ahead_running < self._streams:
-            transfer = heapq.heappop(self._ahead)[2]
+        while self._others and self._streams_busy < self._streams:
+            transfer = heapq.heappop(self._others)[2]
             if transfer.begin():
-                self._ahead_running += 1
+                self._streams_busy += 1
                 return transfer, True
         return None

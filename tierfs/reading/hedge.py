@@ -41,9 +41,11 @@ class HedgePolicy:
             ordered = sorted(self._first_bytes_s)
             self.delay_s = max(_FLOOR_S, ordered[int(len(ordered) * _QUANTILE)])
 
-    def allow(self) -> bool:
-        """Whether one more hedge may go out now; counts it."""
-        if self._saved < 1:
-            return False
+    @property
+    def allowed(self) -> bool:
+        """Whether one more hedge may go out now."""
+        return self._saved >= 1
+
+    def sent(self) -> None:
+        """A hedge went out."""
         self._saved -= 1
-        return True

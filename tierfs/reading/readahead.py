@@ -20,6 +20,9 @@ _MIN_WINDOW_BYTES = 2 * MIB
 _SLACK_BYTES = MIB
 """The kernel sends the requests of one reader out of order, up to its own read-ahead apart."""
 
+_BEHIND_BYTES = 2 * MIB
+"""A request of 1 MiB that comes after its successor begins so far behind the end of that one."""
+
 _MAX_RANGE_BYTES = 16 * MIB
 _RANGES_PER_WINDOW = 4
 _PROVEN_SESSIONS = 64
@@ -89,7 +92,7 @@ class Session:
         """Whether a read is this session's next one, or near it; exactly the next one while nothing is proven."""
         if not self.proven:
             return self.position - CRC_BLOCK_BYTES <= wanted.start <= self.position
-        return self.position - _SLACK_BYTES <= wanted.start <= self.ahead + _SLACK_BYTES
+        return self.position - _BEHIND_BYTES <= wanted.start <= self.ahead + _SLACK_BYTES
 
     def note(self, wanted: ByteRange) -> None:
         """A read that asks for nothing more than its own bytes, as long as the session is not proven."""
@@ -146,10 +149,9 @@ class Sessions:
 
     def of(self, wanted: ByteRange, first_offset: int) -> Session:
         """The session that a read belongs to; a new one if it goes on nowhere."""
-        for sessions in (self._proven, self._unproven):
-            for index, session in enumerate(sessions):
-                if session.continues(wanted):
-                    return self._continued(sessions, index, session, wanted)
+        found = self._nearest(wanted)
+        if found is not None:
+            return self._continued(*found, wanted)
         start = wanted.start - wanted.start % CRC_BLOCK_BYTES
         session = Session(start=wanted.start, position=wanted.start, ahead=max(start, first_offset))
         if wanted.start == first_offset:
@@ -168,7 +170,21 @@ class Sessions:
         self._proven.clear()
         self._unproven.clear()
 
-    def _continued(self, sessions: list[Session], index: int, session: Session, wanted: ByteRange) -> Session:
+    def _nearest(self, wanted: ByteRange) -> tuple[list[Session], int] | None:
+        """The session whose reader is nearest: windows of others may reach over it."""
+        nearest, least_bytes = None, 0
+        for sessions in (self._proven, self._unproven):
+            for index, session in enumerate(sessions):
+                if session.continues(wanted):
+                    distance_bytes = abs(wanted.start - session.position)
+                    if nearest is None or distance_bytes < least_bytes:
+                        nearest, least_bytes = (sessions, index), distance_bytes
+                    if distance_bytes == 0:
+                        return nearest
+        return nearest
+
+    def _continued(self, sessions: list[Session], index: int, wanted: ByteRange) -> Session:
+        session = sessions[index]
         proven = session.proven
         if not proven and wanted.end - session.start > FIRST_WINDOW_BYTES:
             session.prove()

@@ -253,7 +253,7 @@ class SpanCache:
 
     def _withdraw_one(self) -> bool:
         for span in reversed(self._order.values()):
-            if span.queued and not span.urgent:
+            if span.queued and not span.urgent and not span.waiters:
                 self.remove(span)
                 return True
         return False

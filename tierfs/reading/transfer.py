@@ -101,9 +101,11 @@ class Transfer:
         """Fetch what is missing, if anything is. Raises BlockDiffers, BrokenOff, and what the storage raises."""
         self._stop_if_slower()
         span, held = self.span, self.filled
+        # A try before this one may have checked more than it showed; that is fetched anew.
+        self._next_block = -(-held // CRC_BLOCK_BYTES)
         if held == span.end - span.start:
             return
-        self.started_s = time.monotonic()
+        self.clock_started()
         if span.holder.length < span.end:
             raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
         storage.read_into(

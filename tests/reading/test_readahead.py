@@ -1,0 +1,264 @@
+"""Read-ahead as arithmetic: sessions, windows and shares, without threads, clocks or bytes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from tierfs.reading.readahead import FairShare, Session, Sessions, Share
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
+
+BUDGET_BYTES = 256 * MIB
+MAX_WINDOW_BYTES = 64 * MIB
+STREAMS = 4
+BLOCK = CRC_BLOCK_BYTES
+GIB = 1024 * MIB
+ALONE = Share(MAX_WINDOW_BYTES, STREAMS)
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+
+class File:
+    """One segment that is read, with the read-ahead that follows."""
+
+    def __init__(self, length_bytes: int = GIB, shares: FairShare | None = None, clock: Clock | None = None) -> None:
+        self.length_bytes = length_bytes
+        self.shares = shares or FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+        self.clock = clock or Clock()
+        self.sessions = Sessions(self.shares)
+        self.plans: list[ByteRange] = []
+
+    def read(self, offset: int, size_bytes: int = BLOCK) -> Session:
+        """One read; returns the session it belongs to."""
+        wanted = ByteRange(offset, min(offset + size_bytes, self.length_bytes))
+        session = self.sessions.of(wanted, 0)
+        if not session.proven:
+            session.note(wanted)
+            return session
+        plan = session.plan(wanted, self.shares.of(session, self.clock.now_s), self.length_bytes)
+        if plan is not None:
+            self.plans.append(plan)
+        return session
+
+    def read_on(self, start: int, end: int, size_bytes: int = BLOCK) -> Session:
+        """Reads one after the other; returns the session of the last one."""
+        for offset in range(start, end, size_bytes):
+            session = self.read(offset, min(size_bytes, end - offset))
+        return session
+
+    @property
+    def proven(self) -> int:
+        """How many sessions are proven."""
+        return len(list(self.sessions))
+
+
+def test_a_session_at_the_beginning_of_the_file_is_proven_at_once() -> None:
+    file = File()
+    session = file.read(0)
+    assert session.proven
+    assert file.plans == [ByteRange(0, MIB)]
+
+
+def test_a_session_elsewhere_is_proven_by_reading_on() -> None:
+    file = File()
+    session = file.read(10 * MIB)
+    assert not session.proven
+    assert file.read_on(10 * MIB + BLOCK, 11 * MIB) is session
+    assert not session.proven, "1 MiB may be one large read, cut by the kernel"
+    assert file.read(11 * MIB) is session
+    assert session.proven
+    assert file.plans[0].start == 11 * MIB, "nothing is asked for twice"
+
+
+def test_the_window_doubles_up_to_the_share() -> None:
+    file = File()
+    windows = []
+    session = file.read(0)
+    for offset in range(BLOCK, 512 * MIB, BLOCK):
+        windows.append(session.window_bytes)
+        assert file.read(offset) is session
+        assert session.ahead - offset <= MAX_WINDOW_BYTES + session.range_bytes // 2
+    assert [window for window, _ in itertools.groupby(windows)] == [2**power * MIB for power in range(1, 7)]
+
+
+@pytest.mark.parametrize("size_bytes", [4096, BLOCK, 300_001, MIB])
+@pytest.mark.parametrize("length_bytes", [1, 3 * MIB, 200 * MIB + 12_345])
+def test_plans_cover_the_file_once_in_whole_ranges(size_bytes: int, length_bytes: int) -> None:
+    file = File(length_bytes)
+    at = 0
+    for offset in range(0, length_bytes, size_bytes):
+        file.plans.clear()
+        session = file.read(offset, size_bytes)
+        for plan in file.plans:
+            assert plan.start == at, "neither a gap nor a second time"
+            assert plan.end == length_bytes or plan.length_bytes % session.range_bytes == 0
+            at = plan.end
+        assert at >= min(offset + size_bytes, length_bytes), "what is wanted now was asked for"
+    assert at == length_bytes
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 17, 64, 100])
+def test_ranges_are_powers_of_two_between_1_and_16_mib(count: int) -> None:
+    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+    files = [File(shares=shares) for _ in range(count)]
+    for offset in range(0, 40 * MIB, 256 * 1024):
+        for file in files:
+            range_bytes = file.read(offset, 256 * 1024).range_bytes
+            assert range_bytes.bit_count() == 1
+            assert MIB <= range_bytes <= 16 * MIB
+
+
+def test_a_random_reader_is_asked_for_nothing_more_for_ever() -> None:
+    file = File(100 * GIB)
+    chosen = random.Random(3)
+    for _ in range(5000):
+        file.read(chosen.randrange(1, file.length_bytes), chosen.choice([1, 4096, BLOCK, MIB]))
+    assert file.plans == []
+    assert file.proven == 0
+    assert file.shares.sessions == 0, "it takes no share from those who read on"
+
+
+@pytest.mark.parametrize("distance_bytes", [5 * MIB, 20 * MIB, 300 * MIB])
+def test_interleaved_readers_of_one_file_keep_their_sessions(distance_bytes: int) -> None:
+    file = File()
+    for offset in range(0, 4 * MIB, BLOCK):  # the second may begin in the window of the first
+        first, second = file.read(offset), file.read(offset + distance_bytes)
+    assert first is not second
+    for offset in range(4 * MIB, 150 * MIB, BLOCK):
+        assert file.read(offset) is first
+        assert file.read(offset + distance_bytes) is second
+    assert file.proven == 2
+
+
+def test_many_readers_of_one_file_do_not_multiply() -> None:
+    file = File()
+    readers, apart = 16, 7 * MIB
+    chosen = random.Random(2)
+    at = [number * apart for number in range(readers)]
+    while min(at) < 100 * MIB:
+        number = chosen.randrange(readers)
+        file.read(at[number])
+        at[number] += BLOCK
+    assert file.proven <= 2 * readers
+
+
+def test_requests_out_of_order_do_not_break_a_run() -> None:
+    """The kernel sends 1 MiB requests of one reader swapped."""
+    file = File()
+    session = file.read_on(0, 4 * MIB)
+    for pair in range(4, 60, 2):
+        assert file.read((pair + 1) * MIB, MIB) is session
+        assert file.read(pair * MIB, MIB) is session
+    assert file.proven == 1
+    assert session.window_bytes == MAX_WINDOW_BYTES
+    at = 0
+    for plan in file.plans:
+        assert plan.start == at
+        at = plan.end
+
+
+@pytest.mark.parametrize("jump_bytes", [-MIB, -BLOCK, -1, 1, BLOCK, MIB])
+def test_small_seeks_keep_the_session(jump_bytes: int) -> None:
+    file = File()
+    session = file.read_on(0, 20 * MIB)
+    assert file.read(20 * MIB + jump_bytes) is session
+    window_bytes = session.window_bytes
+    assert file.read_on(20 * MIB + jump_bytes + BLOCK, 22 * MIB) is session
+    assert session.window_bytes >= window_bytes
+
+
+@pytest.mark.parametrize("jump_bytes", [-5 * MIB, 200 * MIB])
+def test_far_seeks_begin_anew(jump_bytes: int) -> None:
+    file = File()
+    session = file.read_on(0, 20 * MIB)
+    assert file.read(20 * MIB + jump_bytes) is not session
+
+
+def test_a_jump_ahead_within_the_window_goes_on_from_there() -> None:
+    file = File()
+    session = file.read_on(0, 40 * MIB)
+    target = session.ahead - BLOCK
+    file.plans.clear()
+    assert file.read(target) is session
+    assert file.plans[0].start == target + BLOCK
+
+
+@pytest.mark.parametrize(("count", "window_mib"), [(1, 64), (2, 64), (4, 62), (16, 14), (64, 2), (200, 2)])
+def test_sessions_share_the_memory(count: int, window_mib: int) -> None:
+    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+    sessions = [Session(0, 0, 0) for _ in range(count)]
+    for session in sessions:
+        shares.of(session, 0.0)
+    share = shares.of(sessions[0], 1.0)
+    assert share.window_bytes == window_mib * MIB
+    assert share.ranges_per_window == max(1, STREAMS // count)
+
+
+def test_64_sessions_keep_within_their_windows() -> None:
+    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+    files = [File(shares=shares) for _ in range(64)]
+    for offset in range(0, 30 * MIB, 2 * BLOCK):
+        asked = 0
+        for file in files:
+            session = file.read(offset, 2 * BLOCK)
+            asked += session.ahead - offset
+        if offset > 10 * MIB:  # windows that opened while there were fewer are read through
+            assert {file.read(offset, 2 * BLOCK).window_bytes for file in files} == {2 * MIB}
+            assert asked <= BUDGET_BYTES
+
+
+def test_an_idle_session_gives_its_share_back() -> None:
+    clock = Clock()
+    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+    busy, idle = File(shares=shares, clock=clock), [File(shares=shares, clock=clock) for _ in range(15)]
+    for file in idle:
+        file.read(0)
+    busy.read(0)
+    assert shares.sessions == 16
+    clock.now_s = 10.0
+    busy.read(BLOCK)
+    assert shares.sessions == 16
+    clock.now_s = 10.5
+    session = busy.read(2 * BLOCK)
+    assert shares.sessions == 1
+    assert shares.of(session, clock.now_s) == ALONE
+    idle[0].read(BLOCK)
+    assert shares.sessions == 2, "it has one again when it goes on"
+
+
+def test_a_closed_file_leaves_at_once() -> None:
+    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+    files = [File(shares=shares) for _ in range(3)]
+    for file in files:
+        file.read(0)
+        file.read_on(50 * MIB, 52 * MIB)
+    assert shares.sessions == 6
+    files[0].sessions.close()
+    assert files[0].proven == 0
+    assert shares.sessions == 4
+
+
+def test_sessions_beyond_the_limit_leave_their_share() -> None:
+    file = File(100 * GIB)
+    for number in range(100):
+        file.read_on(number * GIB, number * GIB + 2 * MIB, MIB // 2)
+    assert file.proven == 64
+    assert file.shares.sessions == 64
+
+
+def test_a_file_that_grows_is_followed_to_its_new_end() -> None:
+    file = File(MIB)
+    session = file.read_on(0, MIB)
+    assert session.ahead == MIB
+    for _ in range(10):
+        file.plans.clear()
+        before, file.length_bytes = file.length_bytes, file.length_bytes + 1000
+        assert file.read(before, 1000) is session
+        assert file.plans == [ByteRange(before, before + 1000)]

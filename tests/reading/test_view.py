@@ -1,0 +1,270 @@
+"""SegmentView: what it loads, what it keeps, and when it notices that the segment changed. Counted, not timed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.stores import LOCATION, TestStore, open_test_store
+from tierfs.errors import Fenced, NotFound
+from tierfs.metadata import keys
+from tierfs.metadata.layout import WINDOW_CHUNKS, load
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
+from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.reading.resolve import resolve
+from tierfs.reading.view import SegmentView
+from tierfs.types import ByteRange, ReadPriority, Tier
+
+CHUNK_BYTES = 4
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+class Decoded:
+    """Counts the chunk records that are decoded."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        decode = CHUNKS.codec.decode
+
+        def counting(data: bytes) -> ChunkRecord:
+            self.count += 1
+            return decode(data)
+
+        patch.setattr(CHUNKS.codec, "decode", counting)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Decoded:
+    return Decoded(monkeypatch)
+
+
+def make_long(store: TestStore, chunks: int) -> SegmentRecord:
+    """A sealed segment of so many cold chunks of 4 bytes; its bytes exist nowhere."""
+    store.append("long", b"abcd", seal=True)
+    length = chunks * CHUNK_BYTES
+    with store.metadata.write() as txn:
+        segment = txn.must_get(SEGMENTS, keys.u64(store.segment("long").id), "the segment")
+        holder = ObjectRecord(
+            id=txn.allocate_id(),
+            tier=Tier.COLD,
+            location_id=LOCATION,
+            name="o",
+            length=length,
+            etag="e",
+            references=chunks,
+        )
+        txn.put(OBJECTS, keys.u64(holder.id), holder)
+        for start in range(0, length, CHUNK_BYTES):
+            following = start + CHUNK_BYTES if start + CHUNK_BYTES < length else 0
+            record = ChunkRecord(
+                start_offset=start, length=CHUNK_BYTES, next=following, object_id=holder.id, object_offset=start
+            )
+            txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, start), record)
+        cold = TierState(count=chunks, bytes=length, first_chunk=0, last_chunk=length - CHUNK_BYTES)
+        txn.delete(CHUNKS.name, keys.chunk(segment.id, Tier.LOCAL, 0))
+        segment = replace(segment, length=length, local=TierState(), cold=cold)
+        txn.put(SEGMENTS, keys.u64(segment.id), segment)
+    return segment
+
+
+def cut_head(store: TestStore, name: str, start_offset: int) -> None:
+    """The segment begins at `start_offset` from now on."""
+    segment = store.segment(name)
+    with store.metadata.write() as txn:
+        txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, start_offset=start_offset))
+
+
+def test_a_segment_of_100_000_chunks_is_opened_without_loading_them(store: TestStore, decoded: Decoded) -> None:
+    segment = make_long(store, 100_000)
+    decoded.count = 0
+    view = SegmentView(store.metadata, segment.id)
+    assert decoded.count == 0
+    assert view.layout(0).window.contains(ByteRange(0, CHUNK_BYTES))
+    assert decoded.count <= 3
+    decoded.count = 0
+    for offset in random.Random(1).sample(range(segment.length), 100):
+        view.layout(offset)
+    assert decoded.count <= 3 * 100
+
+
+def test_windows_double_while_reads_go_on(store: TestStore, decoded: Decoded) -> None:
+    segment = make_long(store, 500)
+    view = SegmentView(store.metadata, segment.id)
+    decoded.count = 0
+    windows = []
+    for offset in range(segment.length):
+        layout = view.layout(offset)
+        if not windows or windows[-1] is not layout:
+            windows.append(layout)
+    sizes = [len(layout.cold) for layout in windows]
+    assert sizes[:8] == [1, 2, 4, 8, 16, 32, WINDOW_CHUNKS, WINDOW_CHUNKS]
+    assert all(before.window.end == after.window.start for before, after in itertools.pairwise(windows))
+    assert decoded.count <= 500 + 3 * len(windows)
+
+
+def test_a_jump_begins_with_a_small_window_again(store: TestStore) -> None:
+    segment = make_long(store, 5000)
+    view = SegmentView(store.metadata, segment.id)
+    for offset in range(0, 300 * CHUNK_BYTES, CHUNK_BYTES):
+        view.layout(offset)
+    assert len(view.layout(4000 * CHUNK_BYTES).cold) == 1
+
+
+def test_readers_at_several_places_do_not_push_each_other_out(store: TestStore, decoded: Decoded) -> None:
+    places, each = 6, 300
+    segment = make_long(store, places * each)
+    view = SegmentView(store.metadata, segment.id)
+    decoded.count = 0
+    for chunk in range(each):
+        for place in range(places):
+            offset = (place * each + chunk) * CHUNK_BYTES
+            assert view.layout(offset).window.contains(ByteRange(offset, offset + CHUNK_BYTES))
+    assert decoded.count <= 1.5 * places * each
+
+
+def test_random_reads_that_come_back_load_nothing(store: TestStore, decoded: Decoded) -> None:
+    segment = make_long(store, 10_000)
+    view = SegmentView(store.metadata, segment.id)
+    offsets = random.Random(1).sample(range(segment.length), 200)
+    for offset in offsets:
+        view.layout(offset)
+    decoded.count = 0
+    for offset in offsets:
+        view.layout(offset)
+    assert decoded.count == 0
+
+
+def test_memory_of_windows_is_bounded(store: TestStore) -> None:
+    segment = make_long(store, 2000)
+    view = SegmentView(store.metadata, segment.id)
+    for chunk in range(0, 2000, 2):
+        view.layout(chunk * CHUNK_BYTES)
+        assert len(view._windows) <= 256
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_byte_is_found_where_the_metadata_has_it(store: TestStore, seed: int) -> None:
+    """In whatever order it is looked for, and wherever windows begin and end."""
+    chosen = random.Random(seed)
+    store.append("s", *(bytes(chosen.randrange(1, 30)) for _ in range(8)))
+    store.offload("s")
+    store.evict("s")
+    store.append("s", *(bytes(chosen.randrange(1, 30)) for _ in range(8)), seal=True)
+    if seed % 2:
+        store.offload("s")
+    segment = store.segment("s")
+    tiers = ReadPriority.LOCAL_FIRST.tiers
+    with store.metadata.read() as txn:
+        whole = load(txn, segment, 0, 10_000)
+    assert whole.window == segment.range
+    view = SegmentView(store.metadata, segment.id)
+    for offset in chosen.choices(range(segment.length), k=600):
+        layout = view.layout(offset)
+        byte = ByteRange(offset, offset + 1)
+        assert layout.window.contains(byte)
+        assert resolve(layout, byte, tiers) == resolve(whole, byte, tiers)
+
+
+def test_an_unsealed_segment_is_renewed_when_anybody_commits(store: TestStore) -> None:
+    store.append("s", b"0123456789")
+    view = SegmentView(store.metadata, store.segment("s").id)
+    before = view.layout(0)
+    view.refresh()
+    assert view.layout(0) is before, "nothing was committed"
+    store.append("s", b"abcdef")
+    assert view.clamp(0, 100) == ByteRange(0, 10)
+    view.refresh()
+    assert view.clamp(0, 100) == ByteRange(0, 16)
+    assert view.layout(0) is not before
+    assert view.layout(15).window.contains(ByteRange(15, 16))
+
+
+def test_a_window_loaded_after_a_commit_drops_older_ones(store: TestStore) -> None:
+    """Windows of one view are of one instant, unless the segment is sealed."""
+    store.append("s", b"0123456789")
+    view = SegmentView(store.metadata, store.segment("s").id)
+    before = view.layout(0)
+    store.append("s", b"abcdef")
+    view.layout(9)
+    assert view.layout(0) is not before
+    assert view.segment.length == 16
+
+
+def test_a_sealed_segment_keeps_its_windows(store: TestStore, decoded: Decoded) -> None:
+    store.append("s", b"0123456789", seal=True)
+    view = SegmentView(store.metadata, store.segment("s").id)
+    before = view.layout(0)
+    store.append("other", b"abc")
+    decoded.count = 0
+    view.refresh()
+    assert view.layout(0) is before
+    assert decoded.count == 0
+    view.renew()
+    assert view.layout(0) is not before
+
+
+def test_a_seal_is_noticed(store: TestStore) -> None:
+    store.append("s", b"0123456789")
+    view = SegmentView(store.metadata, store.segment("s").id)
+    store.engine.seal("s")
+    view.refresh()
+    assert view.segment.sealed
+    before = view.layout(0)
+    store.append("other", b"abc")
+    view.refresh()
+    assert view.layout(0) is before
+
+
+def test_a_cut_head_is_stale_and_the_rest_is_not(store: TestStore) -> None:
+    store.append("s", b"0123456789")
+    view = SegmentView(store.metadata, store.segment("s").id)
+    view.layout(0)
+    cut_head(store, "s", 5)
+    view.refresh()
+    with pytest.raises(Fenced, match="begins at 5 now; bytes from 4 on are gone"):
+        view.clamp(4, 3)
+    assert view.clamp(5, 100) == ByteRange(5, 10)
+    assert view.layout(5).window.contains(ByteRange(5, 6))
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_a_head_cut_after_a_read_began_is_stale(store: TestStore, seal: bool) -> None:
+    store.append("s", b"0123456789", seal=seal)
+    view = SegmentView(store.metadata, store.segment("s").id)
+    assert view.clamp(0, 4) == ByteRange(0, 4)
+    cut_head(store, "s", 5)
+    if seal:
+        assert view.layout(0).holds(0)  # it is read as it was opened: the chunk is still there
+        return
+    with pytest.raises(Fenced, match="begins at 5 now"):
+        view.layout(0)
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_a_deleted_segment_is_stale(store: TestStore, seal: bool) -> None:
+    store.append("s", b"0123456789", seal=seal)
+    view = SegmentView(store.metadata, store.segment("s").id)
+    view.layout(0)
+    store.engine.delete("s", recursive=False, cold_due_ms=0)
+    if seal:
+        view.refresh()
+        view.layout(0)  # what it holds is still good
+    else:
+        with pytest.raises(Fenced, match="deleted"):
+            view.refresh()
+    with pytest.raises(Fenced, match="deleted"):
+        view.renew()
+    with pytest.raises(Fenced, match="deleted"):
+        view.layout(9)
+    with pytest.raises(NotFound):
+        SegmentView(store.metadata, view.segment.id)
