@@ -162,16 +162,18 @@ def test_nothing_is_signed_with_credentials_that_would_be_renewed_first(
     expires = datetime.now(UTC) + timedelta(seconds=lasts_s)
     keys = {"Version": 1, "AccessKeyId": ACCESS_KEY, "SecretAccessKey": SECRET_KEY, "Expiration": expires.isoformat()}
     (tmp_path / "keys").write_text(json.dumps(keys))
-    (tmp_path / "config").write_text(f"[default]\ncredential_process = cat {tmp_path / 'keys'}\n")
+    program = f"sh -c 'echo >> {tmp_path}/runs; cat {tmp_path}/keys'"
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     with closing(s3_storage(moto_bucket, ManualClock())) as storage:
         storage.put(NAME, BufferSource(DATA))
         read(storage)
-        (tmp_path / "keys").unlink()  # renewing fails from here on
+        runs = (tmp_path / "runs").read_text()
         assert storage.range_url(NAME) is not None
         assert (storage.range_url("other") is not None) == signs
+        assert (tmp_path / "runs").read_text() == runs
 
 
 @pytest.mark.parametrize("kind_of", ["retry", "limit", "measure"])
