@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 import urllib3
 
 from tests.conformance.storages import PREFIX, STORAGES, decorated, opened
-from tests.servers.endpoint import S3Endpoint
+from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, RangeUrl
 from tierfs.chunkstore.s3 import S3Storage
-from tierfs.chunkstore.s3_client import S3Connection
 from tierfs.chunkstore.s3_location import S3Location
 from tierfs.clock import ManualClock
 from tierfs.config import ColdSettings
@@ -32,6 +35,7 @@ OF_S3 = ("moto", "moto-crc32c", "rgw", "rgw-crc32c")
 LAST_USED_S = 599
 """A URL is used for ten minutes."""
 
+MINUTE_S = 60
 REFUSALS = 3
 """After so many in a row, signed URLs are given up."""
 
@@ -79,18 +83,12 @@ def served(url: RangeUrl, start: int, length: int) -> tuple[int, str, bytes]:
         return answer.status, answer.headers.get("ETag", "").strip('"'), answer.data
 
 
-def test_it_is_at_hand_after_the_first_read_where_there_is_a_server(storage: ChunkStorage, kind: str) -> None:
+def test_it_is_at_hand_after_a_read_where_there_is_a_server(storage: ChunkStorage, kind: str) -> None:
+    """For every name: nobody asks the server whether there is such an object."""
     assert storage.range_url(NAME) is None
     read(storage)
     for name in (NAME, "other", "a b"):
-        assert (storage.range_url(name) is not None) == (kind in OF_S3)
-
-
-def test_what_would_renew_credentials_is_left_to_a_read(s3: S3Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    read(s3)
-    monkeypatch.setattr(S3Connection, "signs_at_once", False)
-    assert s3.range_url(NAME) is not None
-    assert s3.range_url("other") is None
+        assert (storage.range_url(name) is not None) == (kind in OF_S3), name
 
 
 def test_it_is_none_when_closed(storage: ChunkStorage) -> None:
@@ -120,16 +118,62 @@ def test_it_shows_nothing_that_lets_anybody_in(s3: S3Storage) -> None:
         assert url.origin in shown
 
 
-def test_it_ages(s3: S3Storage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_serves_objects_that_were_not_read_before(s3: S3Storage) -> None:
+    s3.put("other", BufferSource(DATA[::-1]))
     read(s3)
-    monkeypatch.setattr(S3Connection, "signs_at_once", False)
+    url, missing = s3.range_url("other"), s3.range_url("missing")
+    assert url is not None
+    assert missing is not None
+    assert served(url, START, LENGTH)[2] == DATA[::-1][START : START + LENGTH]
+    assert served(missing, START, LENGTH)[0] == 404
+
+
+def test_one_is_used_for_some_minutes_and_then_renewed(
+    s3: S3Storage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed: list[str] = []
+    sign = s3._client.generate_presigned_url
+
+    def counted(*args: Any, **options: Any) -> str:
+        signed.append(args[0])
+        return sign(*args, **options)
+
+    monkeypatch.setattr(s3._client, "generate_presigned_url", counted)
+    read(s3)
     first = s3.range_url(NAME)
     clock.advance(LAST_USED_S)
     assert s3.range_url(NAME) == first is not None
+    assert len(signed) == 1
     clock.advance(1)
-    assert s3.range_url(NAME) is None
+    for _ in range(2):
+        url = s3.range_url(NAME)
+        assert url is not None
+        assert len(signed) == 2
     read(s3)
-    assert s3.range_url(NAME) is not None
+    assert len(signed) == 2
+    assert served(url, START, LENGTH)[2] == DATA[START : START + LENGTH]
+
+
+@pytest.mark.parametrize(("lasts_s", "signs"), [(5 * MINUTE_S, False), (120 * MINUTE_S, True)])
+def test_nothing_is_signed_with_credentials_that_would_be_renewed_first(
+    moto_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasts_s: int, signs: bool
+) -> None:
+    """Renewing them runs a program here and asks a server elsewhere, which range_url must not wait for."""
+    expires = datetime.now(UTC) + timedelta(seconds=lasts_s)
+    keys = {"Version": 1, "AccessKeyId": ACCESS_KEY, "SecretAccessKey": SECRET_KEY, "Expiration": expires.isoformat()}
+    (tmp_path / "keys").write_text(json.dumps(keys))
+    program = f"sh -c 'echo >> {tmp_path}/runs; cat {tmp_path}/keys'"
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    with closing(s3_storage(moto_bucket, ManualClock())) as storage:
+        storage.put(NAME, BufferSource(DATA))
+        read(storage)
+        runs = (tmp_path / "runs").read_text()
+        assert storage.range_url(NAME) is not None
+        assert (storage.range_url("other") is not None) == signs
+        assert (tmp_path / "runs").read_text() == runs
 
 
 @pytest.mark.parametrize("kind_of", ["retry", "limit", "measure"])
@@ -167,7 +211,7 @@ def test_only_plain_http_without_a_proxy_has_one(
 
 
 @pytest.mark.s3
-def test_when_they_are_refused_again_and_again_there_are_none(
+def test_when_signed_ones_are_given_up_there_is_none(
     rgw_bucket: Bucket, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """moto accepts every signature."""
@@ -180,3 +224,4 @@ def test_when_they_are_refused_again_and_again_there_are_none(
         for number in range(1, REFUSALS + 1):
             read(storage, "refused")
             assert (storage.range_url(NAME) is None) == (number == REFUSALS)
+        assert storage.range_url("refused") is None
