@@ -88,8 +88,8 @@ async def reading(store: TestStore, storage: MemoryStorage | None, **settings: o
     async with Reader(store.metadata, store.files, storage_of, chosen, NullMetrics(), cache) as reader:
         handle = reader.open(store.segment("s").id)
         yield Opened(reader, cache, handle)
+        await settled(reader)  # what is read ahead too: closing the handle would drop it
         handle.close()
-        await settled(reader)
 
 
 async def settled(reader: Reader) -> None:
