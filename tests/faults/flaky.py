@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, RangeUrl, Source, StoredObject
 from tierfs.types import MIB
 
 _Result = TypeVar("_Result")
@@ -74,6 +74,10 @@ class FlakyChunkStorage:
         self.inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
         if fault is not None:
             raise fault.error
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """None: every read comes by here, to fail when it shall."""
+        return None
 
     def stat(self, name: str) -> StoredObject:
         return self._call("stat", lambda: self.inner.stat(name))

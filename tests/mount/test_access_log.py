@@ -154,8 +154,9 @@ def lines_until(process: subprocess.Popen[bytes], wanted: str) -> list[str]:
     buffered = ""
     end_s = time.monotonic() + SOON_S
     while True:
-        ready = select.select([process.stdout], [], [], max(0.0, end_s - time.monotonic()))[0]
-        assert ready, (wanted, seen)
+        polling = select.poll()
+        polling.register(process.stdout, select.POLLIN)
+        assert polling.poll(max(0.0, end_s - time.monotonic()) * 1000), (wanted, seen)
         buffered += os.read(process.stdout.fileno(), SIZE).decode()
         *lines, buffered = buffered.split("\n")
         for line in lines:

@@ -45,6 +45,10 @@ class Layout:
         """The window's chunks in one tier."""
         return self.local if tier is Tier.LOCAL else self.cold
 
+    def holds(self, offset: int) -> bool:
+        """Whether a chunk of either tier has the byte at `offset`, which the window begins at or before."""
+        return any(placed.range.start <= offset < placed.range.end for placed in (*self.local, *self.cold))
+
     @property
     def readable(self) -> ByteRange:
         """The part of the window that holds bytes."""

@@ -68,9 +68,8 @@ class SegmentView:
 
     def require(self, offset: int) -> None:
         """Raises Fenced when the head that held this byte was cut off."""
-        start_offset = self.segment.start_offset
-        if offset < start_offset:
-            raise Fenced(f"{self.name} begins at {start_offset} now; bytes from {offset} on are gone")
+        if offset < self.segment.start_offset:
+            raise self._gone(offset, self.segment.start_offset)
 
     def layout(self, offset: int) -> Layout:
         """The window that holds the byte at `offset`, which lies inside the segment."""
@@ -86,16 +85,23 @@ class SegmentView:
             segment = directories.segment(txn, self.segment.id)
             if segment is None:
                 raise Fenced(f"{self.name} was deleted")
-            layout = load(txn, segment, offset, self._chunks)
+            # A sealed segment is read as it was opened, for as long as its chunks are there.
+            layout = load(txn, self.segment if self._sealed else segment, offset, self._chunks)
             if txn.id != self._transaction_id and not self._sealed:
                 self._windows.clear()
                 self._transaction_id = txn.id
+        if offset < segment.start_offset and not layout.holds(offset):
+            raise self._gone(offset, segment.start_offset)
+        if not self._sealed:
             self._take(segment)
+            self.require(offset)
         if len(self._windows) >= _MAX_WINDOWS:
             self._windows.clear()
         insort(self._windows, layout, key=_start)
-        self.require(offset)
         return layout
+
+    def _gone(self, offset: int, start_offset: int) -> Fenced:
+        return Fenced(f"{self.name} begins at {start_offset} now; bytes from {offset} on are gone")
 
     def _take(self, segment: SegmentRecord) -> None:
         self.segment = segment

@@ -165,6 +165,7 @@ class SegmentWriter:
     def _protect(self, pending: PendingAppend, *, seal: bool) -> None:
         """Sealed chunk files become read-only, so that a mistake at a shell cannot change them."""
         for chunk in pending.sealed_chunks:
+            self._tools.descriptors.close(chunk)  # the sync before the commit opened it again
             self._tools.files.seal(chunk.name)
         if seal and self._chunk is not None:
             self._tools.files.seal(self._chunk.name)

@@ -1,0 +1,182 @@
+"""range_url on every provider and decorator: a URL that any HTTP client may use, or None."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import urllib3
+
+from tests.conformance.storages import PREFIX, STORAGES, decorated, opened
+from tests.servers.endpoint import S3Endpoint
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, RangeUrl
+from tierfs.chunkstore.s3 import S3Storage
+from tierfs.chunkstore.s3_client import S3Connection
+from tierfs.chunkstore.s3_location import S3Location
+from tierfs.clock import ManualClock
+from tierfs.config import ColdSettings
+from tierfs.errors import Unavailable
+
+Bucket = tuple[S3Endpoint, str]
+
+DATA = random.Random(8).randbytes(100_000)
+NAME = "a b/ü+&=?%/object"
+"""A name that needs encoding."""
+
+START, LENGTH = 12_345, 6_789
+OF_S3 = ("moto", "moto-crc32c", "rgw", "rgw-crc32c")
+"""The kinds that have URLs."""
+
+LAST_USED_S = 599
+"""A URL is used for ten minutes."""
+
+REFUSALS = 3
+"""After so many in a row, signed URLs are given up."""
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture(params=STORAGES)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def storage(kind: str, request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
+    with opened(kind, request) as storage:
+        storage.put(NAME, BufferSource(DATA))
+        yield storage
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=["moto", pytest.param("rgw", marks=pytest.mark.s3)])
+def s3(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[S3Storage]:
+    with closing(s3_storage(request.getfixturevalue(f"{request.param}_bucket"), clock)) as storage:
+        storage.put(NAME, BufferSource(DATA))
+        yield storage
+
+
+def s3_storage(bucket: Bucket, clock: ManualClock) -> S3Storage:
+    endpoint, name = bucket
+    return S3Storage(S3Location(name, PREFIX, endpoint.endpoint_url, endpoint.region), clock=clock)
+
+
+def read(storage: ChunkStorage, name: str = NAME) -> None:
+    storage.read_into(name, 0, memoryview(bytearray(1)))
+
+
+def served(url: RangeUrl, start: int, length: int) -> tuple[int, str, bytes]:
+    """Status, etag and body for a range, fetched by a client that knows nothing of S3."""
+    with urllib3.PoolManager() as pool:
+        span = {"Range": f"bytes={start}-{start + length - 1}"}
+        answer = pool.request("GET", url.origin + url.target, headers=span, retries=False)
+        return answer.status, answer.headers.get("ETag", "").strip('"'), answer.data
+
+
+def test_it_is_at_hand_after_the_first_read_where_there_is_a_server(storage: ChunkStorage, kind: str) -> None:
+    assert storage.range_url(NAME) is None
+    read(storage)
+    for name in (NAME, "other", "a b"):
+        assert (storage.range_url(name) is not None) == (kind in OF_S3)
+
+
+def test_what_would_renew_credentials_is_left_to_a_read(s3: S3Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(s3)
+    monkeypatch.setattr(S3Connection, "signs_at_once", False)
+    assert s3.range_url(NAME) is not None
+    assert s3.range_url("other") is None
+
+
+def test_it_is_none_when_closed(storage: ChunkStorage) -> None:
+    read(storage)
+    storage.close()
+    assert storage.range_url(NAME) is None
+
+
+def test_it_serves_ranges_of_the_object(s3: S3Storage) -> None:
+    read(s3)
+    url = s3.range_url(NAME)
+    assert url is not None
+    etag = s3.stat(NAME).etag
+    assert served(url, START, LENGTH) == (206, etag, DATA[START : START + LENGTH])
+    assert served(url, 0, 1) == (206, etag, DATA[:1])
+    assert served(url, len(DATA), 1)[0] == 416
+
+
+def test_it_shows_nothing_that_lets_anybody_in(s3: S3Storage) -> None:
+    read(s3)
+    url = s3.range_url(NAME)
+    assert url is not None
+    assert "Signature" in url.target
+    for shown in (repr(url), str(url), f"{url}", repr([url])):
+        assert url.target not in shown
+        assert "Signature" not in shown
+        assert url.origin in shown
+
+
+def test_it_ages(s3: S3Storage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(s3)
+    monkeypatch.setattr(S3Connection, "signs_at_once", False)
+    first = s3.range_url(NAME)
+    clock.advance(LAST_USED_S)
+    assert s3.range_url(NAME) == first is not None
+    clock.advance(1)
+    assert s3.range_url(NAME) is None
+    read(s3)
+    assert s3.range_url(NAME) is not None
+
+
+@pytest.mark.parametrize("kind_of", ["retry", "limit", "measure"])
+def test_decorators_pass_it_on_at_once(s3: S3Storage, kind_of: str) -> None:
+    storage = decorated(kind_of, s3)
+    assert storage.range_url(NAME) is None
+    during: list[RangeUrl | None] = []
+    storage.read_into(NAME, 0, memoryview(bytearray(1)), progress=lambda _: during.append(storage.range_url(NAME)))
+    assert during == [s3.range_url(NAME)]
+    assert during != [None]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "proxied", "presigned", "expected"),
+    [
+        ("http", False, True, RangeUrl),
+        ("https", False, True, type(None)),
+        ("http", True, True, type(None)),
+        ("http", False, False, type(None)),
+    ],
+)
+def test_only_plain_http_without_a_proxy_has_one(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, proxied: bool, presigned: bool, expected: type
+) -> None:
+    """Nobody answers there; the URL was signed for the read all the same."""
+    if proxied:
+        monkeypatch.setenv("http_proxy", f"http://{NOBODY}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+    location = S3Location("bucket", "", f"{scheme}://{NOBODY}", "us-east-1")
+    with closing(S3Storage(location, ColdSettings(presigned_reads=presigned))) as storage:
+        with pytest.raises(Unavailable):
+            read(storage)
+        assert isinstance(storage.range_url(NAME), expected)
+
+
+@pytest.mark.s3
+def test_when_they_are_refused_again_and_again_there_are_none(
+    rgw_bucket: Bucket, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """moto accepts every signature."""
+    with closing(s3_storage(rgw_bucket, clock)) as storage:
+        storage.put(NAME, BufferSource(DATA))
+        storage.put("refused", BufferSource(DATA))
+        read(storage)
+        sign = storage._client.generate_presigned_url
+        monkeypatch.setattr(storage._client, "generate_presigned_url", lambda *a, **k: sign(*a, **k)[:-4] + "0000")
+        for number in range(1, REFUSALS + 1):
+            read(storage, "refused")
+            assert (storage.range_url(NAME) is None) == (number == REFUSALS)
