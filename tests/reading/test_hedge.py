@@ -313,3 +313,25 @@ async def test_a_get_that_nobody_waits_for_any_more_has_no_second(
         first.go_on()
         await bench.all_ended()
         assert bench.pool.used_bytes == BLOCK, "its bytes are kept for whoever comes next"
+
+
+async def test_a_get_that_has_not_been_sent_has_no_second(
+    store: TestStore, storage: ScriptedStorage, mock_clock: MockClock
+) -> None:
+    """It waits for a stream, not for the server."""
+    first, second = storage.script(2)
+    async with reader_of(store, streams=1) as reader, trio.open_nursery() as nursery:
+        bench = Bench(store, mock_clock, nursery, reader)
+        for _ in range(1000):
+            reader.fetcher._hedges.note(UNKNOWN_S)
+        sent, queued = bench.read(BLOCK, MIB + BLOCK), bench.read(20 * BLOCK, MIB + BLOCK)
+        await first.has_begun()
+        for _ in range(3):
+            await bench.wait_a_delay()
+        assert reader.fetcher._hedges.allowed
+        assert reader.spans.transfers == 3
+        first.go_on()
+        second.go_on()
+        for read in (sent, queued):
+            await read.ended.wait()
+            assert read.right

@@ -98,6 +98,55 @@ def test_passed_spans_go_first_and_beyond_their_limit_at_once() -> None:
     assert spans.find(HOLDER.id, 128 * MIB) is more
 
 
+def read_ahead(spans: SpanCache, start: int, length: int) -> Span:
+    """A span that was fetched for a reader who is still to come."""
+    span = complete(spans, start, length)
+    span.ahead = True
+    return span
+
+
+def test_read_ahead_does_not_push_out_read_ahead_that_nobody_read_yet() -> None:
+    spans = SpanCache(BufferPool(2 * BLOCK))
+    unread = read_ahead(spans, 0, BLOCK)
+    used = complete(spans, BLOCK, BLOCK)
+    assert added(spans, 2 * BLOCK, BLOCK) is not None, "what was read makes way, although it is newer"
+    assert spans.find(HOLDER.id, used.start) is None
+    assert added(spans, 3 * BLOCK, BLOCK) is None
+    assert spans.find(HOLDER.id, 0) is unread
+
+
+def test_read_ahead_makes_way_for_a_reader_who_waits() -> None:
+    spans = SpanCache(BufferPool(2 * BLOCK))
+    unread = read_ahead(spans, 0, BLOCK)
+    assert added(spans, BLOCK, BLOCK) is not None
+    wanted = added(spans, 2 * BLOCK, BLOCK, waited_for=True)
+    assert wanted is not None
+    wanted.urgent = True
+    assert spans.find(HOLDER.id, BLOCK) is None, "what was not fetched yet goes first"
+    assert spans.find(HOLDER.id, 0) is unread
+    assert added(spans, 3 * BLOCK, BLOCK, waited_for=True) is not None
+    assert spans.find(HOLDER.id, 0) is None
+
+
+def test_read_ahead_whose_reader_went_elsewhere_makes_way_at_last() -> None:
+    spans = SpanCache(BufferPool(2 * BLOCK))
+    read_ahead(spans, 0, BLOCK)
+    for number in range(1, 10):
+        assert spans.find(HOLDER.id, 0) is not None or number > 5
+        spans.passed(read_ahead(spans, number * BLOCK, BLOCK))
+    assert added(spans, 20 * BLOCK, 2 * BLOCK) is not None
+    assert spans.find(HOLDER.id, 0) is None
+
+
+def test_read_ahead_of_a_closed_file_goes_first() -> None:
+    spans = SpanCache(BufferPool(2 * BLOCK))
+    used = complete(spans, 0, BLOCK)
+    spans.abandon(read_ahead(spans, BLOCK, BLOCK))
+    assert added(spans, 2 * BLOCK, BLOCK) is not None
+    assert spans.find(HOLDER.id, BLOCK) is None
+    assert spans.find(HOLDER.id, 0) is used
+
+
 def test_a_failed_fetch_leaves_what_it_delivered() -> None:
     spans = SpanCache(BufferPool(4 * BLOCK))
     span = added(spans, 0, 3 * BLOCK)

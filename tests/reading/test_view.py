@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reading.test_reader import make_cold, reader_of
 from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.errors import Fenced, NotFound
 from tierfs.metadata import keys
@@ -18,7 +19,7 @@ from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, Ti
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.reading.resolve import resolve
 from tierfs.reading.view import SegmentView
-from tierfs.types import ByteRange, ReadPriority, Tier
+from tierfs.types import MIB, ByteRange, ReadPriority, Tier
 
 CHUNK_BYTES = 4
 
@@ -268,3 +269,18 @@ def test_a_deleted_segment_is_stale(store: TestStore, seal: bool) -> None:
         view.layout(9)
     with pytest.raises(NotFound):
         SegmentView(store.metadata, view.segment.id)
+
+
+async def test_read_ahead_of_bytes_that_were_cut_off_disturbs_no_read(tmp_path: Path) -> None:
+    """A reader near the end of its window goes on behind the cut."""
+    data, cut = bytes(range(256)) * (4 * MIB // 256), 3 * MIB // 2
+    policy = {"chunk_bytes": str(4 * MIB), "object_bytes": str(4 * MIB)}
+    with open_test_store(tmp_path / "other", policy=policy) as store:
+        make_cold(store, "s", data)
+        async with reader_of(store) as reader:
+            handle = reader.open(store.segment("s").id)
+            assert bytes(await handle.read(0, 1000)) == data[:1000]
+            cut_head(store, "s", cut)
+            handle._view.renew()
+            assert bytes(await handle.read(cut, 1000)) == data[cut : cut + 1000]
+            handle.close()

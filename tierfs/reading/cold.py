@@ -97,7 +97,7 @@ class ColdPath:
             return
         # Its last range may reach beyond the plan: cut where chunks end, not where plans do, ranges stay whole.
         reach = plan.end + session.range_bytes
-        at = plan.start
+        at = max(plan.start, view.segment.start_offset)  # a head may have been cut off since
         while at < plan.end:
             layout = view.layout(at)
             for piece in resolve(layout, ByteRange(at, min(reach, layout.window.end)), tiers):

@@ -2,7 +2,8 @@
 
 Whoever needs a range that a span holds, or is getting, waits for that span. Memory is bounded by the pool;
 room is made by dropping complete spans nobody waits for, those that a reader has passed first, then the
-least recently used. On the trio loop only, but for what `transfer.py` does in its thread.
+least recently used; read-ahead that nobody read yet goes only for a reader who waits. On the trio loop only,
+but for what `transfer.py` does in its thread.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ at once, although the budget has room: the first touch of fresh memory is the de
 _LARGEST_SHARE = 4
 """A span that is waited for takes at most this part of the budget, or it might never get it."""
 
+_STALE_BUDGETS = 2
+"""Read-ahead that was not read while readers passed so many times the memory: its reader went elsewhere (a guess)."""
+
 
 class Span:
     """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked.
@@ -45,6 +49,7 @@ class Span:
         "holder",
         "leader",
         "left",
+        "passed_before_bytes",
         "start",
         "transfers",
         "urgent",
@@ -67,6 +72,8 @@ class Span:
         self.abandoned = False
         self.ahead = False
         """Fetched for a session that reads on: once passed it is hardly wanted again."""
+        self.passed_before_bytes = 0
+        """How much readers had passed when it was asked for: its age, in bytes."""
         self.error: TierfsError | None = None
         self.waiters: list[tuple[int, trio.Event]] = []
 
@@ -124,6 +131,7 @@ class SpanCache:
         self._order: OrderedDict[int, Span] = OrderedDict()
         self._passed: OrderedDict[int, Span] = OrderedDict()
         self._passed_bytes = 0
+        self._ever_passed_bytes = 0
         self.transfers = 0
         """Transfers that run or wait for their turn."""
         self._room = trio.Event()
@@ -150,14 +158,15 @@ class SpanCache:
     def add(self, holder: ObjectRecord, grid: Grid, *, waited_for: bool) -> Span | None:
         """A new span over free memory, or None when there is none even after dropping what may go.
 
-        For a span that somebody waits for, read-ahead that has not begun may go too.
+        For a span that somebody waits for, read-ahead may go too, that which has not begun first.
         """
         while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_first(self._passed.values()):
             continue
         span = Span(holder, grid, self._may_have_room)
         while not self.give_transfer(span):
-            if not self._drop_one() and not (waited_for and self._withdraw_one()):
+            if not self._make_room(waited_for=waited_for):
                 return None
+        span.passed_before_bytes = self._ever_passed_bytes
         insort(self._by_object.setdefault(holder.id, []), span, key=_start)
         self._order[id(span)] = span
         return span
@@ -181,10 +190,13 @@ class SpanCache:
         if id(span) in self._order and id(span) not in self._passed:
             self._passed[id(span)] = span
             self._passed_bytes += span.end - span.start
+            self._ever_passed_bytes += span.end - span.start
 
     def abandon(self, span: Span) -> None:
-        """Nobody will want what has not arrived: drop it, unless somebody waits for it. Idempotent."""
-        if not span.complete and not span.waiters:
+        """Nobody will read on to it: drop it if it has not arrived and nobody waits for it. Idempotent."""
+        if span.complete:
+            self.passed(span)
+        elif not span.waiters:
             span.abandoned = True
             self.remove(span)
 
@@ -241,8 +253,17 @@ class SpanCache:
             leader, span.leader = span.leader, None
             self.pool.give_back(leader.release())
 
-    def _drop_one(self) -> bool:
-        return self._drop_first(chain(self._passed.values(), self._order.values()))
+    def _make_room(self, *, waited_for: bool) -> bool:
+        """Drop one span, of least worth first; False when none may go."""
+        used = (span for span in self._order.values() if not self._is_unread(span))
+        if self._drop_first(chain(self._passed.values(), used)):
+            return True
+        return waited_for and (self._withdraw_one() or self._drop_first(self._order.values()))
+
+    def _is_unread(self, span: Span) -> bool:
+        """Whether its reader is still to come, as far as can be told: it would be fetched twice."""
+        since_bytes = self._ever_passed_bytes - span.passed_before_bytes
+        return span.ahead and since_bytes <= _STALE_BUDGETS * self.pool.budget_bytes
 
     def _drop_first(self, spans: Iterable[Span]) -> bool:
         for span in spans:

@@ -101,8 +101,6 @@ class Transfer:
         """Fetch what is missing, if anything is. Raises BlockDiffers, BrokenOff, and what the storage raises."""
         self._stop_if_slower()
         span, held = self.span, self.filled
-        # A try before this one may have checked more than it showed; that is fetched anew.
-        self._next_block = -(-held // CRC_BLOCK_BYTES)
         if held == span.end - span.start:
             return
         self.clock_started()
