@@ -34,9 +34,9 @@ _COMPARED = frozenset({1, 2, 5, 6, 9})
 
 SEVERAL_READERS = 4
 MANY_READERS = 64
-_MOST_HOT_BYTES = 3 * GIB
-_HOT_SHARE = 3
-"""Memory to make hot, in sizes of a file: for the page cache, the mount's buffers and the server's."""
+_MOST_HOT_BYTES = 6 * GIB
+_HOT_SHARE = 6
+"""Memory to make hot, in sizes of a file: for four of them in the page cache, the mount's buffers and the server's."""
 
 _CEPH_MEMORY = "CEPH_MEMORY_BYTES"
 _CEPH_SPARE_BYTES = GIB

@@ -94,12 +94,12 @@ class SequentialQuestions:
     def many_readers(self) -> Question:
         """Whether very many readers stay within the budget, and how fast they are."""
         files = self.s3.corpus.small
-        range_bytes, at_once = MANY_BUDGET_BYTES // len(files), ReadSettings().streams
+        range_bytes, at_once = MANY_BUDGET_BYTES // len(files) // 2, ReadSettings().streams
         method = (
             f"{len(files)} files of different sizes, {sum(file.size_bytes for file in files) // MIB} MiB in all, each "
             f"read by a thread of its own at the same time; read budget {MANY_BUDGET_BYTES // MIB} MiB. {RAW}: as many "
-            f"readers, {at_once} GETs at a time (tierfs' fetches in flight) of {range_bytes / MIB:g} MiB (a reader's "
-            "share of the budget)."
+            f"readers, {at_once} GETs at a time (tierfs' fetches in flight) of {range_bytes / MIB:g} MiB (tierfs' "
+            "ranges: half of a reader's share of the budget)."
         )
         subject = self.s3.tierfs(**{_BUDGET_SETTING: str(MANY_BUDGET_BYTES)})
         table = Table(RAW)
