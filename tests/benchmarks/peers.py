@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Peer:
+class Peer(ABC):
     """One program; subclasses say how it mounts a bucket in the foreground."""
 
     label: str
@@ -45,11 +46,11 @@ class Peer:
     local_copy: bool = False
     """Whether it reads large parts of a file into a local one, so that most random reads are of that."""
 
+    @abstractmethod
     def arguments(self, site: Site, mountpoint: Path) -> list[str]:
         """Its command line, without the program."""
-        raise NotImplementedError
 
-    def prepare(self, site: Site, files: Sequence[Path], mountpoint: Path) -> None:
+    def prepare(self, site: Site, files: Sequence[Path], mountpoint: Path) -> None:  # noqa: B027  # most need nothing
         """Make it ready to serve the files, which are objects of the site's bucket already."""
 
     def command(self, site: Site, mountpoint: Path) -> MountCommand:
@@ -86,7 +87,7 @@ class JuiceFs(Peer):
         bucket = ["--bucket", f"{site.endpoint_url}/{_volume(site)}"]
         return ["mount", *cache, *quiet, *bucket, _database(site), str(mountpoint)]
 
-    def prepare(self, site: Site, files: Sequence[Path], mountpoint: Path) -> None:
+    def prepare(self, site: Site, files: Sequence[Path], mountpoint: Path) -> None:  # noqa: B027  # most need nothing
         """Format a volume and copy the files into it."""
         client = S3Endpoint(site.endpoint_url).client()
         try:

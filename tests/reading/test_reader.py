@@ -17,6 +17,7 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Progress
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, Fenced, NotFound, TierfsError, Unavailable
+from tierfs.metadata import chains, checksums
 from tierfs.metrics import NullMetrics
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
@@ -189,6 +190,20 @@ async def test_a_damaged_object_is_data_loss_and_no_byte_of_it_is_returned(
             await handle.read(0, 200_000)
         storage.damage = 0
         assert bytes(await handle.read(0, 200_000)) == DATA[:200_000]
+        handle.close()
+
+
+async def test_what_is_wrong_ahead_fails_only_who_comes_there(store: TestStore) -> None:
+    make_cold(store)
+    with store.metadata.write() as txn:
+        last = list(chains.chunks(txn, store.segment("s").id, Tier.COLD))[-1]
+        checksums.delete(txn, last.object_id)
+    async with reader_of(store) as reader:
+        handle = reader.open(store.segment("s").id)
+        good = last.start_offset
+        assert await read_all(handle, good, step=good // 10) == DATA[:good]
+        with pytest.raises(DataLoss, match="has no checksum"):
+            await handle.read(good, 100)
         handle.close()
 
 

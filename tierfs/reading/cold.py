@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 
 import trio
 
+from tierfs.errors import TierfsError
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.checksum_cache import ChecksumCache
@@ -17,6 +19,8 @@ from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.view import SegmentView
 from tierfs.types import ByteRange, Tier
+
+log = logging.getLogger(__name__)
 
 _MEMORY = "memory"
 """Label of what spans hold, in counts of hits and misses."""
@@ -95,6 +99,15 @@ class ColdPath:
         plan = session.plan(wanted, share, view.segment.length)
         if plan is None:
             return
+        try:
+            self._ask_ahead(view, tiers, plan, session, wanted)
+        except TierfsError as exc:
+            # The bytes that are wanted now may be fine; who comes to what is wrong there meets it, and says it.
+            log.debug("%s: reading ahead: %s", view.name, exc)
+
+    def _ask_ahead(
+        self, view: SegmentView, tiers: tuple[Tier, ...], plan: ByteRange, session: Session, wanted: ByteRange
+    ) -> None:
         # Its last range may reach beyond the plan: cut where chunks end, not where plans do, ranges stay whole.
         reach = plan.end + session.range_bytes
         at = max(plan.start, view.segment.start_offset)  # a head may have been cut off since
