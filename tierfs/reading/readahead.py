@@ -25,7 +25,7 @@ _BEHIND_BYTES = 2 * MIB
 
 _AHEAD_SHARE = 2
 """Half of the memory is for what is ahead of readers: what they hold and have passed needs some, and fresh memory
-is dear (4 readers: 640 instead of 545 MB/s)."""
+is dear (docs/design/0007-reading.md)."""
 
 _MAX_RANGE_BYTES = 16 * MIB
 _RANGES_PER_WINDOW = 4

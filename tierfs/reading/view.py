@@ -18,7 +18,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.types import ByteRange, SegmentId
 
 _FIRST_CHUNKS = 1
-"""Chunks of each tier in the first window at a new place: a random read pays for no more (about 30 µs)."""
+"""Chunks of each tier in the first window at a new place: a random read pays for no more."""
 
 _MAX_WINDOWS = 256
 """Windows kept, 1 KiB each and more: random reads come back to the same chunks."""
