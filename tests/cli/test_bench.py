@@ -41,7 +41,7 @@ def measured(done: Done) -> dict[str, dict[str, Any]]:
         if one["limit"] is not None:
             fraction = one["median"] / found[one["limit"]]["median"]
             expected = fraction if one["unit"] == "MB/s" else 1 / fraction
-            assert one["ratio"] == pytest.approx(expected, rel=0.01, abs=0.002)
+            assert one["ratio"] == pytest.approx(expected, rel=0.001)
     return found
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _DEFAULT_SIZE = "256MiB"
 _DEFAULT_REPETITIONS = 3
 _HEADINGS = ("what", "median", "(min, max)", "of its limit", "limit")
+_SIGNIFICANT_DIGITS = 6
 
 
 @command("bench")
@@ -66,11 +67,16 @@ def _data(figure: Figure) -> dict[str, Any]:
     return {
         "what": figure.what,
         "unit": figure.unit.value,
-        "values": [round(value, 3) for value in figure.values],
-        "median": round(figure.median, 3),
+        "values": [_rounded(value) for value in figure.values],
+        "median": _rounded(figure.median),
         "limit": figure.limit,
-        "ratio": None if figure.ratio is None else round(figure.ratio, 3),
+        "ratio": None if figure.ratio is None else _rounded(figure.ratio),
     }
+
+
+def _rounded(value: float) -> float:
+    """To digits that count: a delay of 0.116 ms with fixed decimals would be 0.4 % wrong."""
+    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
 
 
 def _rows(figures: Iterable[Figure]) -> list[Sequence[str]]:
