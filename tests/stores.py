@@ -101,6 +101,7 @@ class TestStore:
                 (chunk, chains.object_of(txn, chunk), where)
                 for where in (Tier if tier is None else (tier,))
                 for chunk in chains.chunks(txn, segment.id, where)
+                if not chunk.lost
             ]
         out = bytearray(segment.length)
         for chunk, holder, where in placed:

@@ -10,7 +10,7 @@ from tierfs.errors import DataLoss
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.types import DirectoryId, Inode, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
+from tierfs.types import ChunkState, DirectoryId, Inode, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
 
 SEGMENT = SegmentRecord(
     id=SegmentId(7),
@@ -89,6 +89,8 @@ def test_damage_and_newer_versions_are_refused() -> None:
         replace(SEGMENT, active=True),
         replace(CHUNK, length=0),
         replace(CHUNK, next=5),
+        replace(CHUNK, object_id=0),
+        replace(CHUNK, state=ChunkState.LOST),
         replace(OBJECT, etag=""),
     ],
     ids=lambda record: type(record).__name__,

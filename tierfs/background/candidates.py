@@ -22,7 +22,8 @@ def sealed_local_chunks(txn: ReadTransaction, segment: SegmentRecord, start: int
 def placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[PlacedChunk]:
     """Cold chunks from where local ones begin, with their objects."""
     for chunk in chains.chunks(txn, segment.id, Tier.COLD, segment.local.first_chunk):
-        yield PlacedChunk(chunk, chains.object_of(txn, chunk))
+        if not chunk.lost:
+            yield PlacedChunk(chunk, chains.object_of(txn, chunk))
 
 
 def objects_to_make(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[OffloadAction]:

@@ -45,6 +45,8 @@ def pieces(store: Store, segment: SegmentRecord, wanted: ByteRange) -> list[Piec
     found: list[Piece] = []
     with store.metadata.read() as txn:
         for chunk in chains.chunks(txn, segment.id, Tier.COLD, wanted.start):
+            if chunk.lost:
+                continue
             start, end = max(chunk.start_offset, wanted.start), min(chunk.end_offset, wanted.end)
             name = chains.object_of(txn, chunk).name
             for at in range(start, end, RANGE_BYTES):

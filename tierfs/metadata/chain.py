@@ -36,7 +36,7 @@ def insert(
     """
     require(previous is None or previous.end_offset <= new.start_offset, "chunks overlap", new.start_offset)
     require(following is None or new.end_offset <= following.start_offset, "chunks overlap", new.start_offset)
-    grown = replace(state, bytes=state.bytes + new.length)
+    grown = replace(state, bytes=state.bytes + new.held_bytes)
     if previous is not None and continues(previous, new):
         return ChainEdit(grown, (replace(previous, length=previous.length + new.length),), merged=True)
     linked = replace(new, next=following.start_offset if following is not None else 0)
@@ -67,7 +67,7 @@ def remove(
     for one, other in pairwise(removed):
         require(one.next == other.start_offset, "chunks are not neighbours", one.start_offset, other.start_offset)
     count = state.count - len(removed)
-    left = state.bytes - sum(chunk.length for chunk in removed)
+    left = state.bytes - sum(chunk.held_bytes for chunk in removed)
     gone = tuple(chunk.start_offset for chunk in removed)
     if count == 0:
         return ChainEdit(TierState(), remove=gone)

@@ -154,8 +154,8 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
 
 def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
     for chunk in chains.chunks(txn, segment.id, Tier.COLD):
-        holder = chains.object_of(txn, chunk)
-        yield pb.Change(cold_link=_link_message(txn, segment.id, (chunk,), (holder,)))
+        holders = () if chunk.lost else (chains.object_of(txn, chunk),)
+        yield pb.Change(cold_link=_link_message(txn, segment.id, (chunk,), holders))
 
 
 def _link_message(

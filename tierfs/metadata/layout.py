@@ -6,8 +6,8 @@ segment, so opening a file of a million chunks loads only the chunks around the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from tierfs.metadata import chains
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -33,7 +33,10 @@ class PlacedChunk:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One window of a segment: chunks of each tier in offset order, complete inside `window`."""
+    """One window of a segment: chunks of each tier in offset order, complete inside `window`.
+
+    Lost extents are left out: no tier holds them.
+    """
 
     segment: SegmentRecord
     window: ByteRange
@@ -61,18 +64,11 @@ def load(txn: ReadTransaction, segment: SegmentRecord, offset: int, chunks: int 
     start, end = segment.start_offset, segment.length
     loaded: list[tuple[PlacedChunk, ...]] = []
     for tier in (Tier.LOCAL, Tier.COLD):
-        found = tuple(_placed(txn, segment, tier, at, chunks))
+        found = tuple(islice(chains.chunks(txn, segment.id, tier, at), chunks))
         if len(found) == chunks:
-            end = min(end, found[-1].range.end)
+            end = min(end, found[-1].end_offset)
         if segment.tier_state(tier).count:
             # Before its first chunk, or in a gap, there may be others that were not loaded.
-            start = max(start, min(at, found[0].range.start) if found else at)
-        loaded.append(found)
+            start = max(start, min(at, found[0].start_offset) if found else at)
+        loaded.append(tuple(PlacedChunk(one, chains.object_of(txn, one)) for one in found if not one.lost))
     return Layout(segment, ByteRange(start, max(start, end)), loaded[0], loaded[1], txn.id)
-
-
-def _placed(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, start: int, limit: int) -> Iterator[PlacedChunk]:
-    for count, record in enumerate(chains.chunks(txn, segment.id, tier, start)):
-        if count == limit:
-            return
-        yield PlacedChunk(record, chains.object_of(txn, record))

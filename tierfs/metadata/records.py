@@ -116,7 +116,9 @@ class SegmentRecord(Record):
         require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
         for tier in Tier:
             state = self.tier_state(tier)
-            require((state.count == 0) == (state.bytes == 0), "an empty chain holds bytes", self.id, tier.name)
+            require(state.count > 0 or state.bytes == 0, "an empty chain holds bytes", self.id, tier.name)
+            lost = tier is Tier.COLD  # may be all there is of a chain
+            require(lost or state.bytes > 0 or state.count == 0, "chunks without bytes", self.id, tier.name)
             require(state.first_chunk <= state.last_chunk, "a chain ends before it begins", self.id, tier.name)
             require(state.count != 1 or state.first_chunk == state.last_chunk, "one chunk, two ends", self.id)
         require(not self.active or self.local.count > 0, "an active chunk without local chunks", self.id)
@@ -142,6 +144,16 @@ class ChunkRecord(Record):
         return self.start_offset + self.length
 
     @property
+    def lost(self) -> bool:
+        """Whether nothing holds these bytes any more: an extent that reads as EIO (invariant 3)."""
+        return self.state is ChunkState.LOST
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes there are to read."""
+        return 0 if self.lost else self.length
+
+    @property
     def range(self) -> ByteRange:
         """The segment's bytes that this chunk holds."""
         return ByteRange(self.start_offset, self.end_offset)
@@ -149,7 +161,7 @@ class ChunkRecord(Record):
     def check(self) -> None:
         """A chunk holds bytes, and the list only goes forward without overlap."""
         require(self.length > 0, "a chunk without bytes", self.start_offset)
-        require(self.object_id > 0, "a chunk without an object", self.start_offset)
+        require((self.object_id == 0) == self.lost, "only a lost chunk has no object", self.start_offset)
         require(self.next == 0 or self.next >= self.end_offset, "chunks overlap", self.start_offset, self.next)
 
 
@@ -252,6 +264,7 @@ class StoreRecord(Record):
     journal: JournalState = field(default_factory=JournalState)
     cold_location_id: LocationId = LocationId(0)
     next_request: int = 1
+    replica: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,7 @@ class ChecksumRun(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., crcs: _Optional[bytes] = ..., object_id: _Optional[int] = ...) -> None: ...
 
 class StoreRecord(_message.Message):
-    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request")
+    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request", "replica")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_READER_VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_WRITER_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +160,7 @@ class StoreRecord(_message.Message):
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     COLD_LOCATION_ID_FIELD_NUMBER: _ClassVar[int]
     NEXT_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     version: int
     min_reader_version: int
     min_writer_version: int
@@ -174,7 +175,8 @@ class StoreRecord(_message.Message):
     journal: JournalState
     cold_location_id: int
     next_request: int
-    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ...) -> None: ...
+    replica: bool
+    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ...) -> None: ...
 
 class JournalState(_message.Message):
     __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint")
@@ -619,3 +621,43 @@ class CheckpointManifest(_message.Message):
     written_ms: int
     next_id: int
     def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., slot: _Optional[int] = ..., attempt: _Optional[str] = ..., last_sequence: _Optional[int] = ..., parts: _Optional[int] = ..., part_crc32c: _Optional[_Iterable[int]] = ..., written_ms: _Optional[int] = ..., next_id: _Optional[int] = ...) -> None: ...
+
+class DumpRow(_message.Message):
+    __slots__ = ("database", "key", "value")
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    database: bytes
+    key: bytes
+    value: bytes
+    def __init__(self, database: _Optional[bytes] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class DumpPart(_message.Message):
+    __slots__ = ("version", "store_id", "index", "last", "written_ms", "rows")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    store_id: str
+    index: int
+    last: bool
+    written_ms: int
+    rows: _containers.RepeatedCompositeFieldContainer[DumpRow]
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., index: _Optional[int] = ..., last: _Optional[bool] = ..., written_ms: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[DumpRow, _Mapping]]] = ...) -> None: ...
+
+class SegmentDump(_message.Message):
+    __slots__ = ("version", "store_id", "path", "written_ms", "changes")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    store_id: str
+    path: str
+    written_ms: int
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., path: _Optional[str] = ..., written_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...

@@ -65,7 +65,7 @@ def _whole_object_at(
 ) -> tuple[ChunkRecord, int] | None:
     """The chunk that starts at `offset` and is all of an object of known CRC."""
     chunk = chains.chunk_at(txn, segment.id, tier, offset)
-    if chunk is None or chunk.start_offset != offset or chunk.end_offset > segment.length:
+    if chunk is None or chunk.lost or chunk.start_offset != offset or chunk.end_offset > segment.length:
         return None
     holder = chains.object_of(txn, chunk)
     if holder.crc32c is None or holder.length != chunk.length:
