@@ -12,7 +12,7 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import ownership
+from tierfs.segments import ownership, streams
 from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import DirectoryId, EntryKind, Tier
 
@@ -97,6 +97,7 @@ class _Removal:
         txn = self._txn
         segment = txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(entry.name)}")
         segment = ownership.fence(txn, segment, self._locks)
+        streams.unlink(txn, segment)
         sequence = journal.segment_removed(txn, segment.id)
         for tier, due_ms in ((Tier.LOCAL, txn.now_ms), (Tier.COLD, self._cold_due_ms)):
             after = sequence if tier is Tier.COLD else 0
