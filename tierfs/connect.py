@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.limit import LimitedStorage
 from tierfs.chunkstore.measure import MeasuredStorage
+from tierfs.chunkstore.probe import ServedStorage
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.chunkstore.s3_location import Addressing, S3Location
@@ -32,6 +34,12 @@ def connect(location: LocationRecord, store: Path, settings: ColdSettings, metri
         metrics=metrics,
     )
     return MeasuredStorage(retried, metrics)
+
+
+def server_time_ms(location: LocationRecord, store: Path, settings: ColdSettings) -> int | None:
+    """What the clock of a location's server shows; None where there is no server. Raises Unavailable."""
+    with closing(connect_bare(location, store, settings)) as storage:
+        return storage.server_time_ms() if isinstance(storage, ServedStorage) else None
 
 
 def connect_bare(location: LocationRecord, store: Path, settings: ColdSettings) -> ChunkStorage:

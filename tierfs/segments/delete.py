@@ -97,11 +97,31 @@ class _Removal:
         txn = self._txn
         segment = txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(entry.name)}")
         segment = ownership.fence(txn, segment, self._locks)
-        streams.unlink(txn, segment)
         sequence = journal.segment_removed(txn, segment.id)
         for tier, due_ms in ((Tier.LOCAL, txn.now_ms), (Tier.COLD, self._cold_due_ms)):
             after = sequence if tier is Tier.COLD else 0
             removed = list(chains.chunks(txn, segment.id, tier))
             segment = chains.remove(txn, segment, tier, removed, due_ms=due_ms, after_sequence=after)
-        txn.delete(SEGMENTS.name, keys.u64(segment.id))
-        txn.touch(inode=segment.inode, segment_id=segment.id)
+        _drop(txn, segment)
+
+
+def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    """Remove the name and the record of a segment whose chunks belong to another one now."""
+    journal.segment_removed(txn, segment.id)
+    _drop(txn, segment)
+    txn.delete(POLICIES.name, keys.u64(segment.id))
+    directories.remove_entry(txn, segment.parent_id, segment.name)
+
+
+def remove_segment(
+    txn: WriteTransaction, writer_locks: WriterLocks, segment: SegmentRecord, *, cold_due_ms: int
+) -> None:
+    """Delete one segment inside a transaction; see delete."""
+    removal = _Removal(txn, writer_locks, cold_due_ms)
+    removal.remove(segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
+
+
+def _drop(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    streams.unlink(txn, segment)
+    txn.delete(SEGMENTS.name, keys.u64(segment.id))
+    txn.touch(inode=segment.inode, segment_id=segment.id)

@@ -15,18 +15,20 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.policy import Policy
-from tierfs.segments import create, delete, ownership, seal, streams, succession
+from tierfs.segments import concat, create, delete, ownership, seal, streams, succession, truncate, unseal
 from tierfs.segments.active_chunk import ChunkDescriptors
+from tierfs.segments.concat import Concatenation
 from tierfs.segments.delete import Deletion
 from tierfs.segments.group_commit import GroupCommit
 from tierfs.segments.succession import Moved
+from tierfs.segments.truncate import Truncation
 from tierfs.segments.writer import SegmentWriter, WriterTools, offset_mismatch
 from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import EntryKind, SegmentId, SegmentStatus
 
 
 class Engine:
-    """Creates, appends to, seals and deletes segments."""
+    """Creates, appends to, seals, truncates, concatenates and deletes segments."""
 
     def __init__(
         self, metadata: MetadataStore, files: ChunkFiles, locks_path: Path, clock: Clock, settings: WriteSettings
@@ -86,6 +88,10 @@ class Engine:
             self.files.seal(ended)
         return segment
 
+    def unseal(self, name: str) -> tuple[SegmentRecord, bool]:
+        """Open a sealed segment again; see unseal.unseal."""
+        return unseal.unseal(self.metadata, name)
+
     def roll(self, segment_id: SegmentId) -> None:
         """End the active chunk, so that it can be offloaded; idempotent."""
         ended = seal.roll(self.metadata, segment_id)
@@ -101,6 +107,26 @@ class Engine:
         if done[1] is not None:
             self.files.seal(done[1])
         return True
+
+    def truncate(self, name: str, before_offset: int, *, cold_due_ms: int) -> Truncation:
+        """Drop a segment's bytes below an offset; see truncate.truncate."""
+        return truncate.truncate(self.metadata, name, before_offset, cold_due_ms=cold_due_ms)
+
+    def concat(self, target: str, source: str) -> Concatenation:
+        """Append a sealed segment's bytes to another segment, in place of its name; see concat.concat."""
+        done, ended = concat.concat(self.metadata, self._locks, target, source)
+        if ended is not None:
+            self.files.seal(ended)
+        return done
+
+    def remove(self, txn: WriteTransaction, segment: SegmentRecord, *, cold_due_ms: int) -> None:
+        """Delete one segment inside a transaction; raises Conflict while it has a writer, also one of this process.
+
+        A writer of a segment that policy sealed leaves it with its next append, and finds the way by its record.
+        """
+        if segment.id in self._writers:
+            raise ownership.live_writer_conflict(segment)
+        delete.remove_segment(txn, self._locks, segment, cold_due_ms=cold_due_ms)
 
     def delete(self, path: str, *, recursive: bool, cold_due_ms: int) -> Deletion:
         """Delete a segment or, with `recursive`, a directory; see delete.delete."""

@@ -55,12 +55,17 @@ def register(
 
 def fence(txn: WriteTransaction, segment: SegmentRecord, writer_locks: WriterLocks) -> SegmentRecord:
     """End whoever wrote before without becoming a writer; raises Conflict while another process writes."""
+    require_no_writer_elsewhere(txn, segment, writer_locks)
+    return replace(segment, writer_epoch=segment.writer_epoch + 1, active=False, resumable=False)
+
+
+def require_no_writer_elsewhere(txn: ReadTransaction, segment: SegmentRecord, writer_locks: WriterLocks) -> None:
+    """Raise Conflict while another process writes the segment."""
     if writer_locks.is_alive_elsewhere(segment.id, segment.writer_epoch):
         raise live_writer_conflict(segment)
     coming = _writer_on_its_way(txn, segment, writer_locks)
     if coming is not None:
         raise live_writer_conflict(coming)
-    return replace(segment, writer_epoch=segment.writer_epoch + 1, active=False, resumable=False)
 
 
 def require_current(txn: ReadTransaction, segment_id: SegmentId, epoch: int, name: str) -> SegmentRecord:

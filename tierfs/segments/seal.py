@@ -38,12 +38,13 @@ def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:
         segment = directories.segment(txn, segment_id)
         if segment is None or not segment.active:
             return None
+        ended = active_file(txn, segment)
         rolled = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
         txn.put(SEGMENTS, keys.u64(segment.id), rolled)
-        return active_file(txn, segment)
+        return ended
 
 
 def active_file(txn: ReadTransaction, segment: SegmentRecord) -> str | None:
-    """The file of a segment's active chunk."""
+    """The chunk file that the segment is being appended to, if there is one."""
     last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length) if segment.active else None
-    return None if last is None else chains.object_of(txn, last).name
+    return chains.object_of(txn, last).name if last is not None else None
