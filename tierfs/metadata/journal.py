@@ -51,6 +51,9 @@ _HEADER = struct.Struct(">4sIIQ")
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
 """Journal objects are single PUTs and are refused above this size before they are read."""
 
+CHUNKS_PER_CHANGE = 5000
+"""Some 300 KB of records: far below the 4 MiB at which an entry ends, which a change cannot be split over."""
+
 
 def bucket_view(segment: SegmentRecord) -> SegmentRecord:
     """The segment as other hosts may know it: without local chunks, writer and inode generation."""
@@ -108,9 +111,20 @@ def cold_linked(
     return _add(txn, pb.Change(cold_link=_link_message(txn, segment_id, chunks, objects)))
 
 
+def cold_relinked(txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[pb.ChunkRecord]) -> None:
+    """Cold chunks, encoded already, came to a segment from another; the journal knows their objects."""
+    for first in range(0, len(chunks), CHUNKS_PER_CHANGE):
+        part = chunks[first : first + CHUNKS_PER_CHANGE]
+        _add(txn, pb.Change(cold_link=pb.ColdLink(segment_id=segment_id, chunks=part)))
+
+
 def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: Sequence[int]) -> int:
-    """Cold chunks were unlinked."""
-    return _add(txn, pb.Change(cold_unlink=pb.ColdUnlink(segment_id=segment_id, start_offsets=start_offsets)))
+    """Cold chunks were unlinked; returns the last change's sequence, 0 without chunks."""
+    sequence = 0
+    for first in range(0, len(start_offsets), CHUNKS_PER_CHANGE):
+        part = start_offsets[first : first + CHUNKS_PER_CHANGE]
+        sequence = _add(txn, pb.Change(cold_unlink=pb.ColdUnlink(segment_id=segment_id, start_offsets=part)))
+    return sequence
 
 
 def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:

@@ -7,7 +7,7 @@ superblock is read once and written at commit if it changed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -113,6 +113,22 @@ class WriteTransaction(ReadTransaction):
     def delete(self, name: bytes, key: bytes) -> bool:
         """Remove a row; False when there was none."""
         return bool(self._txn.delete(key, db=self._databases[name]))
+
+    def put_ascending(self, name: bytes, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write many encoded rows whose keys ascend; behind the last key of the database they are appended."""
+        if not rows:
+            return
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            # Whole pages instead of halves, and no search: allowed only where nothing lies behind.
+            at_end = not cursor.last() or cursor.key() < rows[0][0]
+            cursor.putmulti(rows, append=at_end)
+
+    def delete_prefix(self, name: bytes, prefix: bytes) -> None:
+        """Remove every row whose key begins with `prefix`."""
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            found = cursor.set_range(prefix)
+            while found and cursor.key().startswith(prefix):
+                found = cursor.delete()
 
     def create_store(self, record: StoreRecord) -> None:
         """Write the superblock of a new store."""
