@@ -103,7 +103,7 @@ def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
     txn.put(GARBAGE, keys.pair(record.due_ms, sequence), queued)
     txn.update_store(next_garbage=sequence + 1)
     if record.tier is Tier.COLD and (record.due_ms > txn.now_ms or record.after_sequence):
-        outbox.garbage_queued(txn, queued)
+        outbox.add_garbage(txn, queued)
 
 
 def _from(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int) -> Iterator[ChunkRecord]:

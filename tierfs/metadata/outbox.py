@@ -13,6 +13,11 @@ def add(txn: WriteTransaction, change: pb.Change) -> int:
     return txn.add_to_outbox(change.SerializeToString(deterministic=True))
 
 
-def garbage_queued(txn: WriteTransaction, record: GarbageRecord) -> int:
-    """A cold object is to be deleted later, by whoever owns the bucket then."""
-    return add(txn, pb.Change(garbage=GARBAGE.codec.to_message(record)))  # type: ignore[arg-type]
+def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
+    """A cold object is to be deleted later, by whoever owns the bucket then.
+
+    It comes behind what else the transaction changes: a journal that ends in between must not call garbage
+    what it still links.
+    """
+    change = pb.Change(garbage=GARBAGE.codec.to_message(record))  # type: ignore[arg-type]
+    txn.add_to_outbox_last(change.SerializeToString(deterministic=True))
