@@ -22,6 +22,7 @@ _COMMANDS = {
     "evict": "tierfs.cli.tiers:evict",
     "warmup": "tierfs.cli.warmup:warmup",
     "gc": "tierfs.cli.gc:gc",
+    "adopt": "tierfs.cli.adopt:adopt",
     "mount": "tierfs.cli.mounting:mount",
     "umount": "tierfs.cli.mounting:umount",
     "daemon": "tierfs.cli.daemon:daemon",
