@@ -12,6 +12,8 @@ from tierfs.adoption.adopt import Adoption, Advance, Outcome
 from tierfs.adoption.objects import plan_objects
 from tierfs.adoption.own import own_names, without_own
 from tierfs.adoption.plan import Plan, bounded
+from tierfs.adoption.pravega import plan_pravega
+from tierfs.adoption.rocketmq import plan_rocketmq
 from tierfs.app import Store
 from tierfs.chunkstore.checks import is_relative
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -21,7 +23,7 @@ from tierfs.metadata import locations
 from tierfs.metadata.records import LocationRecord
 from tierfs.types import LocationId
 
-OBJECTS = "objects"
+OBJECTS, ROCKETMQ, PRAVEGA = "objects", "rocketmq", "pravega"
 
 _NO_ID = LocationId(0)
 _S3_URL = f"{S3_SCHEME}://"
@@ -31,6 +33,8 @@ Planner = Callable[[Plan, ChunkStorage, Iterator[StoredObject], str], None]
 
 _PLANNERS: Mapping[str, Planner] = {
     OBJECTS: lambda plan, _, found, into: plan_objects(plan, found, into),
+    ROCKETMQ: lambda plan, _, found, into: plan_rocketmq(plan, found, into),
+    PRAVEGA: plan_pravega,
 }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., None])
 
-_COMMANDS = {name: f"tierfs.cli.adopt:{name}_" for name in ("objects",)}
+_COMMANDS = {name: f"tierfs.cli.adopt:{name}_" for name in ("objects", "rocketmq", "pravega")}
 
 _DEFAULT_JOBS = 8
 """Reads at once: what one connection delivers is a fraction of what a server can (guess)."""
@@ -67,6 +67,27 @@ def objects_(session: Session, places: tuple[str, ...], **options: Any) -> None:
     A URL or path that names one object adopts that one.
     """
     _run(session, "objects", places, **options)
+
+
+@command("rocketmq")
+@_adoption
+def rocketmq_(session: Session, places: tuple[str, ...], **options: Any) -> None:
+    """Adopt the tiered storage of RocketMQ: DIR/<broker>/<topic>/<queue>/<type>, at RocketMQ's offsets.
+
+    A place is the root of the tiered storage, in any of its layouts, or a part of it.
+    """
+    _run(session, "rocketmq", places, **options)
+
+
+@command("pravega")
+@_adoption
+def pravega_(session: Session, places: tuple[str, ...], **options: Any) -> None:
+    """Adopt Pravega's long-term storage: DIR/<scope>/<stream>/<segment>, at Pravega's offsets.
+
+    A place is its root. Pravega's own metadata is not read: what only that knows, like truncations, is not
+    known.
+    """
+    _run(session, "pravega", places, **options)
 
 
 def _run(
