@@ -8,24 +8,17 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
-from tierfs.chunkstore.checks import (
-    STEP_BYTES,
-    check_etag,
-    check_metadata,
-    check_name,
-    check_range,
-    past_end,
-)
+from tierfs.chunkstore.checks import check_metadata, check_name
 from tierfs.chunkstore.directory_list import list_files
 from tierfs.chunkstore.directory_metadata import METADATA_DIRECTORY, FileMetadata
 from tierfs.chunkstore.directory_put import TEMPORARY_DIRECTORY, FileWriter
-from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, READ_FLAGS, HeldTree, map_os_errors
+from tierfs.chunkstore.directory_read import FileReader
+from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, HeldTree, map_os_errors
 from tierfs.chunkstore.protocol import Abilities, Progress, RangeUrl, Source, StoredObject
 from tierfs.clock import Clock, SystemClock
-from tierfs.errors import InvalidRequest, NotFound
+from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
 HIDDEN = frozenset({METADATA_DIRECTORY, TEMPORARY_DIRECTORY})
@@ -41,6 +34,7 @@ class DirectoryStorage:
         self._tree = HeldTree(root)
         self._metadata = FileMetadata(self._tree)
         self._writer = FileWriter(self._tree, self._metadata)
+        self._reader = FileReader(self._tree, _described)
         with map_os_errors(str(root)):
             self._writer.remove_stale(clock or SystemClock())
 
@@ -87,19 +81,8 @@ class DirectoryStorage:
         progress: Progress | None = None,
     ) -> None:
         """See ChunkStorage.read_into."""
-        with self._open(name) as (fd, status):
-            found = _described(name, status)
-            check_etag(name, found.etag, if_match)
-            check_range(found, offset, len(buffer))
-            done = 0
-            while done < len(buffer):
-                with map_os_errors(name):
-                    read = os.preadv(fd, [buffer[done : done + STEP_BYTES]], offset + done)
-                if not read:
-                    raise past_end(name, offset, len(buffer), offset + done)
-                done += read
-                if progress is not None:
-                    progress(done)
+        _check(name)
+        self._reader.read_into(name, offset, buffer, if_match, progress)
 
     def range_url(self, name: str) -> RangeUrl | None:
         """None: no server has it."""
@@ -107,7 +90,8 @@ class DirectoryStorage:
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""
-        with self._open(name) as (fd, status), map_os_errors(name):
+        _check(name)
+        with self._reader.open(name) as (fd, status), map_os_errors(name):
             return _described(name, status, self._metadata.read(name, fd))
 
     def delete(self, name: str) -> None:
@@ -135,23 +119,6 @@ class DirectoryStorage:
     def close(self) -> None:
         """See ChunkStorage.close."""
         self._tree.close()
-
-    @contextmanager
-    def _open(self, name: str) -> Iterator[tuple[int, os.stat_result]]:
-        """A descriptor of the regular file `name`, and what it is. Raises NotFound."""
-        _check(name)
-        parent, _, last = name.rpartition("/")
-        with map_os_errors(name), self._tree.open_directory(parent) as directory:
-            # O_NONBLOCK: whoever put a FIFO there does not make us wait.
-            fd = os.open(last, READ_FLAGS | os.O_NONBLOCK, dir_fd=directory)
-        try:
-            with map_os_errors(name):
-                status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise NotFound(f"{printable(name)}: not a regular file")
-            yield fd, status
-        finally:
-            os.close(fd)
 
 
 def _check(name: str) -> None:
