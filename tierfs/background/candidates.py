@@ -32,7 +32,7 @@ def objects_to_make(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[Of
     limit = policies.effective(txn, segment).object_bytes
     local = sealed_local_chunks(txn, segment, start)
     cold = chains.chunks(txn, segment.id, Tier.COLD, start)
-    return offload_actions(segment.id, local, cold, limit)
+    return offload_actions(segment.id, local, cold, limit, start_offset=segment.start_offset)
 
 
 def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:

@@ -115,7 +115,10 @@ def _known(txn: ReadTransaction, segment: SegmentRecord) -> _Known:
     copies = [
         ColdCopy(since_ms, chunk.length)
         for chunk, since_ms in cold_copies(
-            sealed_local_chunks(txn, segment), placed_cold(txn, segment), published_sequence=published
+            sealed_local_chunks(txn, segment),
+            placed_cold(txn, segment),
+            published_sequence=published,
+            start_offset=segment.start_offset,
         )
     ]
     view = SegmentView(

@@ -19,7 +19,7 @@ from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.publish import Publisher
-from tierfs.background.upload import OffloadReport, Progress, Report, Upload
+from tierfs.background.upload import Named, OffloadReport, Progress, Report, Upload
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound
 from tierfs.metadata import directories, policies
@@ -84,7 +84,7 @@ class ColdWork:
             self.tools.engine.roll(segment.id)
         total = sum(segment.local.bytes for _, segment in segments)
         upload = Upload(self._metadata, self.tools.offload, self.tools.settings.objects_in_parallel, report, total)
-        done = upload.run([(name, segment.id) for name, segment in segments])
+        done = upload.run(lambda: self._named(path))
         entries = self.publish()
         self.collect()
         return replace(done, journal_entries=entries)
@@ -139,6 +139,13 @@ class ColdWork:
     def _orphan_finder(self) -> OrphanFinder:
         tools = self.tools
         return OrphanFinder(self._metadata, tools.engine.files, tools.cold.storage, tools.cold.location_id)
+
+    def _named(self, path: str) -> Named:
+        """The segments below a path; none when it is gone by now."""
+        try:
+            return [(name, segment.id) for name, segment in self._segments(path)]
+        except NotFound:
+            return []
 
     def _segments(self, path: str) -> list[tuple[str, SegmentRecord]]:
         with self._metadata.read() as txn:

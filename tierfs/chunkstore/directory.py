@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from tierfs.chunkstore.checks import check_metadata, check_name
+from tierfs.chunkstore.checks import check_etag, check_metadata, check_name, check_pieces, check_range, past_end
+from tierfs.chunkstore.directory_copy import copy_range
 from tierfs.chunkstore.directory_list import list_files
 from tierfs.chunkstore.directory_metadata import METADATA_DIRECTORY, FileMetadata
-from tierfs.chunkstore.directory_put import TEMPORARY_DIRECTORY, FileWriter
+from tierfs.chunkstore.directory_put import TEMPORARY_DIRECTORY, FileWriter, write_source
 from tierfs.chunkstore.directory_read import FileReader
 from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, HeldTree, map_os_errors
-from tierfs.chunkstore.protocol import Abilities, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ComposedObject,
+    ObjectPiece,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
@@ -62,14 +72,48 @@ class DirectoryStorage:
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
         """See ChunkStorage.put."""
+        return self._store(name, partial(write_source, name, source), metadata or {}, create_only=create_only)
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """See ChunkStorage.compose. The kernel copies."""
+        check_pieces(name, pieces)
+
+        def fill(fd: int) -> None:
+            for piece in pieces:
+                self._copy(piece, fd)
+
+        return ComposedObject.of(self._store(name, fill, metadata or {}, create_only=create_only))
+
+    def _store(
+        self, name: str, fill: Callable[[int], None], metadata: Mapping[str, str], *, create_only: bool
+    ) -> StoredObject:
         _check(name)
-        check_metadata(metadata or {})
+        check_metadata(metadata)
         with map_os_errors(name):
             try:
-                self._writer.put(name, source, metadata or {}, create_only=create_only)
+                self._writer.store(name, fill, metadata, create_only=create_only)
             except (NotADirectoryError, IsADirectoryError) as exc:
                 raise InvalidRequest(f"{printable(name)}: an object and a directory share a name") from exc
         return self.stat(name)
+
+    def _copy(self, piece: ObjectPiece, target: int) -> None:
+        """Append a piece to an open file; what stands there is worthless when this raises."""
+        with self._reader.open(piece.name) as (fd, status):
+            found = _described(piece.name, status)
+            check_etag(piece.name, found.etag, piece.etag)
+            check_range(found, piece.offset, piece.length_bytes)
+            with map_os_errors(piece.name):
+                copied = copy_range(fd, piece.offset, piece.length_bytes, target)
+            if copied < piece.length_bytes:
+                raise past_end(piece.name, piece.offset, piece.length_bytes, piece.offset + copied)
+            check_etag(piece.name, _described(piece.name, os.fstat(fd)).etag, piece.etag)
 
     def read_into(
         self,

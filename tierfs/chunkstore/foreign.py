@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tierfs.chunkstore.checks import check_name
 from tierfs.chunkstore.directory_list import list_files
 from tierfs.chunkstore.directory_read import FileReader
 from tierfs.chunkstore.directory_tree import HeldTree
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ChunkStorage,
+    ComposedObject,
+    ObjectPiece,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
 from tierfs.errors import NotFound, PermissionDenied, Unavailable
 from tierfs.names import printable
 
@@ -34,6 +43,17 @@ class ForeignStorage:
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
+        """Raises PermissionDenied."""
+        raise _refusal(self, name)
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
         """Raises PermissionDenied."""
         raise _refusal(self, name)
 
@@ -96,6 +116,17 @@ class ForeignDirectory:
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
+        """Raises PermissionDenied."""
+        raise _refusal(self, name)
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
         """Raises PermissionDenied."""
         raise _refusal(self, name)
 

@@ -111,6 +111,11 @@ class SegmentRecord(Record):
         """The chain head of `tier`."""
         return self.local if tier is Tier.LOCAL else self.cold
 
+    def readable_bytes(self, tier: Tier) -> int:
+        """Bytes of `tier` that can be read: the first chunk may begin before the segment does."""
+        state = self.tier_state(tier)
+        return max(0, state.bytes - max(0, self.start_offset - state.first_chunk)) if state.count else 0
+
     def check(self) -> None:
         """Lengths are ordered, empty chains have no chunks, only an open segment has an active chunk."""
         require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
@@ -300,6 +305,7 @@ class LocationRecord(Record):
     create_only_put: bool = True
     create_only_multipart: bool = True
     verifies_crc32c: bool = False
+    from_journal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +344,7 @@ class GarbageRecord(Record):
     after_sequence: int = 0
     attempts: int = 0
     last_error: str = ""
+    object_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,5 +102,17 @@ class _Removal:
             after = sequence if tier is Tier.COLD else 0
             removed = list(chains.chunks(txn, segment.id, tier))
             segment = chains.remove(txn, segment, tier, removed, due_ms=due_ms, after_sequence=after)
-        txn.delete(SEGMENTS.name, keys.u64(segment.id))
-        txn.touch(inode=segment.inode, segment_id=segment.id)
+        _drop(txn, segment)
+
+
+def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    """Remove the name and the record of a segment whose chunks belong to another one now."""
+    journal.segment_removed(txn, segment.id)
+    _drop(txn, segment)
+    txn.delete(POLICIES.name, keys.u64(segment.id))
+    directories.remove_entry(txn, segment.parent_id, segment.name)
+
+
+def _drop(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    txn.delete(SEGMENTS.name, keys.u64(segment.id))
+    txn.touch(inode=segment.inode, segment_id=segment.id)

@@ -15,17 +15,19 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.policy import Policy
-from tierfs.segments import create, delete, ownership, seal
+from tierfs.segments import concat, create, delete, ownership, seal, truncate, unseal
 from tierfs.segments.active_chunk import ChunkDescriptors
+from tierfs.segments.concat import Concatenation
 from tierfs.segments.delete import Deletion
 from tierfs.segments.group_commit import GroupCommit
+from tierfs.segments.truncate import Truncation
 from tierfs.segments.writer import SegmentWriter, WriterTools, offset_mismatch
 from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import EntryKind, SegmentId, SegmentStatus, Tier
 
 
 class Engine:
-    """Creates, appends to, seals and deletes segments."""
+    """Creates, appends to, seals, truncates, concatenates and deletes segments."""
 
     def __init__(
         self, metadata: MetadataStore, files: ChunkFiles, locks_path: Path, clock: Clock, settings: WriteSettings
@@ -74,11 +76,26 @@ class Engine:
             self.files.seal(ended)
         return segment
 
+    def unseal(self, name: str) -> tuple[SegmentRecord, bool]:
+        """Open a sealed segment again; see unseal.unseal."""
+        return unseal.unseal(self.metadata, name)
+
     def roll(self, segment_id: SegmentId) -> None:
         """End the active chunk, so that it can be offloaded; idempotent."""
         ended = seal.roll(self.metadata, segment_id)
         if ended is not None:
             self.files.seal(ended)
+
+    def truncate(self, name: str, before_offset: int, *, cold_due_ms: int) -> Truncation:
+        """Drop a segment's bytes below an offset; see truncate.truncate."""
+        return truncate.truncate(self.metadata, name, before_offset, cold_due_ms=cold_due_ms)
+
+    def concat(self, target: str, source: str) -> Concatenation:
+        """Append a sealed segment's bytes to another segment, in place of its name; see concat.concat."""
+        done, ended = concat.concat(self.metadata, self._locks, target, source)
+        if ended is not None:
+            self.files.seal(ended)
+        return done
 
     def delete(self, path: str, *, recursive: bool, cold_due_ms: int) -> Deletion:
         """Delete a segment or, with `recursive`, a directory; see delete.delete."""

@@ -47,9 +47,14 @@ def register(
 
 def fence(txn: WriteTransaction, segment: SegmentRecord, writer_locks: WriterLocks) -> SegmentRecord:
     """End whoever wrote before without becoming a writer; raises Conflict while another process writes."""
+    require_no_writer_elsewhere(segment, writer_locks)
+    return replace(segment, writer_epoch=segment.writer_epoch + 1, active=False, resumable=False)
+
+
+def require_no_writer_elsewhere(segment: SegmentRecord, writer_locks: WriterLocks) -> None:
+    """Raise Conflict while another process writes the segment."""
     if writer_locks.is_alive_elsewhere(segment.id, segment.writer_epoch):
         raise live_writer_conflict(segment)
-    return replace(segment, writer_epoch=segment.writer_epoch + 1, active=False, resumable=False)
 
 
 def require_current(txn: ReadTransaction, segment_id: SegmentId, epoch: int, name: str) -> SegmentRecord:

@@ -8,6 +8,7 @@ from tierfs.metadata import chains, directories, keys
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.segments import ownership
 from tierfs.segments.append import seal_record
 from tierfs.segments.writer_locks import WriterLocks
@@ -24,9 +25,7 @@ def seal(metadata: MetadataStore, writer_locks: WriterLocks, name: str) -> tuple
         if segment.sealed:
             return segment, None
         fenced = ownership.fence(txn, segment, writer_locks)
-        last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length) if segment.active else None
-        ended = chains.object_of(txn, last).name if last is not None else None
-        return seal_record(txn, fenced), ended
+        return seal_record(txn, fenced), active_file(txn, segment)
 
 
 def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:
@@ -39,8 +38,13 @@ def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:
         segment = directories.segment(txn, segment_id)
         if segment is None or not segment.active:
             return None
-        last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
-        ended = chains.object_of(txn, last).name if last is not None else None
+        ended = active_file(txn, segment)
         rolled = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
         txn.put(SEGMENTS, keys.u64(segment.id), rolled)
         return ended
+
+
+def active_file(txn: ReadTransaction, segment: SegmentRecord) -> str | None:
+    """The chunk file that the segment is being appended to, if there is one."""
+    last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length) if segment.active else None
+    return chains.object_of(txn, last).name if last is not None else None
