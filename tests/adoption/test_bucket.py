@@ -80,6 +80,7 @@ def test_a_bucket_that_is_not_there(store: Path, theirs: ForeignBucket) -> None:
     assert (done.code, "holds nothing" in done.err) == (3, True)
 
 
+@pytest.mark.slow
 def test_more_than_a_page(store: Path, moto_bucket: Bucket) -> None:
     theirs = ForeignBucket(moto_bucket)
     theirs.put({f"many/{number:04d}": b"%d" % number for number in range(MANY)})

@@ -190,6 +190,7 @@ def test_a_posix_tree_reads_as_one_file(store: Path, tmp_path: Path) -> None:
     assert directory_state(root) == before
 
 
+@pytest.mark.slow
 def test_more_chunks_than_a_page_of_a_listing(store: Path, moto_bucket: Bucket) -> None:
     theirs, chunks = ForeignBucket(moto_bucket), [b"%d," % number for number in range(1500)]
     offsets = [sum(map(len, chunks[:number])) for number in range(1500)]
