@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -242,3 +243,18 @@ def test_the_outbox_is_published(store: TestStore, theirs: FlakyChunkStorage) ->
     store.work().settle()
     with store.metadata.read() as txn:
         assert list(journal.outbox(txn, 0)) == []
+
+
+def test_a_place_that_does_not_answer_is_named(theirs: FlakyChunkStorage) -> None:
+    stored = theirs.inner.put("a", BufferSource(b"a"))
+    for verb in ("read_into", "stat", "list"):
+        theirs.fail(verb, Unavailable("cannot reach it", remedy="wait"))
+    storage = ForeignStorage(theirs)
+    for ask in (
+        lambda: storage.read_into("a", 0, memoryview(bytearray(1)), if_match=stored.etag),
+        lambda: storage.stat("a"),
+        lambda: list(storage.list("")),
+    ):
+        with pytest.raises(Unavailable, match=f"^{re.escape(repr(theirs))} was adopted .*: cannot reach it") as caught:
+            ask()
+        assert caught.value.remedy == "wait"
