@@ -27,6 +27,7 @@ class MetricName(StrEnum):
 
     STORAGE_REQUESTS = "tierfs_storage_requests_total"
     STORAGE_BYTES = "tierfs_storage_bytes_total"
+    COMPOSED_BYTES = "tierfs_storage_composed_bytes_total"
     STORAGE_ERRORS = "tierfs_storage_errors_total"
     STORAGE_SECONDS = "tierfs_storage_request_seconds"
     STORAGE_RETRIES = "tierfs_storage_retries_total"
@@ -82,6 +83,13 @@ TABLE: tuple[MetricRow, ...] = (
         "bytes",
         "Bytes stored and fetched, of calls that succeeded.",
         ("tier", "verb"),
+    ),
+    MetricRow(
+        MetricName.COMPOSED_BYTES,
+        _COUNTER,
+        "bytes",
+        "Bytes of objects made from others, by way: copied by the server, or read and uploaded by the client.",
+        ("tier", "way"),
     ),
     MetricRow(
         MetricName.STORAGE_ERRORS,

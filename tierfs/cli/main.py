@@ -25,6 +25,8 @@ _COMMANDS = {
     "evict": "tierfs.cli.tiers:evict",
     "warmup": "tierfs.cli.warmup:warmup",
     "gc": "tierfs.cli.gc:gc",
+    "recover": "tierfs.cli.recover:recover",
+    "adopt": "tierfs.cli.adopt:adopt",
     "mount": "tierfs.cli.mounting:mount",
     "umount": "tierfs.cli.mounting:umount",
     "daemon": "tierfs.cli.daemon:daemon",
