@@ -432,11 +432,7 @@ def test_a_segment_sealed_by_policy_can_be_a_source(store: TestStore) -> None:
     store.append("s", b"abc", seal=True)
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, "s")
-        txn.put(
-            SEGMENTS,
-            keys.u64(segment.id),
-            type(segment)(**{**fields(segment), "status": SegmentStatus.SEALED_BY_POLICY}),
-        )
+        txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, status=SegmentStatus.SEALED_BY_POLICY))
     store.engine.concat("t", "s")
     assert store.read("t") == b"01abc"
 
