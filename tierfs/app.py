@@ -31,7 +31,7 @@ from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
-from tierfs.connect import connect
+from tierfs.connect import connect, require_allowed
 from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.initialize import ColdChoice, InitReport, init_store
 from tierfs.metadata import directories, keys
@@ -248,6 +248,7 @@ class Store:
     def _connect(self, location_id: LocationId) -> ChunkStorage:
         with self.metadata.read() as txn:
             location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
+        require_allowed(location, self.settings.cold)
         return connect(location, self.path, self.settings.cold, self.metrics)
 
     @property

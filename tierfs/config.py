@@ -60,6 +60,9 @@ class ColdSettings:
     """Ranged GETs through one presigned URL (measured: a third of the CPU); off: get_object."""
     addressing: str = "auto"
     """auto, path or virtual."""
+    allowed_locations: str = ""
+    """Places that the bucket's journal names and this store may read, besides its own: their URLs, separated by
+    spaces, each followed by @ and the URL of its server where it has one. Only of a recovered store and a replica."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,14 +98,14 @@ def read_part(
     return journal.parse_part(data, item.name)
 
 
-def in_order(items: Iterable[T], read: Callable[[T], R]) -> Generator[R]:
-    """`read` of each item, in order; a few are read ahead in threads. Close the iterator to end early."""
+def in_order(items: Iterable[T], read: Callable[[T], R], at_once: int = READ_AHEAD) -> Generator[R]:
+    """`read` of each item, in order, `at_once` in threads. Close the iterator to end early."""
     waiting: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(READ_AHEAD, "tierfs-recover") as pool:
+    with ThreadPoolExecutor(at_once, "tierfs-recover") as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(read, item))
-                if len(waiting) >= READ_AHEAD:
+                if len(waiting) >= at_once:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -12,7 +12,7 @@ from tierfs.metadata import chains, directories, keys, policies
 from tierfs.metadata.records import ChunkRecord, DirectoryRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import DirectoryId, EntryKind, ReadPriority, Tier
+from tierfs.types import ByteRange, DirectoryId, EntryKind, ReadPriority, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class SegmentStat:
     read_priority: ReadPriority
     crc32c: int | None
     """CRC32C of all readable bytes, from the records; None when they do not tell."""
+    lost: tuple[ByteRange, ...] = ()
+    """Bytes that no tier holds any more; reading them fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,21 @@ class Listed:
 def stat(txn: ReadTransaction, name: str) -> SegmentStat:
     """Everything about one segment. Raises NotFound or IsDirectory."""
     segment = directories.segment_by_name(txn, name)
+    crc = segment_crc(txn, segment)
     return SegmentStat(
         names.join(names.split(name)),
         segment,
         policies.effective(txn, segment).read_priority,
-        segment_crc(txn, segment),
+        crc,
+        lost_ranges(txn, segment) if crc is None else (),
     )
+
+
+def lost_ranges(txn: ReadTransaction, segment: SegmentRecord) -> tuple[ByteRange, ...]:
+    """What is lost for good inside a segment, in offset order. Walks the cold chain."""
+    gone = (chunk for chunk in chains.chunks(txn, segment.id, Tier.COLD) if chunk.lost)
+    readable = (chunk.range.intersect(segment.range) for chunk in gone)
+    return tuple(span for span in readable if span)
 
 
 def segment_crc(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
