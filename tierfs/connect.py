@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -9,6 +10,7 @@ from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.foreign import ForeignDirectory, ForeignStorage
 from tierfs.chunkstore.limit import LimitedStorage
 from tierfs.chunkstore.measure import MeasuredStorage
+from tierfs.chunkstore.probe import ServedStorage
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.chunkstore.s3_location import Addressing, S3Location
@@ -60,6 +62,12 @@ def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:
             f"{shown} was named by the bucket's journal, not here, so nothing is read there",
             remedy=f'to allow it, add it in store.toml: [cold] allowed_locations = "{shown}"',
         )
+
+
+def server_time_ms(location: LocationRecord, store: Path, settings: ColdSettings) -> int | None:
+    """What the clock of a location's server shows; None where there is no server. Raises Unavailable."""
+    with closing(connect_bare(location, store, settings)) as storage:
+        return storage.server_time_ms() if isinstance(storage, ServedStorage) else None
 
 
 def connect_bare(location: LocationRecord, store: Path, settings: ColdSettings) -> ChunkStorage:

@@ -16,8 +16,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
-from tierfs.segments import create
-from tierfs.segments.append import seal_record
+from tierfs.segments import create, seal_record
 from tierfs.types import EntryKind, LocationId, ObjectId, SegmentId, Tier
 
 _LINK_CHUNKS = 256
@@ -66,7 +65,7 @@ def link(
         )
         for batch in _batches(plan.extents, sums):
             segment = _link_batch(txn, segment, location.id, batch)
-        return seal_record(txn, segment)
+        return seal_record.write(txn, segment)
 
 
 def _link_batch(

@@ -47,6 +47,10 @@ class Collector:
         self._files = files
         self._storage_of = storage_of
 
+    def is_due(self, tier: Tier) -> bool:
+        """Whether a collection of this tier's garbage would try to delete something."""
+        return any(record.tier is tier for _, record in self._due(b"", (tier,))[0])
+
     def collect(self, *, tiers: tuple[Tier, ...] = tuple(Tier)) -> Collected:
         """Delete what is due in these tiers. Failures are logged, counted and put off."""
         total, after = Collected(), b""

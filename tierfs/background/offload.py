@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from tierfs.background.candidates import ended_ms
 from tierfs.background.cold import ColdTier, object_metadata, object_name, require_owner
 from tierfs.background.planning import OffloadAction
 from tierfs.background.source import ChunkSource, SourceChunk
@@ -131,6 +132,7 @@ class Offload:
                 # Its object is garbage by now: linking it would lose bytes.
                 raise ChunksMoved(f"{job.intent.name}: another holder took this upload for a dead one's")
             segment, _ = _revalidated(txn, job.action)
+            last = job.action.chunks[-1]
             holder = ObjectRecord(
                 id=ObjectId(txn.allocate_id()),
                 tier=Tier.COLD,
@@ -143,6 +145,7 @@ class Offload:
                 attempt=job.intent.attempt,
                 created_ms=txn.now_ms,
                 linked_sequence=txn.store.next_outbox + 1,
+                written_ms=min(ended_ms(txn, segment, last), segment.modified_ms),
             )
             span = job.action.range
             chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)

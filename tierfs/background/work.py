@@ -13,19 +13,22 @@ from pathlib import Path
 from tierfs import names
 from tierfs.background import ballast, evict
 from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
 from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.publish import Publisher
+from tierfs.background.retention import Expired, Retention
 from tierfs.background.upload import Named, OffloadReport, Progress, Report, Upload
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
+from tierfs.metrics import MetricName, MetricSink
 from tierfs.segments.engine import Engine
-from tierfs.types import ReadPriority, SegmentId
+from tierfs.types import ReadPriority, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,9 @@ class ColdTools:
     collector: Collector
     settings: OffloadSettings
     ballast_path: Path
+    retention: Retention
+    clocks: ClockCheck
+    metrics: MetricSink
 
 
 class ColdWork:
@@ -123,8 +129,25 @@ class ColdWork:
             return entries
 
     def collect(self) -> Collected:
-        """Delete the garbage that is due."""
-        return ballast.with_room(self.tools.ballast_path, self.tools.collector.collect)
+        """Delete the garbage that is due; of objects only if the clock is trusted, as readers may still need them."""
+        if self.tools.collector.is_due(Tier.COLD):
+            self.tools.clocks.ask()
+        tiers = tuple(Tier) if self.tools.clocks.reason() is None else (Tier.LOCAL,)
+        return ballast.with_room(self.tools.ballast_path, lambda: self.tools.collector.collect(tiers=tiers))
+
+    def tell_clocks(self) -> None:
+        """Set the metric on whether timed deletions pause."""
+        paused = self.tools.clocks.reason() is not None
+        self.tools.metrics.set_gauge(MetricName.DELETIONS_PAUSED, float(paused))
+
+    def end_lifetimes(self) -> Expired:
+        """Seal what policy seals; take away what it no longer keeps, if the clock is trusted."""
+        sealed = self.tools.retention.seal()
+        self.tools.clocks.ask()
+        done = Expired() if self.tools.clocks.reason() is not None else self.tools.retention.expire()
+        self.tools.metrics.count(MetricName.SEALED_BY_POLICY, sealed)
+        self.tools.metrics.count(MetricName.RETENTION_BYTES, done.bytes)
+        return replace(done, sealed=sealed)
 
     def orphans(self, *, grace_s: int) -> list[Orphan]:
         """Files and objects older than the grace period that nothing names."""

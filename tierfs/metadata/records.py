@@ -96,6 +96,25 @@ class SegmentRecord(Record):
     active: bool = False
     resumable: bool = False
     writer: WriterInfo = field(default_factory=WriterInfo)
+    stream_name: str = ""
+    predecessor_id: int = 0
+    first_offset: int = 0
+    first_byte_ms: int = 0
+
+    @property
+    def stream(self) -> str:
+        """Last component of the name of the stream that the segment belongs to, if only as its one member."""
+        return self.stream_name or self.name
+
+    @property
+    def written_bytes(self) -> int:
+        """How long the segment has become, whatever of its head is left."""
+        return self.length - self.first_offset
+
+    @property
+    def began_ms(self) -> int:
+        """When its first byte was written; segments of older versions of tierfs tell when they were created."""
+        return self.first_byte_ms or self.created_ms
 
     @property
     def range(self) -> ByteRange:
@@ -119,6 +138,7 @@ class SegmentRecord(Record):
     def check(self) -> None:
         """Lengths are ordered, empty chains have no chunks, only an open segment has an active chunk."""
         require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
+        require(self.first_offset <= self.start_offset, "a segment starts before it began", self.id, self.name)
         for tier in Tier:
             state = self.tier_state(tier)
             require(state.count > 0 or state.bytes == 0, "an empty chain holds bytes", self.id, tier.name)
@@ -187,6 +207,12 @@ class ObjectRecord(Record):
     attempt: AttemptId = AttemptId("")
     created_ms: int = 0
     linked_sequence: int = 0
+    written_ms: int = 0
+
+    @property
+    def written_by_ms(self) -> int:
+        """A time by which every byte of a cold object had been appended."""
+        return self.written_ms or self.created_ms
 
     def check(self) -> None:
         """A cold object belongs to a location and has an etag."""
