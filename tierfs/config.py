@@ -90,6 +90,8 @@ class BackgroundSettings:
 
     tick_s: float = 1.0
     """How often it looks for something to do; what changes shows within so long."""
+    owner_check_s: float = 60.0
+    """How often it asks whether the bucket is still this store's while it has nothing to publish: one LIST."""
     request_poll_s: float = 0.2
     """How often it looks for requests of other processes."""
     takeover_s: float = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -13,18 +14,25 @@ from tierfs.app import Store, open_store
 from tierfs.background import holder
 from tierfs.background.holder import HeldElsewhere
 from tierfs.background.keeper import Keeper, KeeperTools
+from tierfs.background.status import advisory_fence_warning
 from tierfs.background.threads import BackgroundThreads
 from tierfs.errors import Unavailable
 from tierfs.signals import HEARD, Reload, until_told_to_end
 from tierfs.store_paths import StorePaths
+
+log = logging.getLogger(__name__)
 
 _NAME = "daemon"
 
 
 def keeper_of(store: Store, threads: BackgroundThreads) -> Keeper | None:
     """The keeper of an open store; None without a cold tier, as there is nothing to do then."""
-    if store.cold_location_id is None:
+    location = store.cold_location
+    if location is None:
         return None
+    advisory = advisory_fence_warning(location)
+    if advisory:
+        log.warning("%s", advisory)
     return Keeper(KeeperTools(store.paths.holder, store.cold_work, lambda: store.settings.background, threads))
 
 

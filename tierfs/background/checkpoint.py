@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tierfs.background.cold import require_owner
 from tierfs.background.journal_names import (
     JOURNAL_PREFIX,
     checkpoint_name,
@@ -87,7 +86,6 @@ class Checkpointer:
     def _intend(self) -> CheckpointIntent | None:
         """Commit to a checkpoint at the newest slot; None when that one exists."""
         with self._metadata.write() as txn:
-            require_owner(txn)
             state = txn.store.journal
             if state.checkpoint_slot == state.next_slot - 1:
                 return None
@@ -133,6 +131,7 @@ class Checkpointer:
         keep_from = self._state().previous_checkpoint_slot
         if not keep_from:
             return
+        self._publisher.require_ownership()
         for found in self._storage.list(JOURNAL_PREFIX):
             slot = entry_slot(found.name)
             checkpoint = checkpoint_slot(found.name)

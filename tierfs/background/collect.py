@@ -13,8 +13,8 @@ from itertools import islice
 
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import TierfsError
-from tierfs.metadata import keys
+from tierfs.errors import Fenced, TierfsError, Unavailable
+from tierfs.metadata import fence, keys
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE
@@ -41,19 +41,33 @@ class Collector:
     """Deletes garbage. Cold objects are the holder's business; local files anybody's."""
 
     def __init__(
-        self, metadata: MetadataStore, files: ChunkFiles, storage_of: Callable[[LocationId], ChunkStorage]
+        self,
+        metadata: MetadataStore,
+        files: ChunkFiles,
+        storage_of: Callable[[LocationId], ChunkStorage],
+        require_ownership: Callable[[], None] | None = None,
     ) -> None:
+        """`require_ownership` makes certain that the bucket is ours (Publisher) before cold objects go.
+
+        Without it they stay.
+        """
         self._metadata = metadata
         self._files = files
         self._storage_of = storage_of
+        self._require_ownership = require_ownership
 
     def collect(self, *, tiers: tuple[Tier, ...] = tuple(Tier)) -> Collected:
-        """Delete what is due in these tiers. Failures are logged, counted and put off."""
+        """Delete what is due in these tiers. Failures are logged, counted and put off.
+
+        Raises Fenced, with nothing of the batch deleted, when the bucket is another store's.
+        """
         total, after = Collected(), b""
         while True:
             due, after = self._due(after, tiers)
+            cold = any(record.tier is Tier.COLD for _, record in due)
+            uncertain = self._uncertain() if cold else None
             for key, record in due:
-                total = self._delete(total, key, record)
+                total = self._delete(total, key, record, uncertain if record.tier is Tier.COLD else None)
             if not after:
                 return total
 
@@ -61,6 +75,7 @@ class Collector:
         """The next batch of rows that may go, and the key to go on behind; empty at the end."""
         now_ms = self._metadata.clock.now_ms()
         with self._metadata.read() as txn:
+            fence.require_owner(txn.store)
             published = txn.store.journal.published_sequence
             rows = list(islice(txn.scan(GARBAGE, after + b"\0" if after else b""), _BATCH_ROWS))
         due = [
@@ -71,8 +86,22 @@ class Collector:
         more = len(rows) == _BATCH_ROWS and rows[-1][1].due_ms <= now_ms
         return due, rows[-1][0] if more else b""
 
-    def _delete(self, total: Collected, key: bytes, record: GarbageRecord) -> Collected:
+    def _uncertain(self) -> TierfsError | None:
+        """Why nobody can say now whose the bucket is; None when it is ours."""
+        if self._require_ownership is None:
+            return Unavailable("only the store's holder deletes cold objects")
         try:
+            self._require_ownership()
+        except Fenced:
+            raise
+        except TierfsError as exc:
+            return exc
+        return None
+
+    def _delete(self, total: Collected, key: bytes, record: GarbageRecord, uncertain: TierfsError | None) -> Collected:
+        try:
+            if uncertain is not None:
+                raise uncertain
             if record.tier is Tier.LOCAL:
                 self._files.delete(record.name)
             else:

@@ -22,7 +22,7 @@ from tierfs.background.publish import Publisher
 from tierfs.background.upload import OffloadReport, Progress, Report, Upload
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound
-from tierfs.metadata import directories, policies
+from tierfs.metadata import directories, fence, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.segments.engine import Engine
 from tierfs.types import ReadPriority, SegmentId
@@ -70,7 +70,9 @@ class ColdWork:
         self._publishing = threading.Lock()
 
     def resolve_crashed(self) -> None:
-        """Turn what a dead holder had in flight into garbage; the first thing a new holder does."""
+        """Turn what a dead holder had in flight into garbage; the first thing a new holder does. Raises Fenced."""
+        with self._metadata.read() as txn:
+            fence.require_owner(txn.store)
         self.tools.offload.abandon_intents()
 
     def offload(self, path: str, report: Report) -> OffloadReport:
@@ -79,6 +81,7 @@ class ColdWork:
         Rolls active chunks first. Raises NotFound, Fenced, and the first error of an upload after all
         others were done; what succeeded stays.
         """
+        self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
         segments = self._segments(path)
         for _, segment in segments:
             self.tools.engine.roll(segment.id)
@@ -96,6 +99,7 @@ class ColdWork:
         """
         if not dry_run:
             self.publish()
+            self.tools.publisher.require_ownership()
         segments = self._segments(path)
         total = sum(segment.local.bytes for _, segment in segments)
         seen, result = 0, EvictReport()

@@ -235,6 +235,15 @@ class CheckpointIntent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fencer:
+    """The owner that was found in the bucket instead of this store, as far as it is known."""
+
+    store_id: str = ""
+    host: str = ""
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalState:
     """Where this owner stands in the bucket's journal. Slots start at 1; an intent without attempt means none."""
 
@@ -245,6 +254,7 @@ class JournalState:
     intent: PublishIntent = field(default_factory=PublishIntent)
     fenced_by_epoch: int = 0
     checkpoint: CheckpointIntent = field(default_factory=CheckpointIntent)
+    fencer: Fencer = field(default_factory=Fencer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

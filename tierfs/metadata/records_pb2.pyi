@@ -179,7 +179,7 @@ class StoreRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ...) -> None: ...
 
 class JournalState(_message.Message):
-    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint")
+    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer")
     NEXT_SLOT_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +187,7 @@ class JournalState(_message.Message):
     INTENT_FIELD_NUMBER: _ClassVar[int]
     FENCED_BY_EPOCH_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    FENCER_FIELD_NUMBER: _ClassVar[int]
     next_slot: int
     published_sequence: int
     checkpoint_slot: int
@@ -194,7 +195,18 @@ class JournalState(_message.Message):
     intent: PublishIntent
     fenced_by_epoch: int
     checkpoint: CheckpointIntent
-    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ...) -> None: ...
+    fencer: Fencer
+    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ...) -> None: ...
+
+class Fencer(_message.Message):
+    __slots__ = ("store_id", "host", "since_ms")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    host: str
+    since_ms: int
+    def __init__(self, store_id: _Optional[str] = ..., host: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
 
 class PublishIntent(_message.Message):
     __slots__ = ("slot", "first_sequence", "last_sequence", "attempt")
