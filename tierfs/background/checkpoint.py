@@ -54,12 +54,14 @@ class Checkpointer:
     def checkpoint(self) -> int:
         """Write a checkpoint now; returns its slot. Raises Fenced and what the storage raises."""
         self._publisher.publish()
+        self._publisher.require_ownership()
         self._resolve_crashed()
         intent = self._intend()
         if intent is None:
             return self._state().checkpoint_slot
         manifest = self._write_parts(intent)
         self._publisher.publish()  # what the parts contain beyond the slot is named by the journal first
+        self._publisher.require_ownership()  # readers start here: nobody but the owner says where
         self._storage.put(checkpoint_name(intent.slot), BufferSource(journal.frame(manifest)))
         self._confirm(intent)
         self._delete_superseded()
