@@ -129,7 +129,7 @@ class Offload:
                 store_epoch=job.intent.store_epoch,
                 attempt=job.intent.attempt,
                 created_ms=txn.now_ms,
-                linked_sequence=txn.store.next_outbox,
+                linked_sequence=txn.store.next_outbox + 1,
             )
             span = job.action.range
             chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
@@ -137,8 +137,8 @@ class Offload:
                 checksums.put_run(txn, holder.id, replace(run, object_id=0))
             linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
             txn.put(SEGMENTS, keys.u64(segment.id), linked)
+            journal.segment_changed(txn, linked)  # first: a chunk beyond the length is taken for a crashed concat
             journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
-            journal.segment_changed(txn, linked)
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
     def _abandon(self, intent: IntentRecord) -> None:

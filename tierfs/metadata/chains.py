@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tierfs.metadata import chain, checksums, keys
+from tierfs.metadata import chain, checksums, keys, outbox
 from tierfs.metadata.chain import ChainEdit
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, require
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ObjectId, SegmentId, Tier
+from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 
 def chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> ChunkRecord | None:
@@ -48,6 +48,20 @@ def insert(
     return _apply(txn, segment, tier, edit, moved=True)
 
 
+def insert_lost(txn: WriteTransaction, segment: SegmentRecord, lost: ByteRange) -> SegmentRecord:
+    """Link a lost extent into the cold chain (invariant 3); returns the changed segment, not yet written.
+
+    Raises DataLoss where the range overlaps a chunk.
+    """
+    extent = ChunkRecord(
+        start_offset=lost.start, length=lost.length_bytes, object_id=ObjectId(0), state=ChunkState.LOST
+    )
+    previous = chunk_at(txn, segment.id, Tier.COLD, lost.start)
+    following = next(_from(txn, segment.id, Tier.COLD, lost.start), None)
+    edit = chain.insert(segment.cold, extent, previous=previous, following=following)
+    return _apply(txn, segment, Tier.COLD, edit, moved=True)
+
+
 def grow_last(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, length: int) -> SegmentRecord:
     """The active chunk grew; returns the changed segment, not yet written."""
     edit = chain.grow_last(segment.local, last, length)
@@ -79,10 +93,17 @@ def remove(
 
 
 def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
-    """Queue a file or object for deletion."""
+    """Queue a file or object for deletion.
+
+    The journal is told of cold ones that have to wait, so that the bucket's next owner deletes them too. What
+    may go at once is gone before anybody could read of it.
+    """
     sequence = txn.store.next_garbage
-    txn.put(GARBAGE, keys.pair(record.due_ms, sequence), replace(record, sequence=sequence))
+    queued = replace(record, sequence=sequence)
+    txn.put(GARBAGE, keys.pair(record.due_ms, sequence), queued)
     txn.update_store(next_garbage=sequence + 1)
+    if record.tier is Tier.COLD and (record.due_ms > txn.now_ms or record.after_sequence):
+        outbox.add_garbage(txn, queued)
 
 
 def _from(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int) -> Iterator[ChunkRecord]:
@@ -125,5 +146,6 @@ def _release(txn: WriteTransaction, record: ChunkRecord, due_ms: int, after_sequ
             name=holder.name,
             length=holder.length,
             after_sequence=after_sequence,
+            object_id=holder.id,
         ),
     )

@@ -310,6 +310,7 @@ class LocationRecord(Record):
     create_only_put: bool = True
     create_only_multipart: bool = True
     verifies_crc32c: bool = False
+    from_journal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,6 +349,7 @@ class GarbageRecord(Record):
     after_sequence: int = 0
     attempts: int = 0
     last_error: str = ""
+    object_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -259,7 +259,7 @@ class DirectoryRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ...) -> None: ...
 
 class LocationRecord(_message.Message):
-    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c")
+    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +270,7 @@ class LocationRecord(_message.Message):
     CREATE_ONLY_PUT_FIELD_NUMBER: _ClassVar[int]
     CREATE_ONLY_MULTIPART_FIELD_NUMBER: _ClassVar[int]
     VERIFIES_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    FROM_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     url: str
@@ -280,7 +281,8 @@ class LocationRecord(_message.Message):
     create_only_put: bool
     create_only_multipart: bool
     verifies_crc32c: bool
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ...) -> None: ...
+    from_journal: bool
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ...) -> None: ...
 
 class PolicyRecord(_message.Message):
     __slots__ = ("version", "target_id", "settings")
@@ -324,7 +326,7 @@ class IntentRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., attempt: _Optional[str] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., segment_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., created_ms: _Optional[int] = ..., store_epoch: _Optional[int] = ..., upload_id: _Optional[str] = ...) -> None: ...
 
 class GarbageRecord(_message.Message):
-    __slots__ = ("version", "sequence", "due_ms", "tier", "location_id", "name", "length", "after_sequence", "attempts", "last_error")
+    __slots__ = ("version", "sequence", "due_ms", "tier", "location_id", "name", "length", "after_sequence", "attempts", "last_error", "object_id")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -335,6 +337,7 @@ class GarbageRecord(_message.Message):
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     version: int
     sequence: int
     due_ms: int
@@ -345,7 +348,8 @@ class GarbageRecord(_message.Message):
     after_sequence: int
     attempts: int
     last_error: str
-    def __init__(self, version: _Optional[int] = ..., sequence: _Optional[int] = ..., due_ms: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., after_sequence: _Optional[int] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+    object_id: int
+    def __init__(self, version: _Optional[int] = ..., sequence: _Optional[int] = ..., due_ms: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., after_sequence: _Optional[int] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ..., object_id: _Optional[int] = ...) -> None: ...
 
 class EntryRun(_message.Message):
     __slots__ = ("version", "first_entry_id", "payload_start", "lengths")

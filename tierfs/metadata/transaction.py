@@ -101,6 +101,7 @@ class WriteTransaction(ReadTransaction):
         super().__init__(environment, txn)
         self.now_ms = now_ms
         self._store_changed = False
+        self._late_changes: list[bytes] = []
 
     def put(self, table: Table[R], key: bytes, record: R) -> None:
         """Write a record after its check()."""
@@ -150,8 +151,14 @@ class WriteTransaction(ReadTransaction):
         self.update_store(next_outbox=sequence + 1)
         return sequence
 
+    def add_to_outbox_last(self, data: bytes) -> None:
+        """Queue a Change behind all others of this transaction."""
+        self._late_changes.append(data)
+
     def finish(self) -> None:
-        """Write the superblock if it changed; called before the commit."""
+        """Queue what comes last and write the superblock if it changed; called before the commit."""
+        for data in self._late_changes:
+            self.add_to_outbox(data)
         if not self._store_changed:
             return
         wall_ms = max(self.store.last_wall_ms, self.now_ms)
