@@ -7,6 +7,7 @@ later and stays listed with its error, never dropped.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,7 +18,8 @@ from tierfs.errors import Fenced, TierfsError, Unavailable
 from tierfs.metadata import fence, keys
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import GARBAGE
+from tierfs.metadata.tables import GARBAGE, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import LocationId, Tier
 
 log = logging.getLogger(__name__)
@@ -53,8 +55,10 @@ class Collector:
         """
         self._metadata = metadata
         self._files = files
-        self._storage_of = storage_of
+        self.storage_of = storage_of
         self._require_ownership = require_ownership
+        self.deleting = threading.Lock()
+        """Held while rows are looked at and what they name is deleted; who takes it keeps garbage from going."""
 
     def collect(self, *, tiers: tuple[Tier, ...] = tuple(Tier)) -> Collected:
         """Delete what is due in these tiers. Failures are logged, counted and put off.
@@ -63,11 +67,12 @@ class Collector:
         """
         total, after = Collected(), b""
         while True:
-            due, after = self._due(after, tiers)
-            cold = any(record.tier is Tier.COLD for _, record in due)
-            uncertain = self._uncertain() if cold else None
-            for key, record in due:
-                total = self._delete(total, key, record, uncertain if record.tier is Tier.COLD else None)
+            with self.deleting:
+                due, after = self._due(after, tiers)
+                cold = any(record.tier is Tier.COLD for _, record in due)
+                uncertain = self._uncertain() if cold else None
+                for key, record in due:
+                    total = self._delete(total, key, record, uncertain if record.tier is Tier.COLD else None)
             if not after:
                 return total
 
@@ -78,13 +83,25 @@ class Collector:
             fence.require_owner(txn.store)
             published = txn.store.journal.published_sequence
             rows = list(islice(txn.scan(GARBAGE, after + b"\0" if after else b""), _BATCH_ROWS))
+            void = [key for key, record in rows if _is_linked(txn, record)]
         due = [
             (key, record)
             for key, record in rows
-            if record.due_ms <= now_ms and record.after_sequence <= published and record.tier in tiers
+            if record.due_ms <= now_ms
+            and record.after_sequence <= published
+            and record.tier in tiers
+            and key not in void
         ]
+        self._forget(void)
         more = len(rows) == _BATCH_ROWS and rows[-1][1].due_ms <= now_ms
         return due, rows[-1][0] if more else b""
+
+    def _forget(self, void: list[bytes]) -> None:
+        """Drop rows of objects that were linked again, as by loading a segment's dump: they are no garbage."""
+        if void:
+            with self._metadata.write() as txn:
+                for key in void:
+                    txn.delete(GARBAGE.name, key)
 
     def _uncertain(self) -> TierfsError | None:
         """Why nobody can say now whose the bucket is; None when it is ours."""
@@ -105,7 +122,7 @@ class Collector:
             if record.tier is Tier.LOCAL:
                 self._files.delete(record.name)
             else:
-                self._storage_of(record.location_id).delete(record.name)
+                self.storage_of(record.location_id).delete(record.name)
         except TierfsError as exc:
             log.info("cannot delete %s yet: %s", record.name, exc)
             self._put_off(key, record, exc)
@@ -120,3 +137,8 @@ class Collector:
             later = replace(record, due_ms=txn.now_ms + pause_ms, attempts=record.attempts + 1, last_error=str(error))
             txn.delete(GARBAGE.name, key)
             txn.put(GARBAGE, keys.pair(later.due_ms, later.sequence), later)
+
+
+def _is_linked(txn: ReadTransaction, record: GarbageRecord) -> bool:
+    """Whether the object that a row wants deleted has a record, so that some chunk needs it."""
+    return bool(record.object_id) and txn.get(OBJECTS, keys.u64(record.object_id)) is not None

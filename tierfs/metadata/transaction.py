@@ -7,7 +7,7 @@ superblock is read once and written at commit if it changed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -88,6 +88,11 @@ class ReadTransaction:
                 return None
             found, data = cursor.item()
         return table.codec.decode(data) if found.startswith(prefix) else None
+
+    @property
+    def database_names(self) -> Collection[bytes]:
+        """Every database there is, those of newer versions included."""
+        return self._databases.keys()
 
     def count(self, name: bytes) -> int:
         """Number of rows of a database."""
