@@ -18,7 +18,7 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import directories, journal
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import RECORD_VERSION, SegmentRecord
+from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.transaction import ReadTransaction
 

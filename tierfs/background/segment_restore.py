@@ -7,18 +7,18 @@ commit that links them, drops them from the garbage and tells the journal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.background.segment_dump import find_dump, read_dump
 from tierfs.background.upload import Progress, Report
-from tierfs.background.work import ColdTools
-from tierfs.chunkstore.protocol import StoredObject
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
-from tierfs.metadata import chains, directories, journal, keys, replay
+from tierfs.metadata import chains, directories, fence, journal, keys, replay
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
@@ -47,13 +47,22 @@ class _Dump:
     segment: pb.SegmentRecord
 
 
-class SegmentRestore:
-    """Loads dumps of segments. Used by the holder only."""
+@dataclass(frozen=True, slots=True)
+class DumpSource:
+    """Where dumps and objects are, and where a segment is to come back."""
 
-    def __init__(self, tools: ColdTools) -> None:
-        self._tools = tools
-        self._metadata = tools.engine.metadata
-        self._storage = tools.cold.storage
+    metadata: MetadataStore
+    storage: ChunkStorage
+    storage_of: Callable[[LocationId], ChunkStorage]
+
+
+class SegmentRestore:
+    """Loads dumps of segments. Used by the holder only, while no garbage is deleted."""
+
+    def __init__(self, source: DumpSource) -> None:
+        self._metadata = source.metadata
+        self._storage = source.storage
+        self._storage_of = source.storage_of
 
     def restore(self, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
         """Link the newest dump of a segment, or the one with this object name, under the segment's name.
@@ -63,15 +72,15 @@ class SegmentRestore:
         there is.
         """
         dump = self._open(find_dump(self._storage, self._metadata.store_id, wanted))
-        with self._tools.collector.deleting:
-            with self._metadata.read() as txn:
-                _require_free(txn, dump)
-            gone = self._gone(dump, report)
-            with self._metadata.write() as txn:
-                restored = self._link(txn, dump, gone)
-                if restored.lost_bytes and not accept_loss:
-                    raise _would_lose(restored)
-        return restored
+        with self._metadata.read() as view:
+            fence.require_owner(view.store)
+            _require_free(view, dump)
+        gone = self._gone(dump, report)
+        with self._metadata.write() as txn:
+            restored = self._link(txn, dump, gone)
+            if restored.lost_bytes and not accept_loss:
+                raise _would_lose(restored)
+            return restored
 
     def _open(self, found: StoredObject) -> _Dump:
         first = next(read_dump(self._storage, found), None)
@@ -98,7 +107,7 @@ class SegmentRestore:
 
     def _is_there(self, holder: pb.ObjectRecord) -> bool:
         try:
-            found = self._tools.collector.storage_of(LocationId(holder.location_id)).stat(holder.name)
+            found = self._storage_of(LocationId(holder.location_id)).stat(holder.name)
         except NotFound:
             return False
         return (found.etag, found.length_bytes) == (holder.etag, holder.length)

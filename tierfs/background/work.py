@@ -19,6 +19,7 @@ from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.publish import Publisher
+from tierfs.background.segment_restore import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.background.upload import OffloadReport, Progress, Report, Upload
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound
@@ -129,6 +130,15 @@ class ColdWork:
     def collect(self) -> Collected:
         """Delete the garbage that is due."""
         return ballast.with_room(self.tools.ballast_path, self.tools.collector.collect)
+
+    def load_segment(self, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
+        """Bring a segment back from its dump in the bucket; see SegmentRestore.restore."""
+        tools = self.tools
+        source = DumpSource(self._metadata, tools.cold.storage, tools.collector.storage_of)
+        with tools.collector.deleting:
+            restored = SegmentRestore(source).restore(wanted, accept_loss=accept_loss, report=report)
+        self.publish()
+        return restored
 
     def orphans(self, *, grace_s: int) -> list[Orphan]:
         """Files and objects older than the grace period that nothing names."""

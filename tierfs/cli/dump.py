@@ -10,11 +10,12 @@ import click
 
 from tierfs.cli import format
 from tierfs.cli.lazy import command
-from tierfs.cli.progress import progress
+from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
 from tierfs.names import printable
 
 if TYPE_CHECKING:
+    from tierfs.background.upload import Progress
     from tierfs.metadata.dump import DumpSummary
 
 _STDOUT = "-"
@@ -65,7 +66,11 @@ def load(session: Session, source: str, yes: bool) -> None:
             session.warn(f"{format.count(report.newer_files, 'chunk file')} hold bytes that came after the dump")
         session.note("if the bucket is ahead of this dump, the next publish says so: then run tierfs recover")
         return
-    with session.open_store() as store, progress(session, "load") as report_progress:
+    with session.open_store() as store, progress_bar(session, "load") as show:
+
+        def report_progress(progress: Progress) -> None:
+            show(progress.done_bytes, progress.total_bytes, progress.item)
+
         found = dumping.load_segment(store, source, accept_loss=yes, report=report_progress)
     lost = f", {format.size(found.lost_bytes)} are lost" if found.lost_bytes else ""
     text = f"{printable(found.segment)} is back: {format.size(found.cold_bytes)} in {format.count(found.objects, 'object')}"

@@ -22,6 +22,7 @@ _COMMANDS = {
     "evict": "tierfs.cli.tiers:evict",
     "warmup": "tierfs.cli.warmup:warmup",
     "gc": "tierfs.cli.gc:gc",
+    "recover": "tierfs.cli.recover:recover",
     "mount": "tierfs.cli.mounting:mount",
     "umount": "tierfs.cli.mounting:umount",
     "daemon": "tierfs.cli.daemon:daemon",
@@ -29,6 +30,8 @@ _COMMANDS = {
     "status": "tierfs.cli.store:status",
     "doctor": "tierfs.cli.doctor:doctor",
     "bench": "tierfs.cli.bench:bench",
+    "dump": "tierfs.cli.dump:dump",
+    "load": "tierfs.cli.dump:load",
     "policy": "tierfs.cli.policy:policy",
     "config": "tierfs.cli.config:config",
 }

@@ -13,7 +13,7 @@ the local settings allow it; garbage is the owner's business, so a replica takes
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -67,7 +67,7 @@ def apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
     return True
 
 
-def apply_state(txn: WriteTransaction, changes: list[pb.Change]) -> None:
+def apply_state(txn: WriteTransaction, changes: Iterable[pb.Change]) -> None:
     """Apply one part of a checkpoint. Raises DataLoss."""
     for change in changes:
         require(change.sequence == 0, "a checkpoint holds history")
