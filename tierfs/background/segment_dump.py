@@ -18,7 +18,7 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import directories, journal
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.records import RECORD_VERSION, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.transaction import ReadTransaction
 
@@ -119,11 +119,9 @@ class _ObjectFile:
         return bytes(buffer)
 
 
-def _pieces(txn: ReadTransaction, name: str) -> Iterator[pb.SegmentDump]:
-    segment = directories.segment_by_name(txn, name)
-    head = pb.SegmentDump(
-        version=RECORD_VERSION, store_id=txn.store.store_id, path=name, written_ms=txn.store.last_wall_ms
-    )
+def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str) -> Iterator[pb.SegmentDump]:
+    head = pb.SegmentDump(version=RECORD_VERSION, store_id=txn.store.store_id, path=path)
+    head.written_ms = txn.store.last_wall_ms
     piece, size_bytes = pb.SegmentDump(), 0
     piece.CopyFrom(head)
     for change in journal.segment_state(txn, segment):

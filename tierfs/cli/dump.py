@@ -61,9 +61,9 @@ def load(session: Session, source: str, yes: bool) -> None:
         files = {"missing_files": report.missing_files, "newer_files": report.newer_files}
         session.done({**_data(report.summary), **files}, f"loaded {printable(source)}:\n{_text(report.summary)}")
         if report.missing_files:
-            session.warn(f"{format.count(report.missing_files, 'chunk file')} of it are missing or cut")
+            session.warn(f"missing or cut: {format.count(report.missing_files, 'chunk file')} of the dump")
         if report.newer_files:
-            session.warn(f"{format.count(report.newer_files, 'chunk file')} hold bytes that came after the dump")
+            session.warn(f"bytes in {format.count(report.newer_files, 'chunk file')} came after the dump")
         session.note("if the bucket is ahead of this dump, the next publish says so: then run tierfs recover")
         return
     with session.open_store() as store, progress_bar(session, "load") as show:
@@ -73,8 +73,8 @@ def load(session: Session, source: str, yes: bool) -> None:
 
         found = dumping.load_segment(store, source, accept_loss=yes, report=report_progress)
     lost = f", {format.size(found.lost_bytes)} are lost" if found.lost_bytes else ""
-    text = f"{printable(found.segment)} is back: {format.size(found.cold_bytes)} in {format.count(found.objects, 'object')}"
-    session.done(asdict(found), text + lost)
+    held = f"{format.size(found.cold_bytes)} in {format.count(found.objects, 'object')}"
+    session.done(asdict(found), f"{printable(found.segment)} is back: {held}{lost}")
 
 
 def _data(summary: DumpSummary) -> dict[str, Any]:
