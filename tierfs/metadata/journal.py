@@ -25,6 +25,7 @@ from tierfs.metadata.records import (
     DirectoryRecord,
     LocationRecord,
     ObjectRecord,
+    OwnerView,
     PolicyRecord,
     SegmentRecord,
     TierState,
@@ -71,6 +72,7 @@ def bucket_view(segment: SegmentRecord) -> SegmentRecord:
         active=False,
         resumable=False,
         writer=WriterInfo(),
+        owner_view=OwnerView(),
         stored=segment.stored,
     )
 

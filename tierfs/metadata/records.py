@@ -72,6 +72,15 @@ class WriterInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerView:
+    """What the owner says of a segment that a replica shows up to where the bucket holds it; length 0: the same."""
+
+    length: int = 0
+    status: SegmentStatus = SegmentStatus.OPEN
+    sealed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRecord(Record):
     """A segment: its name, its range and the heads of its chains."""
 
@@ -96,6 +105,7 @@ class SegmentRecord(Record):
     active: bool = False
     resumable: bool = False
     writer: WriterInfo = field(default_factory=WriterInfo)
+    owner_view: OwnerView = field(default_factory=OwnerView)
 
     @property
     def range(self) -> ByteRange:

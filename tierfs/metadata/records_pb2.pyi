@@ -31,7 +31,7 @@ class WriterInfo(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., host: _Optional[str] = ..., command: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
 
 class SegmentRecord(_message.Message):
-    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer")
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer", "owner_view")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,7 @@ class SegmentRecord(_message.Message):
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
     RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
+    OWNER_VIEW_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     parent_id: int
@@ -76,7 +77,18 @@ class SegmentRecord(_message.Message):
     active: bool
     resumable: bool
     writer: WriterInfo
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ...) -> None: ...
+    owner_view: OwnerView
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., owner_view: _Optional[_Union[OwnerView, _Mapping]] = ...) -> None: ...
+
+class OwnerView(_message.Message):
+    __slots__ = ("length", "status", "sealed_ms")
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    SEALED_MS_FIELD_NUMBER: _ClassVar[int]
+    length: int
+    status: int
+    sealed_ms: int
+    def __init__(self, length: _Optional[int] = ..., status: _Optional[int] = ..., sealed_ms: _Optional[int] = ...) -> None: ...
 
 class ChunkRecord(_message.Message):
     __slots__ = ("version", "start_offset", "length", "next", "object_id", "object_offset", "encoding", "first_entry_id", "state")

@@ -68,6 +68,10 @@ class MetadataStore:
         """
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock)
 
+    def write_replayed(self) -> AbstractContextManager[WriteTransaction]:
+        """The writer of what the owner's journal says, into a replica."""
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock)
+
     def last_transaction_id(self) -> int:
         """Changes whenever any process commits; costs about 2 microseconds."""
         return lmdb_environment.open_environment(self.path).last_transaction_id()
