@@ -258,6 +258,12 @@ class Store:
             return txn.store.cold_location_id or None
 
     @property
+    def is_replica(self) -> bool:
+        """Whether the store follows a bucket that another one owns."""
+        with self.metadata.read() as txn:
+            return txn.store.replica
+
+    @property
     def cold_location(self) -> LocationRecord | None:
         """The same as a record: what was found of its abilities."""
         with self.metadata.read() as txn:

@@ -96,6 +96,8 @@ class BackgroundSettings:
     """How often it looks for requests of other processes."""
     takeover_s: float = 1.0
     """How often a mount that is not the holder tries to become it."""
+    replica_refresh_s: float = 5.0
+    """How often a mounted replica looks for news of its bucket: one LIST each time."""
     high_watermark_percent: int = 80
     """Use of the local filesystem above which cold bytes are evicted before their lag has passed."""
     high_watermark_bytes: int = 0

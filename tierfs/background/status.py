@@ -37,6 +37,8 @@ class JournalStatus:
     fenced_by_epoch: int
     fencer: Fencer
     """Who owns the bucket then."""
+    replica: bool
+    """Follows the journal; nothing here is written to it."""
     old_backup: bool
     """Fenced by its own later entries: the metadata are a copy of the past."""
 
@@ -125,6 +127,7 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
                 checkpoint_slot=state.checkpoint_slot,
                 fenced_by_epoch=state.fenced_by_epoch,
                 fencer=state.fencer,
+                replica=txn.store.replica,
                 old_backup=fence.is_old_backup(txn.store),
             ),
             uploads_in_flight=txn.count(INTENTS.name),

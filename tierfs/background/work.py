@@ -141,7 +141,13 @@ class ColdWork:
         return restored
 
     def orphans(self, *, grace_s: int) -> list[Orphan]:
-        """Files and objects older than the grace period that nothing names."""
+        """Files and objects older than the grace period that nothing names. Raises Fenced in a replica.
+
+        What a replica does not know of, its owner does.
+        """
+        with self._metadata.read() as txn:
+            if txn.store.replica:
+                fence.require_owner(txn.store)
         return self._orphan_finder().find(grace_ms=grace_s * 1000)
 
     def collect_all(self, *, grace_s: int) -> Collected:

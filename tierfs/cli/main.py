@@ -32,6 +32,7 @@ _COMMANDS = {
     "bench": "tierfs.cli.bench:bench",
     "dump": "tierfs.cli.dump:dump",
     "load": "tierfs.cli.dump:load",
+    "replica": "tierfs.cli.replica:replica",
     "policy": "tierfs.cli.policy:policy",
     "config": "tierfs.cli.config:config",
 }

@@ -148,6 +148,8 @@ def _tier(tier: TierStatus) -> str:
 
 
 def _journal(journal: JournalStatus) -> str:
+    if journal.replica:
+        return f"a replica, up to slot {journal.slot}"
     fenced = f", fenced by epoch {journal.fenced_by_epoch}{_fencer(journal)}" if journal.fenced_by_epoch else ""
     changes = format.count(journal.unpublished, "change")
     return f"at slot {journal.slot}, checkpoint at {journal.checkpoint_slot}, {changes} not published{fenced}"

@@ -6,7 +6,7 @@ segment open and up to the first gap, so a file never shrinks, and one that look
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -68,7 +68,7 @@ def cover_end(txn: ReadTransaction, segment: SegmentRecord) -> int:
         return at
     last = chains.chunk_at(txn, segment.id, Tier.COLD, cold.last_chunk)
     if last is not None and cold.first_chunk <= at and last.end_offset - cold.first_chunk == cold.bytes:
-        return last.end_offset
+        return max(at, last.end_offset)
     for chunk in chains.chunks(txn, segment.id, Tier.COLD, at):
         if chunk.start_offset > at:
             break
@@ -174,19 +174,20 @@ def _replace_segments(txn: WriteTransaction, old: ReadTransaction, new: ReadTran
     """A generation counts what this database saw; it alone is no difference, and it never goes back."""
     for key, before, after in _differences(old, new, SEGMENTS.name):
         segment_id = keys.read_u64(key)
+        has_moved = segment_id in moved
+        moved.discard(segment_id)
         known = None if before is None else SEGMENTS.codec.decode(before)
         if after is None:
             txn.delete(SEGMENTS.name, key)
         else:
             found = SEGMENTS.codec.decode(after)
             if known is not None:
-                found = replace(found, generation=known.generation + (segment_id in moved))
+                found = replace(found, generation=known.generation + has_moved)
                 if SEGMENTS.codec.encode(found) == before:
                     continue
             txn.put(SEGMENTS, key, found)
         _touch(txn, segment_id, known, after)
-    moved_alone: Iterable[int] = moved - {keys.read_u64(key) for key, *_ in _differences(old, new, SEGMENTS.name)}
-    for segment_id in moved_alone:
+    for segment_id in moved:
         segment = directories.segment(txn, SegmentId(segment_id))
         if segment is not None:
             txn.put(SEGMENTS, keys.u64(segment_id), replace(segment, generation=segment.generation + 1))
