@@ -65,7 +65,7 @@ class TestStore:
                 offload=Offload(self.metadata, self.files, tier),
                 publisher=publisher,
                 checkpointer=Checkpointer(self.metadata, self.cold, publisher, self.settings.checkpoint_entries),
-                collector=Collector(self.metadata, self.files, lambda _: self.cold),
+                collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),
                 settings=self.settings,
                 ballast_path=self.path / "ballast",
                 retention=Retention(self.metadata, self.engine, grace_s=self.settings.grace_s, needs_offload=True),

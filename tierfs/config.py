@@ -93,10 +93,14 @@ class BackgroundSettings:
 
     tick_s: float = 1.0
     """How often it looks for something to do; what changes shows within so long."""
+    owner_check_s: float = 60.0
+    """How often it asks whether the bucket is still this store's while it has nothing to publish: one LIST."""
     request_poll_s: float = 0.2
     """How often it looks for requests of other processes."""
     takeover_s: float = 1.0
     """How often a mount that is not the holder tries to become it."""
+    replica_refresh_s: float = 5.0
+    """How often a mounted replica looks for news of its bucket: one LIST each time."""
     high_watermark_percent: int = 80
     """Use of the local filesystem above which cold bytes are evicted before their lag has passed."""
     high_watermark_bytes: int = 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tierfs.background.candidates import ended_ms
-from tierfs.background.cold import ColdTier, object_metadata, object_name, require_owner
+from tierfs.background.cold import ColdTier, object_metadata, object_name
 from tierfs.background.planning import OffloadAction
 from tierfs.background.source import ChunkSource, SourceChunk
 from tierfs.chunkstore.chunkfiles import ChunkFiles
@@ -93,7 +93,6 @@ class Offload:
     def _prepare(self, action: OffloadAction) -> _Job:
         attempt = AttemptId(new_id())
         with self._metadata.write() as txn:
-            require_owner(txn)
             segment, holders = _revalidated(txn, action)
             path = directories.path_of(txn, segment.parent_id, segment.name)
             epoch = txn.store.store_epoch
@@ -127,7 +126,6 @@ class Offload:
 
     def _commit(self, job: _Job, stored: StoredObject, crc: int, grid: tuple[int, ...]) -> None:
         with self._metadata.write() as txn:
-            require_owner(txn)
             if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
                 # Its object is garbage by now: linking it would lose bytes.
                 raise ChunksMoved(f"{job.intent.name}: another holder took this upload for a dead one's")

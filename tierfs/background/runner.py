@@ -90,6 +90,7 @@ class BackgroundWriter:
             for _ in range(self._work.tools.settings.objects_in_parallel):
                 nursery.start_soon(self._upload_each, receive.clone())
             nursery.start_soon(self._publish_and_collect)
+            nursery.start_soon(self._watch_owner)
             nursery.start_soon(self._serve_requests)
             nursery.start_soon(self._end_lifetimes)
             nursery.start_soon(self._watch_clocks)
@@ -178,6 +179,12 @@ class BackgroundWriter:
             await self._attempt("timed deletions", partial(self._in_thread, clocks.require))
             await self._in_thread(self._work.tell_clocks)
             await trio.sleep(self._settings.clocks_every_s)
+
+    async def _watch_owner(self) -> None:
+        """Learn of another owner of the bucket also while there is nothing to publish."""
+        while True:
+            await self._attempt("owner", partial(self._in_thread, self._work.tools.publisher.require_ownership))
+            await trio.sleep(self._settings.owner_check_s)
 
     async def _serve_requests(self) -> None:
         server = RequestServer(self._metadata, self._work)

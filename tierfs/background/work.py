@@ -21,10 +21,11 @@ from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.publish import Publisher
 from tierfs.background.retention import Expired, Retention
+from tierfs.background.segment_restore import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.background.upload import Named, OffloadReport, Progress, Report, Upload
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound
-from tierfs.metadata import directories, policies
+from tierfs.metadata import directories, fence, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.segments.engine import Engine
@@ -76,7 +77,9 @@ class ColdWork:
         self._publishing = threading.Lock()
 
     def resolve_crashed(self) -> None:
-        """Turn what a dead holder had in flight into garbage; the first thing a new holder does."""
+        """Turn what a dead holder had in flight into garbage; the first thing a new holder does. Raises Fenced."""
+        with self._metadata.read() as txn:
+            fence.require_owner(txn.store)
         self.tools.offload.abandon_intents()
 
     def offload(self, path: str, report: Report) -> OffloadReport:
@@ -85,6 +88,7 @@ class ColdWork:
         Rolls active chunks first. Raises NotFound, Fenced, and the first error of an upload after all
         others were done; what succeeded stays.
         """
+        self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
         segments = self._segments(path)
         for _, segment in segments:
             self.tools.engine.roll(segment.id)
@@ -102,6 +106,7 @@ class ColdWork:
         """
         if not dry_run:
             self.publish()
+            self.tools.publisher.require_ownership()
         segments = self._segments(path)
         total = sum(segment.local.bytes for _, segment in segments)
         seen, result = 0, EvictReport()
@@ -149,8 +154,23 @@ class ColdWork:
         self.tools.metrics.count(MetricName.RETENTION_BYTES, done.bytes)
         return replace(done, sealed=sealed)
 
+    def load_segment(self, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
+        """Bring a segment back from its dump in the bucket; see SegmentRestore.restore."""
+        tools = self.tools
+        source = DumpSource(self._metadata, tools.cold.storage, tools.collector.storage_of)
+        with tools.collector.deleting:
+            restored = SegmentRestore(source).restore(wanted, accept_loss=accept_loss, report=report)
+        self.publish()
+        return restored
+
     def orphans(self, *, grace_s: int) -> list[Orphan]:
-        """Files and objects older than the grace period that nothing names."""
+        """Files and objects older than the grace period that nothing names. Raises Fenced in a replica.
+
+        What a replica does not know of, its owner does.
+        """
+        with self._metadata.read() as txn:
+            if txn.store.replica:
+                fence.require_owner(txn.store)
         return self._orphan_finder().find(grace_ms=grace_s * 1000)
 
     def collect_all(self, *, grace_s: int) -> Collected:

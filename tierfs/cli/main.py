@@ -34,6 +34,9 @@ _COMMANDS = {
     "status": "tierfs.cli.store:status",
     "doctor": "tierfs.cli.doctor:doctor",
     "bench": "tierfs.cli.bench:bench",
+    "dump": "tierfs.cli.dump:dump",
+    "load": "tierfs.cli.dump:load",
+    "replica": "tierfs.cli.replica:replica",
     "policy": "tierfs.cli.policy:policy",
     "config": "tierfs.cli.config:config",
 }
