@@ -56,6 +56,11 @@ class ReadTransaction:
         data = self._txn.get(key, db=self._databases[table.name])
         return None if data is None else table.codec.decode(data)
 
+    def get_raw(self, name: bytes, key: bytes) -> bytes | None:
+        """The same, undecoded."""
+        data: bytes | None = self._txn.get(key, db=self._databases[name])
+        return data
+
     def must_get(self, table: Table[R], key: bytes, what: str) -> R:
         """The record under `key`; raises NotFound naming `what`."""
         record = self.get(table, key)
@@ -88,6 +93,11 @@ class ReadTransaction:
                 return None
             found, data = cursor.item()
         return table.codec.decode(data) if found.startswith(prefix) else None
+
+    def last_key(self, name: bytes) -> bytes | None:
+        """The greatest key of a database; None when it is empty."""
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            return bytes(cursor.key()) if cursor.last() else None
 
     def count(self, name: bytes) -> int:
         """Number of rows of a database."""

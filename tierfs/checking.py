@@ -1,0 +1,130 @@
+"""fsck of one store: the checks in their order, and what mends what they find. Part of the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierfs.app import Store, open_store
+from tierfs.background.holder import hold
+from tierfs.errors import DataLoss, NotFound
+from tierfs.fsck.chains import Totals
+from tierfs.fsck.files import FileCheck, FileTotals
+from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
+from tierfs.fsck.metadata import check_metadata
+from tierfs.fsck.objects import ObjectTable
+from tierfs.fsck.probe import probe
+from tierfs.store_paths import StorePaths
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `tierfs fsck` was asked."""
+
+    deep: bool = False
+    repair: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finding, and whether it was mended."""
+
+    finding: Finding
+    mended: bool = False
+    left: str | None = None
+    """Why it was not, where something was tried."""
+
+
+Tell = Callable[[Outcome], None]
+
+Show = Callable[[int, int, str], None]
+"""Takes bytes done, bytes in all, and what is being read."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was checked, how long it took, what came of it."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Stage -> how long it took."""
+    segments: int = 0
+    chunks: int = 0
+    objects: int = 0
+    files: int = 0
+    bytes: int = 0
+    notes: int = 0
+    mended: int = 0
+    damaged: int = 0
+    """Findings that are left."""
+    lost: int = 0
+    """Of them: bytes that nothing holds any more."""
+    unchecked: str = ""
+    """What could not be checked now, and why."""
+
+    def count(self, outcome: Outcome) -> None:
+        """One more finding."""
+        if outcome.finding.severity is Severity.NOTE:
+            self.notes += 1
+        elif outcome.mended:
+            self.mended += 1
+        else:
+            self.damaged += 1
+            self.lost += outcome.finding.severity is Severity.LOSS
+
+
+class Checking:
+    """One fsck of the store in a directory."""
+
+    def __init__(self, path: Path, options: Options, tell: Tell, show: Show) -> None:
+        self._show = show
+        self._path = path
+        self._options = options
+        self._tell = tell
+        self.summary = Summary()
+
+    def run(self) -> Summary:
+        """Check, and mend what was asked to be; findings are told as they are found.
+
+        Raises Conflict when something is to be mended while a holder lives, NotFound where there is no store.
+        """
+        paths = StorePaths(self._path.absolute())
+        if not paths.settings.is_file():
+            raise NotFound(f"{self._path} is not a tierfs store")
+        unreadable = probe(paths.metadata)
+        if unreadable is not None:
+            self._report(Outcome(unreadable))
+            return self.summary
+        try:
+            store = open_store(self._path)
+        except DataLoss as exc:
+            text = str(exc)
+            finding = Finding(Kind.METADATA_UNREADABLE, Severity.DAMAGE, "metadata", text, remedy=RECOVER)
+            self._report(Outcome(finding))
+            return self.summary
+        with store, hold(paths.holder, store.clock) if self._options.repair else nullcontext():
+            self._check(store)
+        return self.summary
+
+    def _check(self, store: Store) -> None:
+        table, totals = ObjectTable(), Totals()
+        with store.metadata.read() as txn:
+            self._stage(store, "metadata", check_metadata(txn, table, totals))
+            check = FileCheck(store.metadata, store.files, table, totals.active)
+            self._stage(store, "files", check.run(txn))
+        self._total(table, totals, check.totals)
+
+    def _stage(self, store: Store, name: str, findings: Iterator[Finding]) -> None:
+        started = store.clock.monotonic_s()
+        for finding in findings:
+            self._report(Outcome(finding))
+        self.summary.seconds[name] = store.clock.monotonic_s() - started
+
+    def _report(self, outcome: Outcome) -> None:
+        self.summary.count(outcome)
+        self._tell(outcome)
+
+    def _total(self, table: ObjectTable, totals: Totals, files: FileTotals) -> None:
+        self.summary.segments, self.summary.chunks = totals.segments, totals.chunks
+        self.summary.bytes, self.summary.objects, self.summary.files = totals.bytes, len(table.ids), files.files
