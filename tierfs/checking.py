@@ -9,10 +9,12 @@ from pathlib import Path
 
 from tierfs.app import Store, open_store
 from tierfs.background.holder import hold
-from tierfs.errors import DataLoss, NotFound
+from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.fsck.bucket import BucketCheck
 from tierfs.fsck.chains import Totals
 from tierfs.fsck.files import FileCheck, FileTotals
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
+from tierfs.fsck.journal import JournalCheck
 from tierfs.fsck.metadata import check_metadata
 from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.probe import probe
@@ -114,6 +116,17 @@ class Checking:
             check = FileCheck(store.metadata, store.files, table, totals.active)
             self._stage(store, "files", check.run(txn))
         self._total(table, totals, check.totals)
+        try:
+            self._stage(store, "bucket", self._bucket(store, table))
+        except Unavailable as exc:
+            self.summary.unchecked = str(exc)
+
+    def _bucket(self, store: Store, table: ObjectTable) -> Iterator[Finding]:
+        location_id = store.cold_location_id
+        if location_id is None:
+            return
+        yield from JournalCheck(store.metadata, store.storage_of(location_id)).run()
+        yield from BucketCheck(store.metadata, store.storage_of, location_id, table).run()
 
     def _stage(self, store: Store, name: str, findings: Iterator[Finding]) -> None:
         started = store.clock.monotonic_s()

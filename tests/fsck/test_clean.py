@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.fsck.looking import findings
+from tests.fsck.looking import cold_findings, findings
 from tests.stores import open_test_store
 
 
@@ -19,3 +19,4 @@ def test_a_sound_store_has_no_finding(tmp_path: Path) -> None:
         assert findings(store) == []
         store.evict()
         assert findings(store) == []
+        assert cold_findings(store) == []

@@ -100,9 +100,9 @@ class FileCheck:
             return
         with self._metadata.read() as txn:
             for found in locate(txn, Tier.LOCAL, lengths.keys()):
-                yield from self._finding(found)
+                yield from self._finding(found, has_other_copy=found.has_other_copy(txn))
 
-    def _finding(self, found: Located) -> Iterator[Finding]:
+    def _finding(self, found: Located, *, has_other_copy: bool) -> Iterator[Finding]:
         name = f"chunk file {found.object.name}"
         file = self._file(found.object.name)
         if file.length_bytes is None:
@@ -115,9 +115,9 @@ class FileCheck:
             return
         yield Finding(
             kind,
-            Severity.DAMAGE,
+            Severity.DAMAGE if has_other_copy else Severity.LOSS,
             found.segment,
-            text,
+            text if has_other_copy else f"{text}; no good cold copy",
             range=span,
             mend=Mend.REPLACE_CHUNK,
             place=found.place,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from tierfs.errors import DataLoss
 from tierfs.fsck.chains import segment_name
 from tierfs.fsck.findings import Place
-from tierfs.metadata import keys
+from tierfs.metadata import chains, keys
 from tierfs.metadata.messages import message, messages
 from tierfs.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import ByteRange, Tier
+from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,26 @@ class Located:
         """The chunk's bytes from an offset of its object on."""
         start = self.chunk.start_offset + max(0, object_offset - self.chunk.object_offset)
         return ByteRange(min(start, self.chunk.end_offset), self.chunk.end_offset)
+
+    def has_other_copy(self, txn: ReadTransaction) -> bool:
+        """Whether good chunks of the other tier hold all of its bytes, by their records."""
+        return self.place.tier is not None and copied(txn, self.place.segment_id, self.place.tier, self.range)
+
+
+def copied(txn: ReadTransaction, segment_id: int, tier: Tier, span: ByteRange) -> bool:
+    """Whether good chunks of the tier that is not `tier` hold all of `span`, by their records."""
+    other = Tier.COLD if tier is Tier.LOCAL else Tier.LOCAL
+    at = span.start
+    try:
+        for chunk in chains.chunks(txn, SegmentId(segment_id), other, span.start):
+            if chunk.start_offset > at or at >= span.end:
+                break
+            if chunk.state is not ChunkState.GOOD or txn.get(OBJECTS, keys.u64(chunk.object_id)) is None:
+                return False
+            at = chunk.end_offset
+    except DataLoss:
+        return False
+    return at >= span.end
 
 
 def locate(txn: ReadTransaction, tier: Tier, object_ids: Collection[int]) -> Iterator[Located]:
