@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage, PendingUpload, Progress, RangeUrl, Source, StoredObject
 from tierfs.types import MIB
 
 _Result = TypeVar("_Result")
@@ -94,6 +94,12 @@ class FlakyChunkStorage:
             yield found
             if fault is not None:
                 raise fault.error
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        return self._call("uploads", lambda: self.inner.uploads(prefix))
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        self._call("abort", lambda: self.inner.abort_upload(upload))
 
     def close(self) -> None:
         self.inner.close()

@@ -23,7 +23,7 @@ from tierfs.types import LocationId, SegmentId, Tier
 
 SEGMENTS_PREFIX = "segments/"
 
-_COLD_NAME = re.compile(r".*/(?P<segment>\d+)/chunk-(?P<start>\d{20})-\d{20}-e(?P<epoch>\d+)-[0-9a-f]+", re.DOTALL)
+COLD_NAME = re.compile(r".*/(?P<segment>\d+)/chunk-(?P<start>\d{20})-\d{20}-e(?P<epoch>\d+)-[0-9a-f]+", re.DOTALL)
 _LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]+")
 
 
@@ -96,7 +96,7 @@ class OrphanFinder:
         with self._metadata.read() as txn:
             epoch = txn.store.store_epoch
         for listed in self._storage.list(SEGMENTS_PREFIX):
-            parsed = _COLD_NAME.fullmatch(listed.name)
+            parsed = COLD_NAME.fullmatch(listed.name)
             if parsed is None or int(parsed["epoch"]) > epoch or listed.modified_ms > before_ms:
                 continue
             orphan = Orphan(Tier.COLD, listed.name, listed.length_bytes)

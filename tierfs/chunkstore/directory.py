@@ -23,7 +23,7 @@ from tierfs.chunkstore.directory_list import list_files
 from tierfs.chunkstore.directory_metadata import METADATA_DIRECTORY, FileMetadata
 from tierfs.chunkstore.directory_put import TEMPORARY_DIRECTORY, FileWriter
 from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, READ_FLAGS, HeldTree, map_os_errors
-from tierfs.chunkstore.protocol import Abilities, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, PendingUpload, Progress, RangeUrl, Source, StoredObject
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.names import printable
@@ -131,6 +131,17 @@ class DirectoryStorage:
         """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects."""
         for name, status in list_files(self._tree, prefix, after, HIDDEN):
             yield _described(name, status)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads: temporary files, which do not tell what they would become."""
+        for name, started_ms in self._writer.temporary_files():
+            if name.startswith(prefix):
+                yield PendingUpload(name, os.path.basename(name), started_ms)
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        with map_os_errors(upload.name):
+            self._writer.remove_temporary(upload.upload_id)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage, PendingUpload, Progress, RangeUrl, Source, StoredObject
 
 
 class LimitedStorage:
@@ -66,6 +66,17 @@ class LimitedStorage:
             if found is None:
                 return
             yield found
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads. They are few: all of them in one slot."""
+        with self._slots:
+            found = list(self._inner.uploads(prefix))
+        return iter(found)
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        with self._slots:
+            self._inner.abort_upload(upload)
 
     def close(self) -> None:
         """See ChunkStorage.close; waits for nobody."""

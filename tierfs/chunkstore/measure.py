@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage, PendingUpload, Progress, RangeUrl, Source, StoredObject
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import TierfsError
 from tierfs.metrics import MetricName, MetricSink
@@ -83,6 +83,17 @@ class MeasuredStorage:
                     yield found
         finally:
             self._metrics.observe(MetricName.STORAGE_SECONDS, seconds, tier=self._tier, verb="list")
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads."""
+        with self._measured("uploads"):
+            found = list(self._inner.uploads(prefix))
+        return iter(found)
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        with self._measured("abort"):
+            self._inner.abort_upload(upload)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

@@ -16,7 +16,7 @@ from tierfs.chunkstore.checks import (
     check_range,
     read_source,
 )
-from tierfs.chunkstore.protocol import Abilities, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, PendingUpload, Progress, RangeUrl, Source, StoredObject
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, NotFound
 from tierfs.names import printable
@@ -103,6 +103,15 @@ class MemoryStorage:
         # Code point order is UTF-8 order.
         ascending = sorted((found for found in wanted if found.name > after), key=lambda found: found.name)
         return (replace(found, metadata={}) for found in ascending)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads: a put is one step here."""
+        check_open(self._closed, self)
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload: there is none, which is success."""
+        check_open(self._closed, self)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tierfs.chunkstore.checks import is_own
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage, PendingUpload, Progress, RangeUrl, Source, StoredObject
 from tierfs.errors import AlreadyExists, Unavailable
 from tierfs.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.names import printable
@@ -117,6 +117,14 @@ class RetryingStorage:
         listing = _Listing(self._inner, prefix, after)
         while batch := self._call("list", prefix, listing.next_batch):
             yield from batch
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads. They are few, so a listing that failed begins again."""
+        return iter(self._call("uploads", prefix, lambda: list(self._inner.uploads(prefix))))
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        self._call("abort", upload.name, lambda: self._inner.abort_upload(upload))
 
     def close(self) -> None:
         """See ChunkStorage.close."""

@@ -110,7 +110,7 @@ class BucketCheck:
             for batch in _batches(unseen):
                 with self._metadata.read() as txn:
                     ids = (self._table.ids[number] for number in batch)
-                    holders = [found for one in ids if (found := txn.get(OBJECTS, keys.u64(one))) is not None]
+                    holders = [holder for one in ids if (holder := txn.get(OBJECTS, keys.u64(one))) is not None]
                 for holder, found in zip(holders, pool.map(self._look, holders), strict=True):
                     self.totals.looked_at += 1
                     self._judge(holder, found)

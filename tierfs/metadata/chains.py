@@ -10,7 +10,7 @@ from tierfs.metadata.chain import ChainEdit
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, require
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ObjectId, SegmentId, Tier
+from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 
 def chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> ChunkRecord | None:
@@ -46,6 +46,20 @@ def insert(
     references = holder.references + (0 if edit.merged else 1)
     txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=references))
     return _apply(txn, segment, tier, edit, moved=True)
+
+
+def insert_lost(txn: WriteTransaction, segment: SegmentRecord, lost: ByteRange) -> SegmentRecord:
+    """Link a lost extent into the cold chain (invariant 3); returns the changed segment, not yet written.
+
+    Raises DataLoss where the range overlaps a chunk.
+    """
+    extent = ChunkRecord(
+        start_offset=lost.start, length=lost.length_bytes, object_id=ObjectId(0), state=ChunkState.LOST
+    )
+    previous = chunk_at(txn, segment.id, Tier.COLD, lost.start)
+    following = next(_from(txn, segment.id, Tier.COLD, lost.start), None)
+    edit = chain.insert(segment.cold, extent, previous=previous, following=following)
+    return _apply(txn, segment, Tier.COLD, edit, moved=True)
 
 
 def grow_last(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, length: int) -> SegmentRecord:
