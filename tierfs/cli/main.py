@@ -21,6 +21,7 @@ _COMMANDS = {
     "offload": "tierfs.cli.tiers:offload",
     "evict": "tierfs.cli.tiers:evict",
     "warmup": "tierfs.cli.warmup:warmup",
+    "verify": "tierfs.cli.verify:verify",
     "fsck": "tierfs.cli.fsck:fsck",
     "gc": "tierfs.cli.gc:gc",
     "mount": "tierfs.cli.mounting:mount",
