@@ -24,7 +24,7 @@ from tierfs.types import LocationId, SegmentId, Tier
 SEGMENTS_PREFIX = "segments/"
 
 COLD_NAME = re.compile(r".*/(?P<segment>\d+)/chunk-(?P<start>\d{20})-\d{20}-e(?P<epoch>\d+)-[0-9a-f]+", re.DOTALL)
-_LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]+")
+LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class OrphanFinder:
 
     def _local(self, before_ms: int) -> Iterator[_Found]:
         for name in self._files.names():
-            parsed = _LOCAL_NAME.fullmatch(name)
+            parsed = LOCAL_NAME.fullmatch(name)
             if parsed is None:
                 continue
             try:

@@ -17,6 +17,7 @@ from tierfs.metadata.tables import (
     GARBAGE,
     INTENTS,
     LOCATIONS,
+    OBJECTS,
     OUTBOX_NAME,
     POLICIES,
     REQUESTS,
@@ -137,8 +138,7 @@ def check_outbox(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
 def check_counters(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
     """Each counter of the superblock lies beyond what was given out."""
     for database, name in ((TOUCHES.name, "next_change"), (REQUESTS.name, "next_request")):
-        last = txn.last_key(database)
-        setattr(counted, name, keys.read_u64(last) + 1 if last is not None else 0)
+        setattr(counted, name, _behind_last(txn, database))
     store = txn.store
     for name in Counted.__slots__:
         recorded, least = getattr(store, name), getattr(counted, name)
@@ -150,6 +150,28 @@ def check_counters(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
     if store.journal.published_sequence >= store.next_outbox:
         text = "the journal is said to hold more than was ever queued"
         yield Finding(Kind.OUTBOX, Severity.DAMAGE, "superblock", text, mend=Mend.RAISE_COUNTERS)
+
+
+def least_counters(txn: ReadTransaction) -> dict[str, int]:
+    """Each counter of the superblock, one beyond the highest number that any record has."""
+    highest = 0
+    for table in (DIRECTORIES, SEGMENTS):
+        for key, record in messages(txn, table):
+            highest = max(highest, keys.read_u64(key), 0 if record is None else record.inode)
+    holder = txn.last_key(OBJECTS.name)
+    sequences = (record.sequence for _, record in messages(txn, GARBAGE) if record is not None)
+    return {
+        "next_id": max(highest, keys.read_u64(holder) if holder is not None else 0) + 1,
+        "next_outbox": max(_behind_last(txn, OUTBOX_NAME), txn.store.journal.published_sequence + 1),
+        "next_garbage": max(sequences, default=0) + 1,
+        "next_change": _behind_last(txn, TOUCHES.name),
+        "next_request": _behind_last(txn, REQUESTS.name),
+    }
+
+
+def _behind_last(txn: ReadTransaction, database: bytes) -> int:
+    last = txn.last_key(database)
+    return 0 if last is None else keys.read_u64(last) + 1
 
 
 def _outbox_gap(first: int, end: int) -> Finding:

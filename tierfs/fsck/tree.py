@@ -24,18 +24,21 @@ _MAX_DEPTH = names.MAX_NAME_BYTES
 def check_dirents(txn: ReadTransaction) -> Iterator[Finding]:
     """Every name leads to a record that says the same name."""
     for key, dirent in messages(txn, DIRENTS):
-        subject = f"name {_name(key)} in directory {keys.read_u64(key)}"
-        if dirent is None or dirent.kind not in iter(EntryKind):
-            yield Finding(
-                Kind.RECORD, Severity.DAMAGE, subject, "its record is damaged", row=(DIRENTS.name, key), remedy=RECOVER
-            )
-            continue
-        table = _TABLES[EntryKind(dirent.kind)]
-        found = message(txn, table, keys.u64(dirent.id))
-        if found is None:
-            yield _dangling(txn, key, dirent, subject)
-        elif keys.dirent(found.parent_id, found.name) != key:
-            yield _wrong(txn, key, dirent, found, subject)
+        yield from check_dirent(txn, key, dirent)
+
+
+def check_dirent(txn: ReadTransaction, key: bytes, dirent: Any | None) -> Iterator[Finding]:
+    """One name."""
+    found = None if dirent is None else message(txn, _TABLES[dirent.kind], keys.u64(dirent.id))
+    if found is not None and found.parent_id == keys.read_u64(key) and found.name.encode() == key[keys.U64_BYTES :]:
+        return
+    subject = f"name {_name(key)} in directory {keys.read_u64(key)}"
+    if dirent is None:
+        yield damaged(DIRENTS.name, key, subject)
+    elif found is None:
+        yield _dangling(txn, key, dirent, subject)
+    else:
+        yield _wrong(txn, key, dirent, found, subject)
 
 
 def check_directories(txn: ReadTransaction, inodes: array[int]) -> Iterator[Finding]:
