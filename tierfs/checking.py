@@ -7,17 +7,21 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tierfs import mending
 from tierfs.app import Store, open_store
 from tierfs.background.holder import hold
 from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.fsck.bucket import BucketCheck
 from tierfs.fsck.chains import Totals
+from tierfs.fsck.deep import DeepCheck
 from tierfs.fsck.files import FileCheck, FileTotals
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
 from tierfs.fsck.journal import JournalCheck
+from tierfs.fsck.mender import Mender
 from tierfs.fsck.metadata import check_metadata
 from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.probe import probe
+from tierfs.fsck.scrub import Scrubber
 from tierfs.store_paths import StorePaths
 
 
@@ -38,6 +42,9 @@ class Outcome:
     left: str | None = None
     """Why it was not, where something was tried."""
 
+
+_PASSES = 4
+"""A mend may show the next: a chunk dropped, then its object unused. More than this were never needed."""
 
 Tell = Callable[[Outcome], None]
 
@@ -61,7 +68,9 @@ class Summary:
     damaged: int = 0
     """Findings that are left."""
     lost: int = 0
-    """Of them: bytes that nothing holds any more."""
+    """Findings of bytes that nothing holds, mended (recorded as lost) or not."""
+    read_bytes: int = 0
+    """By --deep."""
     unchecked: str = ""
     """What could not be checked now, and why."""
 
@@ -69,11 +78,12 @@ class Summary:
         """One more finding."""
         if outcome.finding.severity is Severity.NOTE:
             self.notes += 1
-        elif outcome.mended:
+            return
+        self.lost += outcome.finding.severity is Severity.LOSS
+        if outcome.mended:
             self.mended += 1
         else:
             self.damaged += 1
-            self.lost += outcome.finding.severity is Severity.LOSS
 
 
 class Checking:
@@ -110,16 +120,51 @@ class Checking:
         return self.summary
 
     def _check(self, store: Store) -> None:
-        table, totals = ObjectTable(), Totals()
+        mender = Mender(mending.tools(store)) if self._options.repair else None
+        table, totals = self._metadata(store, mender)
         with store.metadata.read() as txn:
-            self._stage(store, "metadata", check_metadata(txn, table, totals))
             check = FileCheck(store.metadata, store.files, table, totals.active)
-            self._stage(store, "files", check.run(txn))
+            self._stage(store, "files", check.run(txn), mender)
         self._total(table, totals, check.totals)
         try:
-            self._stage(store, "bucket", self._bucket(store, table))
+            self._stage(store, "bucket", self._bucket(store, table), mender)
+            if self._options.deep:
+                self._stage(store, "bytes", self._deep(store, totals), mender)
         except Unavailable as exc:
             self.summary.unchecked = str(exc)
+
+    def _metadata(self, store: Store, mender: Mender | None) -> tuple[ObjectTable, Totals]:
+        """The metadata as it is after what could be mended was: one mend shows what the next has to be."""
+        mended: dict[tuple[str, str, str], Finding] = {}
+        why: dict[tuple[str, str, str], str] = {}
+        for last in [False] * (0 if mender is None else _PASSES) + [True]:
+            started = store.clock.monotonic_s()
+            table, totals = ObjectTable(), Totals()
+            with store.metadata.read() as txn:
+                found = check_metadata(txn, table, totals)
+                if mender is None:
+                    found = self._told(found)
+                left = list(found)
+            self._add_seconds("metadata", store.clock.monotonic_s() - started)
+            if last or mender is None or not any(one.mend for one in left):
+                break
+            said = list(mender.run(left))
+            mended.update({_name(one): one for one, reason in said if one.mend and reason is None})
+            why = {_name(one): reason for one, reason in said if reason is not None}
+            if all(reason is not None for one, reason in said if one.mend):
+                break
+        if mender is not None:
+            for one in left:
+                mended.pop(_name(one), None)
+                self._report(Outcome(one, left=why.get(_name(one))))
+            for one in mended.values():
+                self._report(Outcome(one, mended=True))
+        return table, totals
+
+    def _told(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        for finding in findings:
+            self._report(Outcome(finding))
+            yield finding
 
     def _bucket(self, store: Store, table: ObjectTable) -> Iterator[Finding]:
         location_id = store.cold_location_id
@@ -128,11 +173,28 @@ class Checking:
         yield from JournalCheck(store.metadata, store.storage_of(location_id)).run()
         yield from BucketCheck(store.metadata, store.storage_of, location_id, table).run()
 
-    def _stage(self, store: Store, name: str, findings: Iterator[Finding]) -> None:
+    def _deep(self, store: Store, totals: Totals) -> Iterator[Finding]:
+        scrubber = Scrubber(store.metadata, store.files, store.storage_of)
+
+        def report(done_bytes: int, item: str) -> None:
+            self._show(done_bytes, totals.bytes, item)
+
+        check = DeepCheck(store.metadata, scrubber, report)
+        yield from check.run()
+        self.summary.read_bytes = check.bytes
+
+    def _stage(self, store: Store, name: str, findings: Iterator[Finding], mender: Mender | None) -> None:
         started = store.clock.monotonic_s()
-        for finding in findings:
-            self._report(Outcome(finding))
-        self.summary.seconds[name] = store.clock.monotonic_s() - started
+        if mender is None:
+            for finding in findings:
+                self._report(Outcome(finding))
+        else:
+            for finding, reason in mender.run(list(findings)):
+                self._report(Outcome(finding, mended=finding.mend is not None and reason is None, left=reason))
+        self._add_seconds(name, store.clock.monotonic_s() - started)
+
+    def _add_seconds(self, stage: str, seconds: float) -> None:
+        self.summary.seconds[stage] = self.summary.seconds.get(stage, 0.0) + seconds
 
     def _report(self, outcome: Outcome) -> None:
         self.summary.count(outcome)
@@ -141,3 +203,7 @@ class Checking:
     def _total(self, table: ObjectTable, totals: Totals, files: FileTotals) -> None:
         self.summary.segments, self.summary.chunks = totals.segments, totals.chunks
         self.summary.bytes, self.summary.objects, self.summary.files = totals.bytes, len(table.ids), files.files
+
+
+def _name(finding: Finding) -> tuple[str, str, str]:
+    return finding.kind, finding.subject, finding.message

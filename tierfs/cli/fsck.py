@@ -35,9 +35,9 @@ def fsck(session: Session, deep: bool, repair: bool) -> None:
     \b
     Exit codes:
        0  nothing is wrong (notes, as of orphans and extents known to be lost, do not count)
-       1  what was wrong was mended
+       1  what was wrong was mended, and no byte was lost
       11  nothing is wrong, but a part could not be checked now
-      74  something is wrong: run it with --repair, or do what the line says
+      74  something is wrong (run it with --repair, or do what the line says), or bytes were found lost
     """
     from tierfs.checking import Checking, Options
 
@@ -54,7 +54,7 @@ def fsck(session: Session, deep: bool, repair: bool) -> None:
 
 
 def _exit_code(summary: Summary) -> int:
-    if summary.damaged:
+    if summary.damaged or summary.lost:
         return _EXIT_DAMAGED
     if summary.unchecked:
         return _EXIT_UNCHECKED

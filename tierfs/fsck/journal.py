@@ -42,6 +42,22 @@ class JournalCheck:
                 return found
         return found
 
+    def is_ours(self) -> bool:
+        """Whether the bucket holds this store's journal: else it is another one, or not mounted."""
+        store_id = self._store().store_id
+        return any(self._told(found.name, store_id) for found in self._storage.list(JOURNAL_PREFIX))
+
+    def _told(self, name: str, store_id: str) -> bool:
+        """Whether one slot or checkpoint is this store's."""
+        try:
+            if entry_slot(name) is not None:
+                return journal.parse_entry(read_small(self._storage, name), name).store_id == store_id
+            if checkpoint_slot(name) is not None:
+                return journal.parse_manifest(read_small(self._storage, name), name).store_id == store_id
+            return False
+        except (NotFound, DataLoss):
+            return False
+
     def _store(self) -> StoreRecord:
         with self._metadata.read() as txn:
             return txn.store

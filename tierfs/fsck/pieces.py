@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from tierfs.errors import DataLoss
-from tierfs.metadata import checksums, directories
-from tierfs.metadata.layout import PlacedChunk, load
+from tierfs.metadata import chains, checksums, directories
+from tierfs.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk, load
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.reading.grid import Grid, grid_of
@@ -48,8 +50,13 @@ class Piece:
         return in_object(self.range, self.placed)
 
 
-def pieces(metadata: MetadataStore, segment_id: SegmentId, wanted: ByteRange | None = None) -> Iterator[Piece]:
-    """All copies of a segment's readable bytes, or of those in `wanted`, in offset order.
+def pieces(
+    metadata: MetadataStore,
+    segment_id: SegmentId,
+    wanted: ByteRange | None = None,
+    tiers: tuple[Tier, ...] = tuple(Tier),
+) -> Iterator[Piece]:
+    """All copies of a segment's readable bytes, or of those in `wanted`, in these tiers, in offset order.
 
     Bytes appended meanwhile are left out. Raises DataLoss when records are too damaged to tell.
     """
@@ -63,7 +70,7 @@ def pieces(metadata: MetadataStore, segment_id: SegmentId, wanted: ByteRange | N
             end = segment.length if end is None else min(end, segment.length)
             if at >= end:
                 return
-            layout = load(txn, segment, at)
+            layout = _load(txn, segment, at, tiers)
             window = ByteRange(at, max(at, min(layout.window.end, end)))
             if not window:
                 raise DataLoss(
@@ -71,11 +78,23 @@ def pieces(metadata: MetadataStore, segment_id: SegmentId, wanted: ByteRange | N
                 )
             found = [
                 piece
-                for held in resolve(layout, window, tuple(Tier))
+                for held in resolve(layout, window, tiers)
                 for piece in _copies(txn, segment_id, held.range, held.candidates)
             ]
         yield from found
         at = window.end
+
+
+def _load(txn: ReadTransaction, segment: SegmentRecord, at: int, tiers: tuple[Tier, ...]) -> Layout:
+    """The layout from `at` on. Of one tier alone, whatever state the other's records are in."""
+    if len(tiers) > 1:
+        return load(txn, segment, at)
+    (tier,) = tiers
+    found = list(islice(chains.chunks(txn, segment.id, tier, at), WINDOW_CHUNKS))
+    end = found[-1].end_offset if len(found) == WINDOW_CHUNKS else segment.length
+    placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in found if not chunk.lost)
+    local, cold = (placed, ()) if tier is Tier.LOCAL else ((), placed)
+    return Layout(segment, ByteRange(at, max(at, end)), local, cold, txn.id)
 
 
 def _copies(

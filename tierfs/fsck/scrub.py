@@ -13,12 +13,12 @@ from tierfs.checksum import crc32c
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
-from tierfs.fsck.pieces import PIECE_BYTES, Piece
+from tierfs.fsck.pieces import PIECE_BYTES, Piece, pieces
 from tierfs.metadata import keys
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, Tier
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, SegmentId, Tier
 
 _THREADS = 8
 _BUFFER_BYTES = PIECE_BYTES + 2 * CRC_BLOCK_BYTES
@@ -63,6 +63,11 @@ class Scrubber:
                 for future in ahead:
                     future.cancel()
 
+    def has_all(self, segment_id: SegmentId, span: ByteRange, tier: Tier) -> bool:
+        """Whether one tier has good copies of all readable bytes of a range; reads them."""
+        found = self.run(pieces(self._metadata, segment_id, span, (tier,)))
+        return not any(checked.bad for checked in found)
+
     def check(self, piece: Piece) -> Checked:
         """Read one piece. What looks bad is read once more, unless the bytes moved meanwhile."""
         if piece.placed is None:
@@ -73,6 +78,15 @@ class Scrubber:
         with self._metadata.read() as txn:
             still_there = txn.get(OBJECTS, keys.u64(piece.placed.object.id)) is not None
         return self._read(piece, piece.placed) if still_there else Checked(piece)
+
+    def read(self, piece: Piece) -> bytes:
+        """The bytes of a piece. Raises DataLoss when one is bad by now."""
+        assert piece.placed is not None
+        found = self._read(piece, piece.placed)
+        if found.bad or piece.grid is None:
+            raise DataLoss(f"{piece.placed.object.name}: {found.why}")
+        at = piece.in_object.start - piece.grid.range.start
+        return bytes(self._buffer()[at : at + piece.range.length_bytes])
 
     def _read(self, piece: Piece, placed: PlacedChunk) -> Checked:
         grid = piece.grid

@@ -29,13 +29,14 @@ def check_dirents(txn: ReadTransaction) -> Iterator[Finding]:
 
 def check_dirent(txn: ReadTransaction, key: bytes, dirent: Any | None) -> Iterator[Finding]:
     """One name."""
-    found = None if dirent is None else message(txn, _TABLES[dirent.kind], keys.u64(dirent.id))
+    if dirent is None or dirent.kind not in _TABLES:
+        yield damaged(DIRENTS.name, key, f"name {_name(key)} in directory {keys.read_u64(key)}")
+        return
+    found = message(txn, _TABLES[dirent.kind], keys.u64(dirent.id))
     if found is not None and found.parent_id == keys.read_u64(key) and found.name.encode() == key[keys.U64_BYTES :]:
         return
     subject = f"name {_name(key)} in directory {keys.read_u64(key)}"
-    if dirent is None:
-        yield damaged(DIRENTS.name, key, subject)
-    elif found is None:
+    if found is None:
         yield _dangling(txn, key, dirent, subject)
     else:
         yield _wrong(txn, key, dirent, found, subject)

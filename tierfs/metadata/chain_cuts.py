@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tierfs.errors import DataLoss
@@ -18,23 +19,35 @@ def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, due_
     Objects without references become garbage at `due_ms`. Returns the changed segment, not yet written.
     Raises DataLoss for chunks that cannot be cut.
     """
-    for chunk in _overlapping(txn, segment, span):
-        if not chunk.lost:
-            segment = cut(txn, segment, chunk, chunk.range.intersect(span), due_ms=due_ms)
-    at = span.start
-    for chunk in [*_overlapping(txn, segment, span), None]:
-        end = span.end if chunk is None else min(chunk.start_offset, span.end)
-        if at < end:
-            segment = chains.insert_lost(txn, segment, ByteRange(at, end))
-            extent = chains.chunk_at(txn, segment.id, Tier.COLD, at)
-            assert extent is not None
-            journal.cold_linked(txn, segment.id, (extent,), ())
-        at = max(at, span.end if chunk is None else chunk.end_offset)
+    segment = take_out(txn, segment, span, due_ms=due_ms)
+    for gap in _gaps(span, _overlapping(txn, segment, span)):
+        segment = chains.insert_lost(txn, segment, gap)
+        extent = chains.chunk_at(txn, segment.id, Tier.COLD, gap.start)
+        assert extent is not None
+        journal.cold_linked(txn, segment.id, (extent,), ())
     return segment
 
 
-def cut(
-    txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, dropped: ByteRange, *, due_ms: int
+def take_out(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, due_ms: int) -> SegmentRecord:
+    """Let no cold chunk hold a byte of `span`, which the local tier has; the same otherwise."""
+    for chunk in _overlapping(txn, segment, span):
+        if not chunk.lost:
+            segment = _cut(txn, segment, chunk, chunk.range.intersect(span), due_ms)
+    return segment
+
+
+def _gaps(span: ByteRange, chunks: list[ChunkRecord]) -> Iterator[ByteRange]:
+    at = span.start
+    for chunk in chunks:
+        if at < chunk.start_offset:
+            yield ByteRange(at, chunk.start_offset)
+        at = max(at, chunk.end_offset)
+    if at < span.end:
+        yield ByteRange(at, span.end)
+
+
+def _cut(
+    txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, dropped: ByteRange, due_ms: int
 ) -> SegmentRecord:
     """Take a range out of a cold chunk, which leaves up to two parts of it, in the same object and good."""
     if chunk.encoding is not PayloadEncoding.RAW:
