@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tierfs.background.orphans import COLD_NAME, LOCAL_NAME
+from tierfs.errors import DataLoss
 from tierfs.fsck import rows, tree
 from tierfs.fsck.findings import Place
 from tierfs.metadata import chains, checksums, directories, journal, keys
@@ -175,19 +176,22 @@ def _may_be_the_only_copy(txn: ReadTransaction, holder: ObjectRecord) -> bool:
 
 
 def covered(txn: ReadTransaction, segment_id: SegmentId, wanted: ByteRange) -> bool:
-    """Whether chunks hold all of a range; a lost extent holds nothing."""
+    """Whether chunks hold all of a range; a lost extent, and a record that cannot be read, hold nothing."""
     at = wanted.start
-    while at < wanted.end:
-        ends = [
-            chunk.end_offset
-            for tier in Tier
-            if (chunk := chains.chunk_at(txn, segment_id, tier, at)) is not None and not chunk.lost
-        ]
-        reached = max(ends, default=at)
-        if reached <= at:
-            return False
-        at = reached
+    try:
+        while at < wanted.end:
+            reached = max(_end_of_chunk_at(txn, segment_id, tier, at) for tier in Tier)
+            if reached <= at:
+                return False
+            at = reached
+    except DataLoss:
+        return False
     return True
+
+
+def _end_of_chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> int:
+    chunk = chains.chunk_at(txn, segment_id, tier, offset)
+    return offset if chunk is None or chunk.lost else chunk.end_offset
 
 
 def drop_chunks(txn: WriteTransaction, place: Place) -> str | None:

@@ -72,14 +72,24 @@ class Mender:
 
     def _count(self, recount: set[int], unused: set[int]) -> dict[int, str | None]:
         """References and unused objects: the only mends that go through all chunks, so each kind is one commit."""
-        said: dict[int, str | None] = dict.fromkeys(recount)
-        if recount:
-            with self._metadata.write() as txn:
-                mend_rows.recount(txn, recount)
-        if unused:
-            with self._metadata.write() as txn:
-                said.update(mend_rows.collect_unused(txn, unused))
-            self._wants_checkpoint = True  # so that the journal does not name them either
+        said: dict[int, str | None] = {}
+        for ids, mend in ((recount, self._recount), (unused, self._collect)):
+            try:
+                said.update(mend(ids) if ids else {})
+            except TierfsError as exc:
+                said.update(dict.fromkeys(ids, str(exc)))
+        return said
+
+    def _recount(self, object_ids: set[int]) -> dict[int, str | None]:
+        with self._metadata.write() as txn:
+            mend_rows.recount(txn, object_ids)
+        return dict.fromkeys(object_ids)
+
+    def _collect(self, object_ids: set[int]) -> dict[int, str | None]:
+        self._tools.cold()
+        with self._metadata.write() as txn:
+            said = mend_rows.collect_unused(txn, object_ids)
+        self._wants_checkpoint = True  # so that the journal does not name them either
         return said
 
     def _mend(self, found: Finding) -> str | None:
@@ -95,6 +105,7 @@ class Mender:
             with self._metadata.write() as txn:
                 return row_mend(txn, found)
         if found.mend is Mend.WRITE_CHECKPOINT:
+            self._tools.cold()
             self._wants_checkpoint = True
             return None
         if found.mend is Mend.SET_MODE:
