@@ -16,6 +16,7 @@ from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
+from tierfs.background.dead_uploads import DeadUpload, DeadUploads
 from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
@@ -173,11 +174,20 @@ class ColdWork:
                 fence.require_owner(txn.store)
         return self._orphan_finder().find(grace_ms=grace_s * 1000)
 
+    def dead_uploads(self, *, grace_s: int) -> list[DeadUpload]:
+        """Uploads older than the grace period that nobody will finish."""
+        return self._dead_uploads().find(grace_ms=grace_s * 1000)
+
     def collect_all(self, *, grace_s: int) -> Collected:
-        """Delete the garbage that is due, and orphans."""
+        """Delete the garbage that is due, and orphans; abort dead uploads."""
         self.publish()
         self._orphan_finder().discard(self.orphans(grace_s=grace_s))
-        return self.collect()
+        aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s))
+        return replace(self.collect(), aborted=aborted)
+
+    def _dead_uploads(self) -> DeadUploads:
+        cold = self.tools.cold
+        return DeadUploads(self._metadata, cold.storage, cold.location_id)
 
     def _orphan_finder(self) -> OrphanFinder:
         tools = self.tools

@@ -24,6 +24,8 @@ _COMMANDS = {
     "offload": "tierfs.cli.tiers:offload",
     "evict": "tierfs.cli.tiers:evict",
     "warmup": "tierfs.cli.warmup:warmup",
+    "verify": "tierfs.cli.verify:verify",
+    "fsck": "tierfs.cli.fsck:fsck",
     "gc": "tierfs.cli.gc:gc",
     "recover": "tierfs.cli.recover:recover",
     "adopt": "tierfs.cli.adopt:adopt",
