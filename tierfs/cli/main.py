@@ -20,6 +20,7 @@ _COMMANDS = {
     "rm": "tierfs.cli.change:rm",
     "offload": "tierfs.cli.tiers:offload",
     "evict": "tierfs.cli.tiers:evict",
+    "consolidate": "tierfs.cli.consolidate:consolidate",
     "warmup": "tierfs.cli.warmup:warmup",
     "gc": "tierfs.cli.gc:gc",
     "mount": "tierfs.cli.mounting:mount",
