@@ -8,15 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from tierfs import names
+from tierfs.background import consolidation_policy
 from tierfs.background.consolidate import Consolidate, Consolidated
-from tierfs.background.consolidation_plan import (
-    ConsolidateAction,
-    Eligible,
-    JoinLimits,
-    RelocateLimits,
-    SegmentChunks,
-    plan,
-)
+from tierfs.background.consolidation_plan import ConsolidateAction, Eligible, SegmentChunks, plan
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.upload import Progress, Report
 from tierfs.config import OffloadSettings
@@ -62,11 +56,6 @@ class ConsolidateReport:
         )
 
 
-def relocate_limits(settings: OffloadSettings) -> RelocateLimits:
-    """When an object is copied to leave its dead bytes behind."""
-    return RelocateLimits(settings.relocate_dead_percent, settings.relocate_min_bytes, settings.relocate_max_bytes)
-
-
 def cold_chunks(txn: ReadTransaction, segment: SegmentRecord) -> SegmentChunks:
     """A segment's cold chunks with their objects."""
     placed = tuple(
@@ -83,8 +72,8 @@ def asked_for(
     """Everything that can be consolidated, however few chunks it is. Adopted objects may be copied too."""
     object_bytes = policies.effective(txn, segment).object_bytes
     eligible = Eligible(location_id, txn.store.journal.published_sequence, foreign=True)
-    join = JoinLimits(object_bytes, (object_bytes - 1) // 2)
-    return list(plan(cold_chunks(txn, segment), eligible, join, relocate_limits(settings)))
+    join = consolidation_policy.when_asked(object_bytes)
+    return list(plan(cold_chunks(txn, segment), eligible, join, consolidation_policy.relocation(settings)))
 
 
 class Consolidation:

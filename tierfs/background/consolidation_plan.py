@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tierfs.metadata.chain import continues
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord
-from tierfs.types import ByteRange, ChunkState, LocationId, PayloadEncoding, SegmentId
+from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId
 
 MAX_PIECES = 5000
 """Chunks joined at once: half of the parts an upload may have, and one commit of some 50 ms."""
@@ -104,8 +104,9 @@ def plan(
         for group in groups(run, [found.live(placed).length_bytes for placed in run], join):
             taken.update(placed.chunk.start_offset for placed in group)
             yield _action(found, group)
+    dead = mostly_dead(found, relocate)
     for placed in found.chunks:
-        if placed.chunk.start_offset not in taken and eligible(placed) and is_mostly_dead(found, placed, relocate):
+        if placed.object.id in dead and placed.chunk.start_offset not in taken and eligible(placed):
             yield _action(found, [placed])
 
 
@@ -153,18 +154,26 @@ def _worth_it(lengths: Sequence[int], start: int, end: int, limits: JoinLimits) 
         pending += [(largest + 1, end), (start, largest)]
 
 
-def is_mostly_dead(found: SegmentChunks, placed: PlacedChunk, limits: RelocateLimits) -> bool:
-    """Whether an object's bytes are dead but for a few, which copying them elsewhere would free.
+def mostly_dead(found: SegmentChunks, limits: RelocateLimits) -> set[ObjectId]:
+    """Objects whose bytes are dead but for a few, which copying them elsewhere would free.
 
     Never one of which chunks of other segments hold parts, and never an adopted one: those would stay.
     """
-    holder = placed.object
-    own = [one for one in found.chunks if one.object.id == holder.id]
-    if holder.foreign or holder.references != len(own) or not found.live(placed):
-        return False
-    live_bytes = sum(found.live(one).length_bytes for one in own)
-    wasted = 100 * (holder.length - live_bytes) >= limits.dead_percent * holder.length
-    return wasted and limits.min_bytes <= holder.length <= limits.max_bytes
+    live_bytes: dict[ObjectId, int] = {}
+    chunks: dict[ObjectId, int] = {}
+    for placed in found.chunks:
+        holder = placed.object
+        live_bytes[holder.id] = live_bytes.get(holder.id, 0) + found.live(placed).length_bytes
+        chunks[holder.id] = chunks.get(holder.id, 0) + 1
+    return {
+        holder.id
+        for holder in (placed.object for placed in found.chunks)
+        if not holder.foreign
+        and holder.references == chunks[holder.id]
+        and live_bytes[holder.id]
+        and limits.min_bytes <= holder.length <= limits.max_bytes
+        and 100 * (holder.length - live_bytes[holder.id]) >= limits.dead_percent * holder.length
+    }
 
 
 def _action(found: SegmentChunks, group: Sequence[PlacedChunk]) -> ConsolidateAction:
