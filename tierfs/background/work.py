@@ -16,6 +16,8 @@ from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
+from tierfs.background.consolidate import Consolidate
+from tierfs.background.consolidation import ConsolidateReport, Consolidation
 from tierfs.background.dead_uploads import DeadUpload, DeadUploads
 from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
@@ -70,12 +72,13 @@ class ColdTools:
 
 
 class ColdWork:
-    """Offload, evict, publish and collect on one store."""
+    """Offload, consolidate, evict, publish and collect on one store."""
 
     def __init__(self, tools: ColdTools) -> None:
         self.tools = tools
         self._metadata = tools.engine.metadata
         self._publishing = threading.Lock()
+        self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
 
     def resolve_crashed(self) -> None:
         """Turn what a dead holder had in flight into garbage; the first thing a new holder does. Raises Fenced."""
@@ -99,6 +102,20 @@ class ColdWork:
         entries = self.publish()
         self.collect()
         return replace(done, journal_entries=entries)
+
+    def consolidate(self, path: str, *, dry_run: bool, report: Report) -> ConsolidateReport:
+        """Make few large cold objects of many small or mostly dead ones below `path`; repeating it does nothing.
+
+        Raises NotFound, Fenced, and the first error after all else was done; what succeeded stays.
+        """
+        segments = [(name, segment.id) for name, segment in self._segments(path) if segment.cold.count]
+        tools = self.tools
+        run = Consolidation(self._metadata, self.consolidator, tools.cold.location_id, tools.settings, report)
+        if dry_run:
+            return run.would_do(segments)
+        done = run.run(segments, self.publish)
+        self.collect()
+        return done
 
     def evict(self, path: str, *, force: bool, dry_run: bool, report: Report) -> EvictReport:
         """Drop the local bytes below `path` that are safely cold, whatever the deletion lag says.

@@ -23,6 +23,7 @@ _COMMANDS = {
     "rm": "tierfs.cli.change:rm",
     "offload": "tierfs.cli.tiers:offload",
     "evict": "tierfs.cli.tiers:evict",
+    "consolidate": "tierfs.cli.consolidate:consolidate",
     "warmup": "tierfs.cli.warmup:warmup",
     "verify": "tierfs.cli.verify:verify",
     "fsck": "tierfs.cli.fsck:fsck",
