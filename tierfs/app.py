@@ -33,10 +33,11 @@ from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
-from tierfs.connect import connect, server_time_ms
+from tierfs.connect import connect, require_allowed, server_time_ms
 from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.initialize import ColdChoice, InitReport, init_store
 from tierfs.metadata import directories, keys
+from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, LOCATIONS
 from tierfs.metrics import Metrics
@@ -130,9 +131,10 @@ class Store:
     def garbage(self, *, grace_s: int | None = None) -> GarbageReport:
         """What waits to be deleted, and orphans older than the grace period (the store's own by default)."""
         grace_s = self.settings.offload.grace_s if grace_s is None else grace_s
-        orphans = self.cold_work("gc").orphans(grace_s=grace_s)
+        work = self.cold_work("gc")
+        orphans, uploads = work.orphans(grace_s=grace_s), work.dead_uploads(grace_s=grace_s)
         with self.metadata.read() as txn:
-            return GarbageReport(tuple(row for _, row in txn.scan(GARBAGE)), tuple(orphans))
+            return GarbageReport(tuple(row for _, row in txn.scan(GARBAGE)), tuple(orphans), tuple(uploads))
 
     def collect(self, *, grace_s: int | None = None) -> Collected:
         """Delete garbage that is due, and orphans; here or by the holder."""
@@ -250,6 +252,7 @@ class Store:
     def _connect(self, location_id: LocationId) -> ChunkStorage:
         with self.metadata.read() as txn:
             location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
+        require_allowed(location, self.settings.cold)
         return connect(location, self.path, self.settings.cold, self.metrics)
 
     @property
@@ -257,6 +260,18 @@ class Store:
         """Where offload writes; None without a cold tier."""
         with self.metadata.read() as txn:
             return txn.store.cold_location_id or None
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether the store follows a bucket that another one owns."""
+        with self.metadata.read() as txn:
+            return txn.store.replica
+
+    @property
+    def cold_location(self) -> LocationRecord | None:
+        """The same as a record: what was found of its abilities."""
+        with self.metadata.read() as txn:
+            return txn.get(LOCATIONS, keys.u32(txn.store.cold_location_id))
 
     def cold_work(self, what: str = "background work") -> ColdWork:
         """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
@@ -274,7 +289,7 @@ class Store:
                 offload=Offload(self.metadata, self.files, cold),
                 publisher=publisher,
                 checkpointer=Checkpointer(self.metadata, cold.storage, publisher, every),
-                collector=Collector(self.metadata, self.files, self.storage_of),
+                collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
                 settings=self.settings.offload,
                 ballast_path=self.paths.ballast,
                 retention=Retention(

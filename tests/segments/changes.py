@@ -38,13 +38,14 @@ def crashing(metadata: MetadataStore) -> MetadataStore:
 
 @contextmanager
 def journaled(store: TestStore) -> Iterator[list[pb.Change]]:
-    """The changes that the block adds to the outbox; filled when it ends."""
+    """The changes that the block adds to the outbox, but for garbage; filled when it ends."""
     changes: list[pb.Change] = []
     with store.metadata.read() as txn:
         before = txn.store.next_outbox - 1
     yield changes
     with store.metadata.read() as txn:
-        changes.extend(pb.Change.FromString(data) for _, data in journal.outbox(txn, before))
+        added = [pb.Change.FromString(data) for _, data in journal.outbox(txn, before)]
+    changes.extend(change for change in added if not change.HasField("garbage"))
 
 
 def link_local(store: TestStore, name: str, start: int, data: bytes, *, pad: int = 0) -> None:

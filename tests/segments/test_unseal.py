@@ -73,7 +73,7 @@ def test_who_wrote_before_the_seal_is_fenced(store: TestStore) -> None:
 
 
 def test_a_successor_forbids_it(store: TestStore) -> None:
-    store.append("d/s", b"ab")
+    store.append("d/s", b"ab", seal=True)
     store.append("d/next", b"cd")
     set_status(store, "d/s", SegmentStatus.SEALED_BY_POLICY, store.segment("d/next").id)
     with pytest.raises(Conflict, match="it goes on in d/next"):
@@ -84,7 +84,7 @@ def test_a_successor_forbids_it(store: TestStore) -> None:
 
 
 def test_sealed_by_policy_without_a_successor(store: TestStore) -> None:
-    store.append("s", b"ab")
+    store.append("s", b"ab", seal=True)
     set_status(store, "s", SegmentStatus.SEALED_BY_POLICY)
     assert store.engine.unseal("s")[1]
 

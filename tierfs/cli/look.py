@@ -123,6 +123,7 @@ def _info_data(found: SegmentStat, writer: str | None) -> dict[str, Any]:
         "modified": format.timestamp(record.modified_ms),
         "sealed_at": format.timestamp(record.sealed_ms),
         "recovered_at": format.timestamp(record.recovered_ms),
+        "lost": [[gap.start, gap.end] for gap in found.lost],
         "writer": writer,
     }
 
@@ -145,6 +146,7 @@ def _info_text(found: SegmentStat, writer: str | None) -> str:
     ]
     if record.recovered_ms:
         rows.append(("recovered", format.clock_time(record.recovered_ms)))
+    rows += [("lost", f"bytes {gap.start} … {gap.end} ({format.size(gap.length_bytes)})") for gap in found.lost]
     if writer is not None:
         rows.append(("writer", writer))
     return format.table(rows)

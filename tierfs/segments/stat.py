@@ -13,7 +13,7 @@ from tierfs.metadata.records import ChunkRecord, DirectoryRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.segments import streams
-from tierfs.types import DirectoryId, EntryKind, ReadPriority, Tier
+from tierfs.types import ByteRange, DirectoryId, EntryKind, ReadPriority, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class SegmentStat:
     """CRC32C of all readable bytes, from the records; None when they do not tell."""
     successor: str | None
     """Full name of the segment it goes on in, if policy sealed it."""
+    lost: tuple[ByteRange, ...] = ()
+    """Bytes that no tier holds any more; reading them fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +46,23 @@ class Listed:
 def stat(txn: ReadTransaction, name: str) -> SegmentStat:
     """Everything about one segment. Raises NotFound or IsDirectory."""
     segment = directories.segment_by_name(txn, name)
+    crc = segment_crc(txn, segment)
     following = streams.successor(txn, segment)
     return SegmentStat(
         names.join(names.split(name)),
         segment,
         policies.effective(txn, segment).read_priority,
-        segment_crc(txn, segment),
+        crc,
         directories.path_of(txn, following.parent_id, following.name) if following is not None else None,
+        lost_ranges(txn, segment) if crc is None else (),
     )
+
+
+def lost_ranges(txn: ReadTransaction, segment: SegmentRecord) -> tuple[ByteRange, ...]:
+    """What is lost for good inside a segment, in offset order. Walks the cold chain."""
+    gone = (chunk for chunk in chains.chunks(txn, segment.id, Tier.COLD) if chunk.lost)
+    readable = (chunk.range.intersect(segment.range) for chunk in gone)
+    return tuple(span for span in readable if span)
 
 
 def segment_crc(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
