@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ChunkStorage,
+    ComposedObject,
+    ObjectPiece,
+    PendingUpload,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import TierfsError
 from tierfs.metrics import MetricName, MetricSink
@@ -39,6 +49,22 @@ class MeasuredStorage:
             stored = self._inner.put(name, source, metadata=metadata, create_only=create_only)
         self._count_bytes("put", stored.length_bytes)
         return stored
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """See ChunkStorage.compose."""
+        with self._measured("compose"):
+            composed = self._inner.compose(name, pieces, metadata=metadata, create_only=create_only)
+        copied = composed.length_bytes - composed.client_bytes
+        self._metrics.count(MetricName.COMPOSED_BYTES, composed.client_bytes, tier=self._tier, way="client")
+        self._metrics.count(MetricName.COMPOSED_BYTES, copied, tier=self._tier, way="server")
+        return composed
 
     def read_into(
         self,
@@ -83,6 +109,17 @@ class MeasuredStorage:
                     yield found
         finally:
             self._metrics.observe(MetricName.STORAGE_SECONDS, seconds, tier=self._tier, verb="list")
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads."""
+        with self._measured("uploads"):
+            found = list(self._inner.uploads(prefix))
+        return iter(found)
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        with self._measured("abort"):
+            self._inner.abort_upload(upload)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,6 +33,42 @@ class StoredObject:
     """The server's clock."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """User metadata, lower-case ASCII keys; empty in listings, which do not carry it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPiece:
+    """A range of one version of a stored object."""
+
+    name: str
+    offset: int
+    length_bytes: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedObject(StoredObject):
+    """An object made of pieces of others."""
+
+    client_bytes: int = 0
+    """How many of its bytes were read and uploaded again; the storage copied the rest by itself."""
+
+    @classmethod
+    def of(cls, stored: StoredObject, client_bytes: int = 0) -> ComposedObject:
+        """The same object, with what it cost."""
+        known = (stored.name, stored.length_bytes, stored.etag, stored.modified_ms, stored.metadata)
+        return cls(*known, client_bytes=client_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingUpload:
+    """An upload that was begun and neither completed nor given up."""
+
+    name: str
+    """Of the object it would become; a provider's own temporary name where it does not know that."""
+    upload_id: str
+    """Opaque; tells two uploads of one name apart."""
+    started_ms: int
+    """The server's clock."""
 
 
 class Source(Protocol):
@@ -103,6 +139,23 @@ class ChunkStorage(Protocol):
         """
         ...
 
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """Store under `name` the bytes of `pieces`, in order, as `put` would: atomically and durably.
+
+        The storage copies what it can by itself. Raises NotFound for a piece whose object is missing, DataLoss
+        when an object is not the version that its piece names or is too short, InvalidRequest without pieces or
+        with an empty one. Whatever is raised, no parts are left behind but by a connection that broke; after
+        Unavailable the object may exist, as after `put`.
+        """
+        ...
+
     def read_into(
         self,
         name: str,
@@ -139,6 +192,17 @@ class ChunkStorage(Protocol):
 
         Paginated inside. A failing page raises; an empty iterator always means that there is nothing.
         """
+        ...
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """Uploads under way or left behind whose name starts with `prefix`; no listing of objects shows them.
+
+        Paginated inside. Most providers that upload atomically have none.
+        """
+        ...
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Give up an upload and free what it holds; one that is gone or completed is success (idempotent)."""
         ...
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from tierfs.metadata import chain, checksums, keys, outbox
 from tierfs.metadata.chain import ChainEdit
@@ -26,6 +27,11 @@ def chunks(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int =
     prefix = keys.chunk_prefix(segment_id, tier)
     for _, record in txn.scan(CHUNKS, keys.chunk(segment_id, tier, begin), prefix=prefix):
         yield record
+
+
+def ending_by(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> list[ChunkRecord]:
+    """The chunks of a chain's head that hold no byte at or behind `offset`."""
+    return list(takewhile(lambda chunk: chunk.end_offset <= offset, _from(txn, segment_id, tier, 0)))
 
 
 def object_of(txn: ReadTransaction, chunk_record: ChunkRecord) -> ObjectRecord:
@@ -89,6 +95,15 @@ def remove(
     edit = chain.remove(segment.tier_state(tier), removed, previous=previous, following=following)
     for record in removed:
         _release(txn, record, due_ms, after_sequence)
+    return _apply(txn, segment, tier, edit, moved=True)
+
+
+def cut_head(txn: WriteTransaction, segment: SegmentRecord, tier: Tier) -> SegmentRecord:
+    """Let the tier's first chunk begin where the segment does; returns the changed segment, not yet written."""
+    first = chunk_at(txn, segment.id, tier, segment.start_offset)
+    if first is None or not first.start_offset < segment.start_offset < first.end_offset:
+        return segment
+    edit = chain.cut_first(segment.tier_state(tier), first, segment.start_offset)
     return _apply(txn, segment, tier, edit, moved=True)
 
 
