@@ -24,8 +24,11 @@ from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
+from tierfs.segments import dismantle
 from tierfs.segments.engine import Engine
 from tierfs.types import ReadPriority, SegmentId
+
+_MS_PER_S = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class ColdWork:
     def resolve_crashed(self) -> None:
         """Turn what a dead holder had in flight into garbage; the first thing a new holder does."""
         self.tools.offload.abandon_intents()
+        self._dismantle()
 
     def offload(self, path: str, report: Report) -> OffloadReport:
         """Make every byte below `path` that is acknowledged now cold and named by the journal.
@@ -123,7 +127,8 @@ class ColdWork:
             return entries
 
     def collect(self) -> Collected:
-        """Delete the garbage that is due."""
+        """Take apart what was removed, and delete the garbage that is due."""
+        self._dismantle()
         return ballast.with_room(self.tools.ballast_path, self.tools.collector.collect)
 
     def orphans(self, *, grace_s: int) -> list[Orphan]:
@@ -135,6 +140,11 @@ class ColdWork:
         self.publish()
         self._orphan_finder().discard(self.orphans(grace_s=grace_s))
         return self.collect()
+
+    def _dismantle(self) -> None:
+        """Go on with what a crashed `rm` left."""
+        due_ms = self._metadata.clock.now_ms() + self.tools.settings.grace_s * _MS_PER_S
+        dismantle.dismantle(self._metadata, cold_due_ms=due_ms)
 
     def _orphan_finder(self) -> OrphanFinder:
         tools = self.tools

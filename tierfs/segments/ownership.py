@@ -14,7 +14,7 @@ from tierfs.metadata.records import SegmentRecord, WriterInfo
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments.writer_locks import WriterLocks
-from tierfs.types import SegmentId
+from tierfs.types import SegmentId, SegmentStatus
 
 _COMMAND_CHARACTERS = 120
 
@@ -60,7 +60,7 @@ def require_no_writer_elsewhere(segment: SegmentRecord, writer_locks: WriterLock
 def require_current(txn: ReadTransaction, segment_id: SegmentId, epoch: int, name: str) -> SegmentRecord:
     """The record of a segment this process writes. Raises NotFound, Fenced or Sealed when it no longer does."""
     segment = directories.segment(txn, segment_id)
-    if segment is None:
+    if segment is None or segment.status is SegmentStatus.DELETED:
         raise NotFound(f"segment {names.printable(name)} was deleted")
     if segment.sealed:
         raise Sealed(f"segment {names.printable(name)} is sealed")
