@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tierfs.background import intents
-from tierfs.background.cold import ColdTier, object_metadata, object_name, require_owner
+from tierfs.background.cold import ColdTier, object_metadata, object_name
 from tierfs.background.consolidation_plan import ConsolidateAction
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.readback import CheckedPiece, Mismatch, Stretch, check_piece, read_back, stretches_of, whole_crc
@@ -105,7 +105,6 @@ class Consolidate:
         attempt = AttemptId(new_id())
         span = action.range
         with self._metadata.write() as txn:
-            require_owner(txn)
             segment, _ = _revalidated(txn, action)
             path = directories.path_of(txn, segment.parent_id, segment.name)
             epoch = txn.store.store_epoch
@@ -148,7 +147,6 @@ class Consolidate:
 
     def _commit(self, job: _Job, composed: ComposedObject, grid: Sequence[int]) -> None:
         with self._metadata.write() as txn:
-            require_owner(txn)
             if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
                 # Its object is garbage by now: linking it would lose bytes.
                 raise ChunksMoved(f"{job.intent.name}: another holder took this object for a dead one's")
@@ -181,7 +179,6 @@ class Consolidate:
     def _merge(self, action: ConsolidateAction) -> None:
         """One chunk for several that follow each other in one object; no byte moves."""
         with self._metadata.write() as txn:
-            require_owner(txn)
             segment, placed = _revalidated(txn, action)
             # Held while the chunks go, so that it does not become garbage.
             holder = replace(placed[0].object, references=placed[0].object.references + 1)

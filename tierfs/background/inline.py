@@ -13,6 +13,7 @@ from pathlib import Path
 from tierfs.background.collect import Collected
 from tierfs.background.consolidation import ConsolidateReport
 from tierfs.background.holder import hold
+from tierfs.background.segment_restore import SegmentRestored
 from tierfs.background.upload import OffloadReport, Report
 from tierfs.background.work import ColdWork, EvictReport
 from tierfs.clock import Clock
@@ -49,6 +50,11 @@ class InlineWork:
         """See ColdWork.collect_all."""
         with self._holding():
             return self._work.collect_all(grace_s=grace_s)
+
+    def load_segment(self, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
+        """See ColdWork.load_segment."""
+        with self._holding():
+            return self._work.load_segment(wanted, accept_loss=accept_loss, report=report)
 
     def settle(self) -> Collected:
         """Publish what is queued and delete what is due."""

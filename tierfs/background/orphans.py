@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import NotFound
-from tierfs.metadata import chains, keys
+from tierfs.metadata import chains, keys, locations
 from tierfs.metadata.records import ChunkRecord, GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
@@ -23,8 +23,8 @@ from tierfs.types import LocationId, SegmentId, Tier
 
 SEGMENTS_PREFIX = "segments/"
 
-_COLD_NAME = re.compile(r".*/(?P<segment>\d+)/chunk-(?P<start>\d{20})-\d{20}-e(?P<epoch>\d+)-[0-9a-f]+", re.DOTALL)
-_LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]+")
+COLD_NAME = re.compile(r".*/(?P<segment>\d+)/chunk-(?P<start>\d{20})-\d{20}-e(?P<epoch>\d+)-[0-9a-f]+", re.DOTALL)
+LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,14 @@ class OrphanFinder:
         with self._metadata.read() as txn:
             unnamed = [one for one in found if not _is_chunk(txn, one)]
             named = _named(txn, {one.orphan.name for one in unnamed}) if unnamed else set()
+            named |= self._adopted(txn) if unnamed else set()
         return [one.orphan for one in unnamed if one.orphan.name not in named and self._is_ours(one.orphan)]
+
+    def _adopted(self, txn: ReadTransaction) -> set[str]:
+        """Objects of our own location that were adopted: theirs, whatever their names look like (invariant 5)."""
+        if self._storage is None:
+            return set()
+        return locations.foreign_names_below(txn, locations.location(txn, self._location_id))
 
     def discard(self, orphans: Iterable[Orphan]) -> None:
         """Make orphans garbage that is due now."""
@@ -79,7 +86,7 @@ class OrphanFinder:
 
     def _local(self, before_ms: int) -> Iterator[_Found]:
         for name in self._files.names():
-            parsed = _LOCAL_NAME.fullmatch(name)
+            parsed = LOCAL_NAME.fullmatch(name)
             if parsed is None:
                 continue
             try:
@@ -96,7 +103,7 @@ class OrphanFinder:
         with self._metadata.read() as txn:
             epoch = txn.store.store_epoch
         for listed in self._storage.list(SEGMENTS_PREFIX):
-            parsed = _COLD_NAME.fullmatch(listed.name)
+            parsed = COLD_NAME.fullmatch(listed.name)
             if parsed is None or int(parsed["epoch"]) > epoch or listed.modified_ms > before_ms:
                 continue
             orphan = Orphan(Tier.COLD, listed.name, listed.length_bytes)

@@ -8,35 +8,28 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tierfs.chunkstore.checks import (
-    STEP_BYTES,
-    check_etag,
-    check_metadata,
-    check_name,
-    check_pieces,
-    check_range,
-    past_end,
-)
+from tierfs.chunkstore.checks import check_etag, check_metadata, check_name, check_pieces, check_range, past_end
 from tierfs.chunkstore.directory_copy import copy_range
 from tierfs.chunkstore.directory_list import list_files
 from tierfs.chunkstore.directory_metadata import METADATA_DIRECTORY, FileMetadata
 from tierfs.chunkstore.directory_put import TEMPORARY_DIRECTORY, FileWriter, write_source
-from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, READ_FLAGS, HeldTree, map_os_errors
+from tierfs.chunkstore.directory_read import FileReader
+from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, HeldTree, map_os_errors
 from tierfs.chunkstore.protocol import (
     Abilities,
     ComposedObject,
     ObjectPiece,
+    PendingUpload,
     Progress,
     RangeUrl,
     Source,
     StoredObject,
 )
 from tierfs.clock import Clock, SystemClock
-from tierfs.errors import InvalidRequest, NotFound
+from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
 HIDDEN = frozenset({METADATA_DIRECTORY, TEMPORARY_DIRECTORY})
@@ -52,6 +45,7 @@ class DirectoryStorage:
         self._tree = HeldTree(root)
         self._metadata = FileMetadata(self._tree)
         self._writer = FileWriter(self._tree, self._metadata)
+        self._reader = FileReader(self._tree, _described)
         with map_os_errors(str(root)):
             self._writer.remove_stale(clock or SystemClock())
 
@@ -112,7 +106,7 @@ class DirectoryStorage:
 
     def _copy(self, piece: ObjectPiece, target: int) -> None:
         """Append a piece to an open file; what stands there is worthless when this raises."""
-        with self._open(piece.name) as (fd, status):
+        with self._reader.open(piece.name) as (fd, status):
             found = _described(piece.name, status)
             check_etag(piece.name, found.etag, piece.etag)
             check_range(found, piece.offset, piece.length_bytes)
@@ -132,19 +126,8 @@ class DirectoryStorage:
         progress: Progress | None = None,
     ) -> None:
         """See ChunkStorage.read_into."""
-        with self._open(name) as (fd, status):
-            found = _described(name, status)
-            check_etag(name, found.etag, if_match)
-            check_range(found, offset, len(buffer))
-            done = 0
-            while done < len(buffer):
-                with map_os_errors(name):
-                    read = os.preadv(fd, [buffer[done : done + STEP_BYTES]], offset + done)
-                if not read:
-                    raise past_end(name, offset, len(buffer), offset + done)
-                done += read
-                if progress is not None:
-                    progress(done)
+        _check(name)
+        self._reader.read_into(name, offset, buffer, if_match, progress)
 
     def range_url(self, name: str) -> RangeUrl | None:
         """None: no server has it."""
@@ -152,7 +135,8 @@ class DirectoryStorage:
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""
-        with self._open(name) as (fd, status), map_os_errors(name):
+        _check(name)
+        with self._reader.open(name) as (fd, status), map_os_errors(name):
             return _described(name, status, self._metadata.read(name, fd))
 
     def delete(self, name: str) -> None:
@@ -177,26 +161,20 @@ class DirectoryStorage:
         for name, status in list_files(self._tree, prefix, after, HIDDEN):
             yield _described(name, status)
 
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads: temporary files, which do not tell what they would become."""
+        for name, started_ms in self._writer.temporary_files():
+            if name.startswith(prefix):
+                yield PendingUpload(name, os.path.basename(name), started_ms)
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        with map_os_errors(upload.name):
+            self._writer.remove_temporary(upload.upload_id)
+
     def close(self) -> None:
         """See ChunkStorage.close."""
         self._tree.close()
-
-    @contextmanager
-    def _open(self, name: str) -> Iterator[tuple[int, os.stat_result]]:
-        """A descriptor of the regular file `name`, and what it is. Raises NotFound."""
-        _check(name)
-        parent, _, last = name.rpartition("/")
-        with map_os_errors(name), self._tree.open_directory(parent) as directory:
-            # O_NONBLOCK: whoever put a FIFO there does not make us wait.
-            fd = os.open(last, READ_FLAGS | os.O_NONBLOCK, dir_fd=directory)
-        try:
-            with map_os_errors(name):
-                status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise NotFound(f"{printable(name)}: not a regular file")
-            yield fd, status
-        finally:
-            os.close(fd)
 
 
 def _check(name: str) -> None:

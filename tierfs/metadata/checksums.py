@@ -42,6 +42,12 @@ def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRu
     return run
 
 
+def run_behind(txn: ReadTransaction, object_id: ObjectId, offset: int) -> int | None:
+    """Where the first run behind an offset of the object begins; None when there is none."""
+    rows = txn.scan_raw(CHECKSUMS.name, keys.pair(object_id, offset + 1), prefix=keys.u64(object_id))
+    return next((int.from_bytes(key[keys.U64_BYTES :], "big") for key, _ in rows), None)
+
+
 def runs(txn: ReadTransaction, object_id: ObjectId) -> Iterator[ChecksumRun]:
     """All runs of an object, ascending."""
     for _, run in txn.scan(CHECKSUMS, prefix=keys.u64(object_id)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -18,12 +18,14 @@ from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss
 from tierfs.metadata import chains, checksums, keys
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.outbox import add as queue
 from tierfs.metadata.records import (
     RECORD_VERSION,
     ChunkRecord,
     DirectoryRecord,
     LocationRecord,
     ObjectRecord,
+    OwnerView,
     PolicyRecord,
     SegmentRecord,
     TierState,
@@ -33,6 +35,7 @@ from tierfs.metadata.tables import (
     CHECKSUMS,
     CHUNKS,
     DIRECTORIES,
+    GARBAGE,
     LOCATIONS,
     OBJECTS,
     OUTBOX_NAME,
@@ -48,8 +51,20 @@ MAGIC = b"TFSJ"
 _HEADER = struct.Struct(">4sIIQ")
 """Magic, format version, CRC32C of the payload, length of the payload."""
 
+
+class Readable(Protocol):
+    """A file, or something else that is read in order."""
+
+    def read(self, size_bytes: int, /) -> bytes:
+        """The next bytes; fewer only at the end."""
+        ...
+
+
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
 """Journal objects are single PUTs and are refused above this size before they are read."""
+
+CHUNKS_PER_CHANGE = 5000
+"""Some 300 KB of records: far below the 4 MiB at which an entry ends, which a change cannot be split over."""
 
 
 def bucket_view(segment: SegmentRecord) -> SegmentRecord:
@@ -60,57 +75,69 @@ def bucket_view(segment: SegmentRecord) -> SegmentRecord:
         active=False,
         resumable=False,
         writer=WriterInfo(),
+        owner_view=OwnerView(),
         stored=segment.stored,
     )
 
 
 def segment_changed(txn: WriteTransaction, segment: SegmentRecord) -> int:
     """A segment was created, sealed or changed; returns the change's sequence."""
-    return _add(txn, pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment))))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment))))  # type: ignore[arg-type]
 
 
 def segment_removed(txn: WriteTransaction, segment_id: SegmentId) -> int:
     """A segment was deleted."""
-    return _add(txn, pb.Change(segment_removed=segment_id))
+    return queue(txn, pb.Change(segment_removed=segment_id))
 
 
 def directory_changed(txn: WriteTransaction, directory: DirectoryRecord) -> int:
     """A directory was created."""
-    return _add(txn, pb.Change(directory=DIRECTORIES.codec.to_message(directory)))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(directory=DIRECTORIES.codec.to_message(directory)))  # type: ignore[arg-type]
 
 
 def directory_removed(txn: WriteTransaction, directory_id: int) -> int:
     """A directory was removed."""
-    return _add(txn, pb.Change(directory_removed=directory_id))
+    return queue(txn, pb.Change(directory_removed=directory_id))
 
 
 def location_changed(txn: WriteTransaction, location: LocationRecord) -> int:
     """A location was added."""
-    return _add(txn, pb.Change(location=LOCATIONS.codec.to_message(location)))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(location=LOCATIONS.codec.to_message(location)))  # type: ignore[arg-type]
 
 
 def policy_changed(txn: WriteTransaction, policy: PolicyRecord) -> int:
     """Settings of a directory or segment changed."""
-    return _add(txn, pb.Change(policy=POLICIES.codec.to_message(policy)))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(policy=POLICIES.codec.to_message(policy)))  # type: ignore[arg-type]
 
 
 def owner_begins(txn: WriteTransaction, host: str) -> int:
     """This store starts to own the bucket with its epoch."""
     store = txn.store
     body = pb.OwnerBegins(store_epoch=store.store_epoch, store_id=store.store_id, wall_ms=txn.now_ms, host=host)
-    return _add(txn, pb.Change(owner_begins=body))
+    return queue(txn, pb.Change(owner_begins=body))
 
 
 def cold_linked(
     txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[ChunkRecord], objects: Sequence[ObjectRecord]
 ) -> int:
     """Cold chunks were linked; carries their objects and checksum runs."""
-    return _add(txn, pb.Change(cold_link=_link_message(txn, segment_id, chunks, objects)))
+    return queue(txn, pb.Change(cold_link=_link_message(txn, segment_id, chunks, objects)))
+
+
+def cold_relinked(txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[pb.ChunkRecord]) -> None:
+    """Cold chunks, encoded already, came to a segment from another; the journal knows their objects."""
+    for first in range(0, len(chunks), CHUNKS_PER_CHANGE):
+        part = chunks[first : first + CHUNKS_PER_CHANGE]
+        queue(txn, pb.Change(cold_link=pb.ColdLink(segment_id=segment_id, chunks=part)))
 
 
 def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: Sequence[int]) -> int:
-    """Cold chunks were unlinked."""
-    return _add(txn, pb.Change(cold_unlink=pb.ColdUnlink(segment_id=segment_id, start_offsets=start_offsets)))
+    """Cold chunks were unlinked; returns the last change's sequence, 0 without chunks."""
+    sequence = 0
+    for first in range(0, len(start_offsets), CHUNKS_PER_CHANGE):
+        part = start_offsets[first : first + CHUNKS_PER_CHANGE]
+        sequence = queue(txn, pb.Change(cold_unlink=pb.ColdUnlink(segment_id=segment_id, start_offsets=part)))
+    return sequence
 
 
 def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
@@ -150,6 +177,18 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
     for _, segment in txn.scan(SEGMENTS):
         yield pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
         yield from _cold_chain(txn, segment)
+    for _, garbage in txn.scan(GARBAGE):
+        if garbage.tier is Tier.COLD:
+            yield pb.Change(garbage=GARBAGE.codec.to_message(garbage))  # type: ignore[arg-type]
+
+
+def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
+    """One segment as changes without sequence: its record, its own policy, its cold chain."""
+    yield pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
+    policy = txn.get(POLICIES, keys.u64(segment.id))
+    if policy is not None:
+        yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+    yield from _cold_chain(txn, segment)
 
 
 def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
@@ -171,10 +210,6 @@ def _link_message(
     return message
 
 
-def _add(txn: WriteTransaction, change: pb.Change) -> int:
-    return txn.add_to_outbox(change.SerializeToString(deterministic=True))
-
-
 def frame(message: Message) -> bytes:
     """The bytes of a journal object."""
     payload = message.SerializeToString(deterministic=True)
@@ -194,6 +229,32 @@ def parse_manifest(data: bytes, name: str) -> pb.CheckpointManifest:
 def parse_part(data: bytes, name: str) -> pb.CheckpointPart:
     """The checkpoint part in an object's bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.CheckpointPart)
+
+
+def parse_dump_part(data: bytes, name: str) -> pb.DumpPart:
+    """The part of a dump in its framed bytes; raises DataLoss naming the file."""
+    return _parse(data, name, pb.DumpPart)
+
+
+def parse_segment_dump(data: bytes, name: str) -> pb.SegmentDump:
+    """A piece of a segment's dump in its framed bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.SegmentDump)
+
+
+def read_framed(file: Readable, name: str) -> bytes | None:
+    """The next framed message of a file, unparsed; None at its end. Raises DataLoss before it reads too much."""
+    header = file.read(_HEADER.size)
+    if not header:
+        return None
+    if len(header) < _HEADER.size:
+        raise DataLoss(f"{name} is cut in the middle of a header")
+    magic, _, _, length = _HEADER.unpack(header)
+    if magic != MAGIC or length > MAX_OBJECT_BYTES:
+        raise DataLoss(f"{name} is damaged, or no tierfs dump")
+    payload = file.read(length)
+    if len(payload) < length:
+        raise DataLoss(f"{name} is cut: {len(payload)} of {length} bytes of a part")
+    return header + payload
 
 
 def _parse(data: bytes, name: str, kind: type[M]) -> M:

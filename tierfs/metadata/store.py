@@ -10,6 +10,7 @@ from tierfs.clock import Clock
 from tierfs.errors import AlreadyExists, DataLoss
 from tierfs.metadata import environment as lmdb_environment
 from tierfs.metadata import keys
+from tierfs.metadata.fence import require_owner
 from tierfs.metadata.records import RECORD_VERSION, DirectoryRecord, JournalState, StoreRecord
 from tierfs.metadata.tables import DIRECTORIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, read_transaction, write_transaction
@@ -35,15 +36,18 @@ class MetadataStore:
             self.store_id = txn.store.store_id
 
     @classmethod
-    def create(cls, path: Path, clock: Clock) -> MetadataStore:
-        """Make an empty store in `path`, which must not exist. Raises AlreadyExists."""
+    def create(cls, path: Path, clock: Clock, store_id: str | None = None) -> MetadataStore:
+        """Make an empty store in `path`, which must not exist: a new one, or a copy of the store `store_id`.
+
+        Raises AlreadyExists.
+        """
         if path.exists():
             raise AlreadyExists(f"{path} holds a store already")
         lmdb_environment.create_directory(path)
         path = path.resolve()
         environment = lmdb_environment.open_environment(path, create=True)
         with write_transaction(environment, clock) as txn:
-            _write_empty_store(txn)
+            _write_empty_store(txn, store_id or new_id())
         return cls(path, clock)
 
     def read(self) -> AbstractContextManager[ReadTransaction]:
@@ -51,7 +55,21 @@ class MetadataStore:
         return read_transaction(lmdb_environment.open_environment(self.path))
 
     def write(self) -> AbstractContextManager[WriteTransaction]:
-        """The one writer; durable when its block ends."""
+        """The one writer; durable when its block ends.
+
+        Raises Fenced, before the block, in a store that may only be read: a fenced one or a replica.
+        """
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner)
+
+    def write_notes(self) -> AbstractContextManager[WriteTransaction]:
+        """The writer of rows that no segment depends on: requests, troubles, where the store stands.
+
+        Works in a store that may only be read, too.
+        """
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock)
+
+    def write_replayed(self) -> AbstractContextManager[WriteTransaction]:
+        """The writer of what the owner's journal says, into a replica."""
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock)
 
     def last_transaction_id(self) -> int:
@@ -63,10 +81,10 @@ class MetadataStore:
         lmdb_environment.close_environment(self.path)
 
 
-def _write_empty_store(txn: WriteTransaction) -> None:
+def _write_empty_store(txn: WriteTransaction, store_id: str) -> None:
     txn.create_store(
         StoreRecord(
-            store_id=new_id(), created_ms=txn.now_ms, next_id=ROOT_DIRECTORY + 1, journal=JournalState(next_slot=1)
+            store_id=store_id, created_ms=txn.now_ms, next_id=ROOT_DIRECTORY + 1, journal=JournalState(next_slot=1)
         )
     )
     root = DirectoryRecord(

@@ -7,7 +7,7 @@ superblock is read once and written at commit if it changed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -56,6 +56,11 @@ class ReadTransaction:
         data = self._txn.get(key, db=self._databases[table.name])
         return None if data is None else table.codec.decode(data)
 
+    def get_raw(self, name: bytes, key: bytes) -> bytes | None:
+        """The same, undecoded."""
+        data: bytes | None = self._txn.get(key, db=self._databases[name])
+        return data
+
     def must_get(self, table: Table[R], key: bytes, what: str) -> R:
         """The record under `key`; raises NotFound naming `what`."""
         record = self.get(table, key)
@@ -89,6 +94,16 @@ class ReadTransaction:
             found, data = cursor.item()
         return table.codec.decode(data) if found.startswith(prefix) else None
 
+    @property
+    def database_names(self) -> Collection[bytes]:
+        """Every database there is, those of newer versions included."""
+        return self._databases.keys()
+
+    def last_key(self, name: bytes) -> bytes | None:
+        """The greatest key of a database; None when it is empty."""
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            return bytes(cursor.key()) if cursor.last() else None
+
     def count(self, name: bytes) -> int:
         """Number of rows of a database."""
         return int(self._txn.stat(db=self._databases[name])["entries"])
@@ -101,6 +116,7 @@ class WriteTransaction(ReadTransaction):
         super().__init__(environment, txn)
         self.now_ms = now_ms
         self._store_changed = False
+        self._late_changes: list[bytes] = []
 
     def put(self, table: Table[R], key: bytes, record: R) -> None:
         """Write a record after its check()."""
@@ -113,6 +129,22 @@ class WriteTransaction(ReadTransaction):
     def delete(self, name: bytes, key: bytes) -> bool:
         """Remove a row; False when there was none."""
         return bool(self._txn.delete(key, db=self._databases[name]))
+
+    def put_ascending(self, name: bytes, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write many encoded rows whose keys ascend; behind the last key of the database they are appended."""
+        if not rows:
+            return
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            # Whole pages instead of halves, and no search: allowed only where nothing lies behind.
+            at_end = not cursor.last() or cursor.key() < rows[0][0]
+            cursor.putmulti(rows, append=at_end)
+
+    def delete_prefix(self, name: bytes, prefix: bytes) -> None:
+        """Remove every row whose key begins with `prefix`."""
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            found = cursor.set_range(prefix)
+            while found and cursor.key().startswith(prefix):
+                found = cursor.delete()
 
     def create_store(self, record: StoreRecord) -> None:
         """Write the superblock of a new store."""
@@ -150,8 +182,14 @@ class WriteTransaction(ReadTransaction):
         self.update_store(next_outbox=sequence + 1)
         return sequence
 
+    def add_to_outbox_last(self, data: bytes) -> None:
+        """Queue a Change behind all others of this transaction."""
+        self._late_changes.append(data)
+
     def finish(self) -> None:
-        """Write the superblock if it changed; called before the commit."""
+        """Queue what comes last and write the superblock if it changed; called before the commit."""
+        for data in self._late_changes:
+            self.add_to_outbox(data)
         if not self._store_changed:
             return
         wall_ms = max(self.store.last_wall_ms, self.now_ms)
@@ -172,9 +210,12 @@ def read_transaction(environment: Environment) -> Iterator[ReadTransaction]:
 
 
 @contextmanager
-def write_transaction(environment: Environment, clock: Clock) -> Iterator[WriteTransaction]:
+def write_transaction(
+    environment: Environment, clock: Clock, may_write: Callable[[StoreRecord], None] | None = None
+) -> Iterator[WriteTransaction]:
     """The writer's transaction: durable when the block ends, undone when it raises.
 
+    `may_write` sees the superblock first and raises what forbids the change.
     A commit that fails for anything but a full disk leaves the environment unusable for writing.
     """
     if environment.broken is not None:
@@ -183,6 +224,8 @@ def write_transaction(environment: Environment, clock: Clock) -> Iterator[WriteT
         txn = _begin(environment)
         try:
             writer = WriteTransaction(environment, txn, clock.now_ms())
+            if may_write is not None:
+                may_write(writer.store)
             yield writer
             writer.finish()
             environment.watch.released()
