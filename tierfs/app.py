@@ -131,9 +131,10 @@ class Store:
     def garbage(self, *, grace_s: int | None = None) -> GarbageReport:
         """What waits to be deleted, and orphans older than the grace period (the store's own by default)."""
         grace_s = self.settings.offload.grace_s if grace_s is None else grace_s
-        orphans = self.cold_work("gc").orphans(grace_s=grace_s)
+        work = self.cold_work("gc")
+        orphans, uploads = work.orphans(grace_s=grace_s), work.dead_uploads(grace_s=grace_s)
         with self.metadata.read() as txn:
-            return GarbageReport(tuple(row for _, row in txn.scan(GARBAGE)), tuple(orphans))
+            return GarbageReport(tuple(row for _, row in txn.scan(GARBAGE)), tuple(orphans), tuple(uploads))
 
     def collect(self, *, grace_s: int | None = None) -> Collected:
         """Delete garbage that is due, and orphans; here or by the holder."""

@@ -20,6 +20,7 @@ from botocore.config import Config
 
 from tests.benchmarks import reading_command
 from tests.benchmarks.algebra import bench_algebra
+from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
@@ -257,6 +258,8 @@ def main() -> None:
             print(bench_scale(directory), flush=True)
         if "algebra" in chosen.subjects:
             print(bench_algebra(directory), flush=True)
+        if "fsck" in chosen.subjects:
+            print(bench_fsck(directory), flush=True)
         if "many" in chosen.subjects:
             print(bench_many_writers(directory), flush=True)
         if "sustained" in chosen.subjects:

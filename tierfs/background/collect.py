@@ -37,6 +37,8 @@ class Collected:
     deleted: int = 0
     bytes: int = 0
     failed: int = 0
+    aborted: int = 0
+    """Dead uploads."""
 
 
 class Collector:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tierfs.background.collect import Collected
+from tierfs.background.consolidation import ConsolidateReport
 from tierfs.background.holder import hold
 from tierfs.background.segment_restore import SegmentRestored
 from tierfs.background.upload import OffloadReport, Report
@@ -37,6 +38,13 @@ class InlineWork:
             return self._work.evict(path, force=force, dry_run=True, report=report)
         with self._holding():
             return self._work.evict(path, force=force, dry_run=False, report=report)
+
+    def consolidate(self, path: str, *, dry_run: bool, report: Report) -> ConsolidateReport:
+        """See ColdWork.consolidate; a dry run needs no lock."""
+        if dry_run:
+            return self._work.consolidate(path, dry_run=True, report=report)
+        with self._holding():
+            return self._work.consolidate(path, dry_run=False, report=report)
 
     def collect_all(self, *, grace_s: int) -> Collected:
         """See ColdWork.collect_all."""

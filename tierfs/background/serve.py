@@ -20,6 +20,7 @@ _REPORT_EVERY_S = 0.25
 """Each report is a durable commit."""
 
 OFFLOAD, EVICT, COLLECT, LOAD = "offload", "evict", "gc", "load"
+CONSOLIDATE = "consolidate"
 FORCE = "force"
 """Option of evict."""
 
@@ -39,6 +40,7 @@ class RequestServer:
         self._seen_transaction = -1
         self._verbs: Mapping[str, Callable[[RequestRecord, Report], Any]] = {
             OFFLOAD: lambda request, report: work.offload(request.path, report),
+            CONSOLIDATE: lambda request, report: work.consolidate(request.path, dry_run=False, report=report),
             EVICT: lambda request, report: work.evict(
                 request.path, force=FORCE in request.options, dry_run=False, report=report
             ),

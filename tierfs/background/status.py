@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.background import holder, requests
+from tierfs.background.dead_uploads import DeadUpload
 from tierfs.background.holder import Holder
 from tierfs.background.orphans import Orphan
 from tierfs.background.policy import SegmentView
@@ -52,6 +53,8 @@ class GarbageReport:
     """Deletions to come, the next one first."""
     orphans: tuple[Orphan, ...]
     """What nothing names."""
+    uploads: tuple[DeadUpload, ...] = ()
+    """What nobody will finish."""
 
 
 @dataclass(frozen=True, slots=True)

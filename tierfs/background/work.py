@@ -16,6 +16,9 @@ from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
+from tierfs.background.consolidate import Consolidate
+from tierfs.background.consolidation import ConsolidateReport, Consolidation
+from tierfs.background.dead_uploads import DeadUpload, DeadUploads
 from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
@@ -69,12 +72,13 @@ class ColdTools:
 
 
 class ColdWork:
-    """Offload, evict, publish and collect on one store."""
+    """Offload, consolidate, evict, publish and collect on one store."""
 
     def __init__(self, tools: ColdTools) -> None:
         self.tools = tools
         self._metadata = tools.engine.metadata
         self._publishing = threading.Lock()
+        self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
 
     def resolve_crashed(self) -> None:
         """Turn what a dead holder had in flight into garbage; the first thing a new holder does. Raises Fenced."""
@@ -98,6 +102,20 @@ class ColdWork:
         entries = self.publish()
         self.collect()
         return replace(done, journal_entries=entries)
+
+    def consolidate(self, path: str, *, dry_run: bool, report: Report) -> ConsolidateReport:
+        """Make few large cold objects of many small or mostly dead ones below `path`; repeating it does nothing.
+
+        Raises NotFound, Fenced, and the first error after all else was done; what succeeded stays.
+        """
+        segments = [(name, segment.id) for name, segment in self._segments(path) if segment.cold.count]
+        tools = self.tools
+        run = Consolidation(self._metadata, self.consolidator, tools.cold.location_id, tools.settings, report)
+        if dry_run:
+            return run.would_do(segments)
+        done = run.run(segments, self.publish)
+        self.collect()
+        return done
 
     def evict(self, path: str, *, force: bool, dry_run: bool, report: Report) -> EvictReport:
         """Drop the local bytes below `path` that are safely cold, whatever the deletion lag says.
@@ -173,11 +191,20 @@ class ColdWork:
                 fence.require_owner(txn.store)
         return self._orphan_finder().find(grace_ms=grace_s * 1000)
 
+    def dead_uploads(self, *, grace_s: int) -> list[DeadUpload]:
+        """Uploads older than the grace period that nobody will finish."""
+        return self._dead_uploads().find(grace_ms=grace_s * 1000)
+
     def collect_all(self, *, grace_s: int) -> Collected:
-        """Delete the garbage that is due, and orphans."""
+        """Delete the garbage that is due, and orphans; abort dead uploads."""
         self.publish()
         self._orphan_finder().discard(self.orphans(grace_s=grace_s))
-        return self.collect()
+        aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s))
+        return replace(self.collect(), aborted=aborted)
+
+    def _dead_uploads(self) -> DeadUploads:
+        cold = self.tools.cold
+        return DeadUploads(self._metadata, cold.storage, cold.location_id)
 
     def _orphan_finder(self) -> OrphanFinder:
         tools = self.tools

@@ -16,6 +16,7 @@ from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
     ObjectPiece,
+    PendingUpload,
     Progress,
     RangeUrl,
     Source,
@@ -88,6 +89,14 @@ class ForeignStorage:
         """See ChunkStorage.list."""
         with self._named():
             yield from self._inner.list(prefix, after=after)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """None: uploads of others are their business."""
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Raises PermissionDenied."""
+        raise _refusal(self, upload.name)
 
     def close(self) -> None:
         """See ChunkStorage.close."""
@@ -173,6 +182,14 @@ class ForeignDirectory:
         """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects."""
         for name, status in list_files(self._tree, prefix, after, frozenset()):
             yield _described(name, status)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """None: whatever files others write are files."""
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Raises PermissionDenied."""
+        raise _refusal(self, upload.name)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

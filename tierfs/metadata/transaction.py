@@ -56,6 +56,11 @@ class ReadTransaction:
         data = self._txn.get(key, db=self._databases[table.name])
         return None if data is None else table.codec.decode(data)
 
+    def get_raw(self, name: bytes, key: bytes) -> bytes | None:
+        """The same, undecoded."""
+        data: bytes | None = self._txn.get(key, db=self._databases[name])
+        return data
+
     def must_get(self, table: Table[R], key: bytes, what: str) -> R:
         """The record under `key`; raises NotFound naming `what`."""
         record = self.get(table, key)
@@ -93,6 +98,11 @@ class ReadTransaction:
     def database_names(self) -> Collection[bytes]:
         """Every database there is, those of newer versions included."""
         return self._databases.keys()
+
+    def last_key(self, name: bytes) -> bytes | None:
+        """The greatest key of a database; None when it is empty."""
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            return bytes(cursor.key()) if cursor.last() else None
 
     def count(self, name: bytes) -> int:
         """Number of rows of a database."""
