@@ -18,6 +18,7 @@ from tierfs import names, settings, settings_text
 from tierfs.background import holder, requests, serve
 from tierfs.background.ask import Question, ask
 from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
 from tierfs.background.holder import HeldElsewhere
@@ -25,13 +26,14 @@ from tierfs.background.inline import InlineWork
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
+from tierfs.background.retention import Retention
 from tierfs.background.status import GarbageReport, StoreStatus, store_status
 from tierfs.background.upload import OffloadReport, Progress, Report
 from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
-from tierfs.connect import connect
+from tierfs.connect import connect, require_allowed, server_time_ms
 from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.initialize import ColdChoice, InitReport, init_store
 from tierfs.metadata import directories, keys
@@ -249,6 +251,7 @@ class Store:
     def _connect(self, location_id: LocationId) -> ChunkStorage:
         with self.metadata.read() as txn:
             location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
+        require_allowed(location, self.settings.cold)
         return connect(location, self.path, self.settings.cold, self.metrics)
 
     @property
@@ -265,6 +268,7 @@ class Store:
         cold = ColdTier(location_id, self.storage_of(location_id))
         publisher = Publisher(self.metadata, cold.storage)
         every = self.settings.offload.checkpoint_entries
+        grace_s, background = self.settings.offload.grace_s, self.settings.background
         return ColdWork(
             ColdTools(
                 engine=self.engine,
@@ -275,8 +279,18 @@ class Store:
                 collector=Collector(self.metadata, self.files, self.storage_of),
                 settings=self.settings.offload,
                 ballast_path=self.paths.ballast,
+                retention=Retention(
+                    self.metadata, self.engine, grace_s=grace_s, needs_offload=background.retention_needs_offload
+                ),
+                clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location_id)),
+                metrics=self.metrics,
             )
         )
+
+    def _server_time_ms(self, location_id: LocationId) -> int | None:
+        with self.metadata.read() as txn:
+            location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
+        return server_time_ms(location, self.path, self.settings.cold)
 
     def _inline(self, what: str) -> InlineWork:
         return InlineWork(self.cold_work(what), self.paths.holder, self.clock)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tierfs import mending
 from tierfs.app import Store, open_store
 from tierfs.background.holder import hold
-from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.fsck.bucket import BucketCheck
 from tierfs.fsck.chains import Totals
 from tierfs.fsck.deep import DeepCheck
@@ -130,7 +130,7 @@ class Checking:
             self._stage(store, "bucket", self._bucket(store, table), mender)
             if self._options.deep:
                 self._stage(store, "bytes", self._deep(store, totals), mender)
-        except Unavailable as exc:
+        except (Unavailable, PermissionDenied) as exc:
             self.summary.unchecked = str(exc)
 
     def _metadata(self, store: Store, mender: Mender | None) -> tuple[ObjectTable, Totals]:

@@ -60,6 +60,9 @@ class ColdSettings:
     """Ranged GETs through one presigned URL (measured: a third of the CPU); off: get_object."""
     addressing: str = "auto"
     """auto, path or virtual."""
+    allowed_locations: str = ""
+    """Places that the bucket's journal names and this store may read, besides its own: their URLs, separated by
+    spaces, each followed by @ and the URL of its server where it has one. Only of a recovered store and a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,12 @@ class BackgroundSettings:
     unoffloaded_watermark_percent: int = 50
     """Share of the filesystem (and of high_watermark_bytes) that bytes on this disk alone may take before
     the largest are offloaded first and active chunks end early."""
+    lifetimes_every_s: float = 300.0
+    """How often it looks for segments to seal by policy and for bytes that are no longer kept; ages count in hours."""
+    clocks_every_s: float = 60.0
+    """How often it looks whether the clocks agree, for `status`; every timed deletion looks by itself."""
+    retention_needs_offload: bool = True
+    """Bytes that are not cold and named by the journal stay, however old; off: retention drops them all the same."""
     retry_first_s: float = 1.0
     retry_longest_s: float = 300.0
     """First and longest pause before work that failed is tried again; doubled each time."""

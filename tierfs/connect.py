@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import cast
-from urllib.parse import urlsplit
 
 from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.foreign import ForeignDirectory, ForeignStorage
 from tierfs.chunkstore.limit import LimitedStorage
 from tierfs.chunkstore.measure import MeasuredStorage
+from tierfs.chunkstore.probe import ServedStorage
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.chunkstore.s3_location import Addressing, S3Location
 from tierfs.config import ColdSettings
-from tierfs.errors import InvalidRequest
+from tierfs.errors import InvalidRequest, PermissionDenied
 from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import MetricSink
+from tierfs.names import printable
 
 FILE_SCHEME = "file:"
 S3_SCHEME = "s3"
+_S3_PREFIX = f"{S3_SCHEME}://"
+
+
+def split_s3_url(url: str) -> tuple[str, str]:
+    """Bucket and prefix of `s3://bucket/prefix`; nothing in a key is special, `#` and `?` included.
+
+    Raises InvalidRequest for any other URL.
+    """
+    bucket, _, prefix = url.removeprefix(_S3_PREFIX).partition("/")
+    if not url.startswith(_S3_PREFIX) or not bucket:
+        raise InvalidRequest(f"{url} is no S3 location", remedy="write it as s3://BUCKET/PREFIX")
+    return bucket, prefix
 
 
 def connect(location: LocationRecord, store: Path, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
     """The storage of a location: measured, retried, limited. Nothing is sent to a server yet."""
-    limited = LimitedStorage(connect_bare(location, store, settings), max_in_flight=settings.requests_in_flight)
+    bare = connect_bare(location, store, settings)
+    allowed = bare if location.writable else ForeignStorage(bare)
+    limited = LimitedStorage(allowed, max_in_flight=settings.requests_in_flight)
     retried = RetryingStorage(
         limited,
         attempts=settings.attempts,
@@ -34,18 +51,38 @@ def connect(location: LocationRecord, store: Path, settings: ColdSettings, metri
     return MeasuredStorage(retried, metrics)
 
 
+def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:
+    """Raise PermissionDenied for a place that only a bucket's journal named (design §11, security)."""
+    if not location.from_journal:
+        return
+    place = f"{location.url}@{location.endpoint_url}" if location.endpoint_url else location.url
+    if place not in settings.allowed_locations.split():
+        shown = printable(place)
+        raise PermissionDenied(
+            f"{shown} was named by the bucket's journal, not here, so nothing is read there",
+            remedy=f'to allow it, add it in store.toml: [cold] allowed_locations = "{shown}"',
+        )
+
+
+def server_time_ms(location: LocationRecord, store: Path, settings: ColdSettings) -> int | None:
+    """What the clock of a location's server shows; None where there is no server. Raises Unavailable."""
+    with closing(connect_bare(location, store, settings)) as storage:
+        return storage.server_time_ms() if isinstance(storage, ServedStorage) else None
+
+
 def connect_bare(location: LocationRecord, store: Path, settings: ColdSettings) -> ChunkStorage:
     """The provider alone: fails at once, as a probe wants it."""
     if location.url.startswith(FILE_SCHEME):
-        return DirectoryStorage(store / location.url.removeprefix(FILE_SCHEME))
-    parts = urlsplit(location.url)
-    if parts.scheme != S3_SCHEME:
+        path = store / location.url.removeprefix(FILE_SCHEME)
+        return DirectoryStorage(path) if location.writable else ForeignDirectory(path)
+    if not location.url.startswith(_S3_PREFIX):
         raise InvalidRequest(f"{location.url}: unknown kind of cold tier; tierfs knows s3:// and directories")
     from tierfs.chunkstore.s3 import S3Storage  # boto3 takes 0.3 s to import
 
-    bucket = S3Location(
-        bucket=parts.netloc,
-        prefix=parts.path.strip("/"),
+    bucket, prefix = split_s3_url(location.url)
+    where = S3Location(
+        bucket=bucket,
+        prefix=prefix,
         endpoint_url=location.endpoint_url or None,
         region=location.region or None,
         profile=location.profile or None,
@@ -56,4 +93,4 @@ def connect_bare(location: LocationRecord, store: Path, settings: ColdSettings) 
         create_only_multipart=location.create_only_multipart,
         verifies_crc32c=location.verifies_crc32c,
     )
-    return S3Storage(bucket, settings, abilities=abilities)
+    return S3Storage(where, settings, abilities=abilities)

@@ -6,28 +6,23 @@ on one prefix at the same time exactly one succeeds. `store.toml` is written las
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tierfs import settings
-from tierfs.background import ballast
+from tierfs import store_directory
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.publish import Publisher
 from tierfs.background.status import shared_filesystem_warning
-from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.probe import probe
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
 from tierfs.connect import FILE_SCHEME, S3_SCHEME, connect_bare
-from tierfs.errors import AlreadyExists, Fenced, InvalidRequest, StorageFull
+from tierfs.errors import AlreadyExists, Fenced, InvalidRequest
 from tierfs.metadata import directories, journal, keys, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
@@ -38,12 +33,7 @@ from tierfs.types import ROOT_DIRECTORY, LocationId, ReadPriority
 MAX_PREFIX_BYTES = 80
 """With it, the longest name and the chunk's own part fill S3's 1024 bytes of a key."""
 
-MIN_FREE_BYTES = 128 * 1024 * 1024
-"""The ballast, the floor for appends, and a little to work with."""
-
 _FIRST_LOCATION = LocationId(1)
-_DIRECTORY_MODE = 0o700
-_FILE_MODE = 0o600
 _DEFAULT_COLD = "cold"
 
 
@@ -77,23 +67,18 @@ def init_store(path: Path, choice: ColdChoice, clock: Clock | None = None) -> In
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
-    location = _location(choice)
-    with _new_directory(paths):
+    location = locate(choice)
+    with store_directory.new_directory(paths):
         storage = _claimable(location, paths) if location is not None else None
         if location is not None and storage is not None:
-            abilities = probe(storage)
-            location = replace(
-                location,
-                create_only_put=abilities.create_only_put,
-                create_only_multipart=abilities.create_only_multipart,
-                verifies_crc32c=abilities.verifies_crc32c,
-            )
+            location = probed(location, storage)
         store_id = _create(paths, location, storage, clock)
     url = location.url if location is not None else None
-    return InitReport(paths.root, store_id, url, _warnings(paths, location))
+    return InitReport(paths.root, store_id, url, warnings_of(paths, location))
 
 
-def _location(choice: ColdChoice) -> LocationRecord | None:
+def locate(choice: ColdChoice) -> LocationRecord | None:
+    """The cold tier that was chosen, as a record. Raises InvalidRequest."""
     if choice.none:
         return None
     if choice.bucket_url is None:
@@ -111,6 +96,17 @@ def _location(choice: ColdChoice) -> LocationRecord | None:
         endpoint_url=choice.endpoint_url or "",
         region=choice.region or "",
         profile=choice.profile or "",
+    )
+
+
+def probed(location: LocationRecord, storage: ChunkStorage) -> LocationRecord:
+    """The location with what its server was found to honour. Raises what the storage raises."""
+    abilities = probe(storage)
+    return replace(
+        location,
+        create_only_put=abilities.create_only_put,
+        create_only_multipart=abilities.create_only_multipart,
+        verifies_crc32c=abilities.verifies_crc32c,
     )
 
 
@@ -133,10 +129,7 @@ def _holds_a_store(location: LocationRecord) -> AlreadyExists:
 
 
 def _create(paths: StorePaths, location: LocationRecord | None, storage: ChunkStorage | None, clock: Clock) -> str:
-    ChunkFiles.create(paths.chunks).close()
-    for directory in (paths.locks, paths.log):
-        directory.mkdir(mode=_DIRECTORY_MODE)
-    ballast.create(paths.ballast)
+    store_directory.create_files(paths)
     metadata = MetadataStore.create(paths.metadata, clock)
     with closing(metadata):
         _write_first_records(metadata, location)
@@ -144,7 +137,7 @@ def _create(paths: StorePaths, location: LocationRecord | None, storage: ChunkSt
             with closing(storage):
                 _claim(metadata, location, storage)
         store_id = metadata.store_id
-    _write_settings(paths)
+    store_directory.write_settings(paths)
     return store_id
 
 
@@ -167,51 +160,8 @@ def _claim(metadata: MetadataStore, location: LocationRecord, storage: ChunkStor
         raise _holds_a_store(location) from exc
 
 
-def _write_settings(paths: StorePaths) -> None:
-    with map_os_errors(str(paths.settings)):
-        fd = os.open(paths.settings, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
-        with os.fdopen(fd, "w") as file:
-            file.write(settings.default_text())
-            file.flush()
-            os.fsync(fd)
-        root = os.open(paths.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(root)
-        finally:
-            os.close(root)
-
-
-@contextmanager
-def _new_directory(paths: StorePaths) -> Iterator[None]:
-    """The store's empty directory; emptied again, and removed if it was made here, when init fails."""
-    root = paths.root
-    if paths.settings.exists():
-        raise AlreadyExists(f"{root} is a tierfs store already")
-    if root.is_dir() and any(root.iterdir()):
-        raise InvalidRequest(f"{root} is not empty", remedy="name a new or empty directory")
-    made = not root.exists()
-    with map_os_errors(str(root)):
-        root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-        root.chmod(_DIRECTORY_MODE)
-    try:
-        _require_space(root)
-        yield
-    except BaseException:
-        for child in root.iterdir():
-            shutil.rmtree(child) if child.is_dir() else child.unlink()
-        if made:
-            root.rmdir()
-        raise
-
-
-def _require_space(root: Path) -> None:
-    status = os.statvfs(root)
-    free = status.f_bavail * status.f_frsize
-    if free < MIN_FREE_BYTES:
-        raise StorageFull(f"{root} has {free >> 20} MiB free; a store needs at least {MIN_FREE_BYTES >> 20} MiB")
-
-
-def _warnings(paths: StorePaths, location: LocationRecord | None) -> tuple[str, ...]:
+def warnings_of(paths: StorePaths, location: LocationRecord | None) -> tuple[str, ...]:
+    """What a user should know of where a new store keeps its bytes."""
     found: list[str] = []
     shared = shared_filesystem_warning(paths.root, location.url if location is not None else None)
     if shared:

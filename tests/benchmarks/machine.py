@@ -12,6 +12,22 @@ from tests.benchmarks.measuring import GIB
 from tests.benchmarks.peers import Peer
 from tierfs import __version__
 
+_KIB = 1024
+
+
+class TooLittleMemory(Exception):
+    """The server would be ended by the kernel in the middle of a run."""
+
+
+def require_memory(needed_bytes: int) -> None:
+    """Raise TooLittleMemory unless so much is available."""
+    available = _available_bytes()
+    if available < needed_bytes:
+        raise TooLittleMemory(
+            f"the server keeps everything in memory and needs {needed_bytes / GIB:.0f} GiB of it, "
+            f"{available / GIB:.0f} GiB are free: give a smaller --size, or --questions apart"
+        )
+
 
 def machine() -> dict[str, str]:
     """What speed depends on."""
@@ -28,6 +44,12 @@ def programs(peers: Sequence[Peer]) -> dict[str, str]:
     """Versions of what was measured and of what it was measured with."""
     found = {"tierfs": __version__, "Python": platform.python_version(), "S3 server": _ceph()}
     return found | {peer.label: peer.version() for peer in peers}
+
+
+def _available_bytes() -> int:
+    """Free memory, and what the kernel gives back when it is asked for."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * _KIB
 
 
 def _processor() -> str:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-from tests.benchmarks import figures, plots, reading, report
+from tests.benchmarks import figures, machine, plots, reading, report
 from tests.benchmarks.measuring import GIB
 from tierfs import units
 
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str]) -> None:
     _require(plan.docs)
     try:
         reading.run(plan)
+    except machine.TooLittleMemory as exc:
+        sys.exit(str(exc))
     finally:  # a run that was broken off leaves its answers
         _publish(plan.docs)
 

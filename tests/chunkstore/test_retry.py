@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.flaky import FlakyChunkStorage, When
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource
+from tierfs.chunkstore.protocol import BufferSource, ObjectPiece
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.errors import (
     AlreadyExists,
@@ -77,7 +77,7 @@ def test_pauses_have_full_jitter_under_a_growing_bound(bench: Bench, expected_wa
 @pytest.mark.parametrize(
     "error", [NotFound, AlreadyExists, PermissionDenied, StorageFull, DataLoss, InvalidRequest, Closed]
 )
-@pytest.mark.parametrize("verb", ["put", "read_into", "stat", "delete", "list"])
+@pytest.mark.parametrize("verb", ["put", "compose", "read_into", "stat", "delete", "list"])
 def test_other_errors_pass_at_once(bench: Bench, verb: str, error: type[Exception]) -> None:
     bench.flaky.fail(verb, error("no"))
     with pytest.raises(error, match="no"):
@@ -89,6 +89,8 @@ def test_other_errors_pass_at_once(bench: Bench, verb: str, error: type[Exceptio
 def call(storage: RetryingStorage, verb: str) -> None:
     if verb == "put":
         storage.put("object", BufferSource(b"bytes"))
+    elif verb == "compose":
+        storage.compose("object", [ObjectPiece("source", 0, 1, "etag")])
     elif verb == "read_into":
         storage.read_into("object", 0, memoryview(bytearray(1)))
     elif verb == "list":
@@ -138,6 +140,24 @@ def test_unavailable_stat_while_resolving_is_retried(bench: Bench) -> None:
     bench.flaky.fail("put", Unavailable("reset"), when=When.AFTER)
     bench.flaky.fail("stat", Unavailable("reset"))
     assert bench.storage.put("object", BufferSource(DATA), metadata=OWN).length_bytes == len(DATA)
+
+
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+def test_compose_whose_answer_was_lost_is_not_done_twice(bench: Bench, when: When) -> None:
+    source = bench.storage.put("source", BufferSource(DATA))
+    bench.flaky.fail("compose", Unavailable("reset"), when=when)
+    made = bench.storage.compose("object", [ObjectPiece("source", 0, len(DATA), source.etag)], metadata=OWN)
+    assert (made.etag, made.length_bytes) == (bench.storage.stat("object").etag, len(DATA))
+    assert bench.flaky.calls["compose"] == (2 if when is When.BEFORE else 1)
+
+
+@pytest.mark.parametrize("metadata", [{"attempt": "other"}, {}])
+def test_compose_that_somebody_else_won_is_not_ours(bench: Bench, metadata: dict[str, str]) -> None:
+    source = bench.flaky.inner.put("source", BufferSource(DATA))
+    bench.flaky.inner.put("object", BufferSource(DATA), metadata=metadata)
+    bench.flaky.fail("compose", Unavailable("reset"))
+    with pytest.raises(AlreadyExists):
+        bench.storage.compose("object", [ObjectPiece("source", 0, len(DATA), source.etag)], metadata=OWN)
 
 
 @pytest.mark.parametrize("pinned", [True, False])

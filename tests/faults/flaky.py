@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, PendingUpload, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ChunkStorage,
+    ComposedObject,
+    ObjectPiece,
+    PendingUpload,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
 from tierfs.types import MIB
 
 _Result = TypeVar("_Result")
@@ -42,7 +52,7 @@ class FlakyChunkStorage:
         self._lock = threading.Lock()
 
     def fail(self, verb: str, error: Exception, *, on: int | range = 1, when: When = When.BEFORE) -> None:
-        """Raise `error` from call number `on` of `verb` (put, read_into, stat, delete, list), counted from now."""
+        """Raise `error` from call number `on` of `verb`, a method's name, counted from now."""
         numbers = [on] if isinstance(on, int) else on
         with self._lock:
             self._faults += [_Fault(verb, self.calls[verb] + number, when, error) for number in numbers]
@@ -55,6 +65,17 @@ class FlakyChunkStorage:
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
         return self._call("put", lambda: self.inner.put(name, source, metadata=metadata, create_only=create_only))
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        options = {"metadata": metadata, "create_only": create_only}
+        return self._call("compose", lambda: self.inner.compose(name, pieces, **options))  # type: ignore[arg-type]
 
     def read_into(
         self,

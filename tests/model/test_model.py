@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
 from tests.stores import open_test_store
-from tierfs.errors import NotFound, Sealed
+from tierfs.errors import Conflict, InvalidRequest, NotFound, Sealed
 from tierfs.metadata import chains, directories, journal
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, INTENTS, OBJECTS, SEGMENTS
 from tierfs.segments import stat
@@ -34,6 +34,7 @@ class StoreModel(RuleBasedStateMachine):
         self.context = open_test_store(self.directory / "store")
         self.store = self.context.__enter__()
         self.model: dict[str, bytearray] = {}
+        self.start: dict[str, int] = {}
         self.sealed: set[str] = set()
         self.writers: dict[str, SegmentWriter] = {}
 
@@ -80,6 +81,44 @@ class StoreModel(RuleBasedStateMachine):
                 writer.append(b"x")
 
     @rule(name=segments)
+    def unseal(self, name: str) -> None:
+        if name in self.model:
+            record, changed = self.store.engine.unseal(name)
+            assert changed == (name in self.sealed)
+            assert not record.sealed
+            self.sealed.discard(name)
+
+    @rule(name=segments, part=st.floats(0, 1.2))
+    def truncate(self, name: str, part: float) -> None:
+        if name not in self.model:
+            return
+        length, start = len(self.model[name]), self.start.get(name, 0)
+        before = int(part * length)
+        if before > length:
+            with pytest.raises(InvalidRequest):
+                self.store.engine.truncate(name, before, cold_due_ms=0)
+            return
+        done = self.store.engine.truncate(name, before, cold_due_ms=self.store.clock.now_ms())
+        assert (done.start_offset, done.bytes) == (max(start, before), max(start, before) - start)
+        self.start[name] = max(start, before)
+
+    @rule(target=segments, into=segments, name=segments, prepare=st.booleans())
+    def concat(self, into: str, name: str, prepare: bool) -> object:
+        if into == name or not {into, name} <= set(self.model):
+            return multiple()
+        if prepare:
+            self.seal(name)
+            self.unseal(into)
+        if into in self.sealed or name not in self.sealed:
+            with pytest.raises((Sealed, Conflict)):
+                self.store.engine.concat(into, name)
+            return multiple()
+        self.store.engine.concat(into, name)
+        self.model[into] += self.model.pop(name)[self.start.pop(name, 0) :]
+        self.sealed.discard(name)
+        return into
+
+    @rule(name=segments)
     def roll(self, name: str) -> None:
         if name in self.model:
             self.store.engine.roll(self.store.segment(name).id)
@@ -88,7 +127,8 @@ class StoreModel(RuleBasedStateMachine):
     def offload(self) -> None:
         self.store.offload()
         for name, data in self.model.items():
-            assert self.store.segment(name).cold.bytes == len(data)
+            start = self.start.get(name, 0)
+            assert self.store.read(name, Tier.COLD)[start:] == data[start:]
 
     @rule()
     def evict(self) -> None:
@@ -101,6 +141,7 @@ class StoreModel(RuleBasedStateMachine):
         self.store.engine.delete(name, recursive=False, cold_due_ms=self.store.clock.now_ms())
         self.writers.pop(name, None)
         del self.model[name]
+        self.start.pop(name, None)
         self.sealed.discard(name)
 
     @rule()
@@ -129,7 +170,9 @@ class StoreModel(RuleBasedStateMachine):
             for name in found:
                 stat.stat(txn, name)
         for name, data in self.model.items():
-            assert self.store.read(name) == bytes(data)
+            start = self.start.get(name, 0)
+            assert (found[name].start_offset, found[name].length) == (start, len(data))
+            assert self.store.read(name)[start:] == data[start:]
 
     def _check_references(self, txn) -> None:
         references: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""A segment's record may get a new inode: a new file under the name, and the old view for who has it open."""
+"""Unseal and head truncation: a new file under the name, and the old view for who has it open."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
-from tierfs import app
-from tierfs.metadata import chains, directories, keys
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.types import Inode, SegmentStatus, Tier
+from tierfs import app, reshaping
+from tierfs.metadata import directories
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
@@ -28,33 +24,9 @@ CUT = 1 << 20
 OPTIONS = ["", "direct_io"]
 
 
-def new_inode(store: app.Store, name: str, **changes: Any) -> None:
-    """What a verb that changes a segment's view does to its record."""
-    with store.metadata.write() as txn:
-        segment = directories.segment_by_name(txn, name)
-        parent = directories.directory(txn, segment.parent_id)
-        txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, inode=Inode(txn.allocate_id()), **changes))
-        txn.touch(parent_inode=parent.inode, name=segment.name, inode=segment.inode)
-
-
-def unseal(store: app.Store, name: str) -> None:
-    new_inode(store, name, status=SegmentStatus.OPEN, sealed_ms=0)
-
-
-def cut_head(store: app.Store, name: str) -> None:
-    """The first chunk goes, with its bytes; the segment begins behind it."""
-    with store.metadata.write() as txn:
-        segment = directories.segment_by_name(txn, name)
-        parent = directories.directory(txn, segment.parent_id)
-        first = chains.chunk_at(txn, segment.id, Tier.LOCAL, 0)
-        assert first is not None
-        assert first.range.end == CUT
-        gone = chains.object_of(txn, first).name
-        shorter = chains.remove(txn, segment, Tier.LOCAL, [first], due_ms=0, after_sequence=0)
-        newer = replace(shorter, start_offset=CUT, inode=Inode(txn.allocate_id()))
-        txn.put(SEGMENTS, keys.u64(segment.id), newer)
-        txn.touch(parent_inode=parent.inode, name=segment.name, inode=segment.inode)
-    store.files.delete(gone)
+def cut(store: app.Store, name: str, before: int) -> None:
+    """The bytes below `before` go, and the files that held nothing else."""
+    reshaping.truncate_head(store, name, before)
 
 
 def grow(store: app.Store, name: str, count: int, *, seal: bool = False) -> None:
@@ -79,6 +51,13 @@ def size_of(descriptor: int) -> int:
     return os.fstat(descriptor).st_size
 
 
+def pread_or_errno(descriptor: int, offset: int) -> bytes | int | None:
+    try:
+        return os.pread(descriptor, 1000, offset)
+    except OSError as exc:
+        return exc.errno
+
+
 def has_changed(path: Path, descriptor: int) -> bool:
     """Whether the name stands for another file than the open one."""
     return eventually(lambda: path.stat().st_ino != os.fstat(descriptor).st_ino)
@@ -93,10 +72,10 @@ def test_a_new_inode_is_a_new_file_and_the_old_view_stays(
     path = mount(options).path / "s"
     with opened(path) as old:
         before = os.fstat(old)
-        new_inode(store, "s", start_offset=CUT)
+        cut(store, "s", CUT + 1000)
         assert has_changed(path, old)
-        assert path.stat().st_size == 2 * CUT
-        assert path.read_bytes() == reference(CUT, 3 * CUT)
+        assert path.stat().st_size == 2 * CUT - 1000
+        assert path.read_bytes() == reference(CUT + 1000, 3 * CUT)
         after = os.fstat(old)
         assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
         assert os.pread(old, 1000, 2_000_000) == reference(2_000_000, 2_001_000)
@@ -107,7 +86,7 @@ def test_bytes_that_are_gone_are_stale(store: app.Store, mount: Mount, seal: boo
     grow(store, "s", 3, seal=seal)
     path = mount("direct_io").path / "s"
     with opened(path) as old:
-        cut_head(store, "s")
+        cut(store, "s", CUT)
         assert has_changed(path, old)
         assert errno_of(lambda: os.pread(old, 1000, 0)) == errno.ESTALE
         assert os.pread(old, 1000, CUT) == reference(CUT, CUT + 1000)
@@ -120,7 +99,7 @@ def test_an_old_inode_that_nobody_has_open_is_stale(store: app.Store, mount: Mou
     with opened(path, os.O_PATH) as old:
         link = Path(f"/proc/self/fd/{old}")
         assert link.stat().st_size == 2 * CUT
-        new_inode(store, "s", start_offset=CUT)
+        cut(store, "s", CUT)
         assert eventually(lambda: errno_of(link.stat) == errno.ESTALE)
         assert errno_of(link.open) == errno.ESTALE
         assert path.read_bytes() == reference(CUT, 2 * CUT)
@@ -130,7 +109,7 @@ def test_the_old_view_of_a_growing_segment_grows(store: app.Store, mount: Mount)
     grow(store, "s", 2)
     path = mount().path / "s"
     with opened(path) as old:
-        new_inode(store, "s", start_offset=CUT)
+        cut(store, "s", CUT)
         assert has_changed(path, old)
         append(store, "s", b"more")
         assert eventually(lambda: size_of(old) == 2 * CUT + 4)
@@ -148,7 +127,7 @@ def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: app.Store, 
         assert eventually(lambda: os.getxattr(path, "user.tierfs.sealed") == b"1")
         with opened(path) as cached:
             assert os.pread(cached, 1 << 20, CUT) == reference(CUT, size)
-            unseal(store, "s")
+            store.engine.unseal("s")
             append(store, "s", reference(size, size + 50_000))
             assert has_changed(path, cached)
             for descriptor in (uncached, cached):
@@ -156,3 +135,21 @@ def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: app.Store, 
                 assert size_of(descriptor) == size
             assert os.pread(uncached, 1000, size) == b""
             assert path.read_bytes() == reference(0, size + 50_000)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_open_files_read_on_through_a_concat(store: app.Store, mount: Mount, options: str) -> None:
+    """The target grows; the source's name goes, and who has it open reads its bytes or is told that it is gone."""
+    append(store, "t", reference(0, CUT))
+    append(store, "s", reference(CUT, 3 * CUT), seal=True)
+    path = mount(options).path
+    with opened(path / "t") as target, opened(path / "s") as source:
+        assert os.pread(source, 1000, 0) == reference(CUT, CUT + 1000)
+        store.engine.concat("t", "s")
+        assert eventually(lambda: not (path / "s").exists())
+        assert eventually(lambda: size_of(target) == 3 * CUT)
+        assert os.pread(target, 1000, CUT - 500) == reference(CUT - 500, CUT + 500)
+        assert (path / "t").read_bytes() == reference(0, 3 * CUT)
+        for offset in range(0, 2 * CUT, CUT // 2):
+            found = pread_or_errno(source, offset)
+            assert found in (errno.ESTALE, reference(CUT + offset, CUT + offset + 1000))

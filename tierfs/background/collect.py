@@ -13,8 +13,8 @@ from itertools import islice
 
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import TierfsError
-from tierfs.metadata import keys
+from tierfs.errors import PermissionDenied, TierfsError
+from tierfs.metadata import keys, locations
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE
@@ -49,6 +49,10 @@ class Collector:
         self._files = files
         self._storage_of = storage_of
 
+    def is_due(self, tier: Tier) -> bool:
+        """Whether a collection of this tier's garbage would try to delete something."""
+        return any(record.tier is tier for _, record in self._due(b"", (tier,))[0])
+
     def collect(self, *, tiers: tuple[Tier, ...] = tuple(Tier)) -> Collected:
         """Delete what is due in these tiers. Failures are logged, counted and put off."""
         total, after = Collected(), b""
@@ -78,7 +82,7 @@ class Collector:
             if record.tier is Tier.LOCAL:
                 self._files.delete(record.name)
             else:
-                self._storage_of(record.location_id).delete(record.name)
+                self._delete_object(record)
         except TierfsError as exc:
             log.info("cannot delete %s yet: %s", record.name, exc)
             self._put_off(key, record, exc)
@@ -86,6 +90,16 @@ class Collector:
         with self._metadata.write() as txn:
             txn.delete(GARBAGE.name, key)
         return replace(total, deleted=total.deleted + 1, bytes=total.bytes + record.length)
+
+    def _delete_object(self, record: GarbageRecord) -> None:
+        """Delete a cold object of ours. Raises PermissionDenied in a place of others, where nothing goes."""
+        with self._metadata.read() as txn:
+            location = locations.location(txn, record.location_id)
+        if not location.writable:
+            raise PermissionDenied(
+                f"{record.name} is not deleted: {location.url} is not ours", remedy="run: tierfs fsck"
+            )
+        self._storage_of(record.location_id).delete(record.name)
 
     def _put_off(self, key: bytes, record: GarbageRecord, error: TierfsError) -> None:
         pause_ms = min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(record.attempts, 16))

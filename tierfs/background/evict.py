@@ -67,4 +67,5 @@ def _evictable(txn: ReadTransaction, segment: SegmentRecord, cold_before_ms: int
         placed_cold(txn, segment),
         published_sequence=txn.store.journal.published_sequence,
         cold_before_ms=cold_before_ms,
+        start_offset=segment.start_offset,
     )

@@ -8,22 +8,26 @@ is an intent whose object nobody refers to; `abandon_intents` turns it into garb
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+from tierfs.background.candidates import ended_ms
 from tierfs.background.cold import ColdTier, object_metadata, object_name, require_owner
 from tierfs.background.planning import OffloadAction
 from tierfs.background.source import ChunkSource, SourceChunk
-from tierfs.checksum import combine
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import Conflict, DataLoss, TierfsError
 from tierfs.metadata import chains, checksums, directories, journal, keys
-from tierfs.metadata.records import ChunkRecord, GarbageRecord, IntentRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.records import ChunkRecord, GarbageRecord, IntentRecord, ObjectRecord, SegmentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import CHUNKS, INTENTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import AttemptId, ChunkState, ObjectId, Tier
+from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, Tier
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +46,13 @@ class _Job:
     action: OffloadAction
     intent: IntentRecord
     sources: tuple[SourceChunk, ...]
-    crc32c: int
-    metadata: dict[str, str]
+    store: StoreRecord
+    segment_path: str
+
+    def metadata(self, crc: int) -> dict[str, str]:
+        """What the object says of itself."""
+        span, intent = self.action.range, self.intent
+        return object_metadata(self.store, self.segment_path, intent.segment_id, span, intent.attempt, crc)
 
 
 class Offload:
@@ -63,9 +72,10 @@ class Offload:
         job = self._prepare(action)
         try:
             with closing(ChunkSource(self._files, job.sources)) as source:
-                stored = self._cold.storage.put(job.intent.name, source, metadata=job.metadata)
+                crc = self._suspecting(job, source.crc32c)
+                stored = self._cold.storage.put(job.intent.name, source, metadata=job.metadata(crc))
                 grid = self._verified(job, source, stored)
-            self._commit(job, stored, grid)
+            self._commit(job, stored, crc, grid)
         except TierfsError as exc:
             log.info("offload of %s ended: %s", job.intent.name, exc)
             self._abandon(job.intent)
@@ -98,28 +108,31 @@ class Offload:
                 store_epoch=epoch,
             )
             txn.put(INTENTS, attempt.encode(), intent)
-            sources = tuple(_source_chunk(txn, holder) for holder in holders)
-            crc = _combined_crc(holders)
-            described = object_metadata(txn.store, path, segment.id, action.range, attempt, crc)
-        return _Job(action, intent, sources, crc, described)
+            sources = tuple(_source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True))
+            return _Job(action, intent, sources, txn.store, path)
 
     def _verified(self, job: _Job, source: ChunkSource, stored: StoredObject) -> tuple[int, ...]:
         """Size by the server's word, checksum by ours on what was sent and the server's on what arrived."""
         if stored.length_bytes != source.length_bytes:
             raise DataLoss(f"{job.intent.name}: {stored.length_bytes} of {source.length_bytes} bytes arrived")
+        return self._suspecting(job, source.verified_grid)
+
+    def _suspecting(self, job: _Job, check: Callable[[], T]) -> T:
+        """The result of a check of the source; damage that it finds makes the action's chunks suspect."""
         try:
-            return source.verified_grid()
+            return check()
         except DataLoss:
             self._mark_suspect(job.action)
             raise
 
-    def _commit(self, job: _Job, stored: StoredObject, grid: tuple[int, ...]) -> None:
+    def _commit(self, job: _Job, stored: StoredObject, crc: int, grid: tuple[int, ...]) -> None:
         with self._metadata.write() as txn:
             require_owner(txn)
             if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
                 # Its object is garbage by now: linking it would lose bytes.
                 raise ChunksMoved(f"{job.intent.name}: another holder took this upload for a dead one's")
             segment, _ = _revalidated(txn, job.action)
+            last = job.action.chunks[-1]
             holder = ObjectRecord(
                 id=ObjectId(txn.allocate_id()),
                 tier=Tier.COLD,
@@ -127,11 +140,12 @@ class Offload:
                 name=job.intent.name,
                 length=stored.length_bytes,
                 etag=stored.etag,
-                crc32c=job.crc32c,
+                crc32c=crc,
                 store_epoch=job.intent.store_epoch,
                 attempt=job.intent.attempt,
                 created_ms=txn.now_ms,
-                linked_sequence=txn.store.next_outbox,
+                linked_sequence=txn.store.next_outbox + 1,
+                written_ms=min(ended_ms(txn, segment, last), segment.modified_ms),
             )
             span = job.action.range
             chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
@@ -139,8 +153,8 @@ class Offload:
                 checksums.put_run(txn, holder.id, replace(run, object_id=0))
             linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
             txn.put(SEGMENTS, keys.u64(segment.id), linked)
+            journal.segment_changed(txn, linked)  # first: a chunk beyond the length is taken for a crashed concat
             journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
-            journal.segment_changed(txn, linked)
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
     def _abandon(self, intent: IntentRecord) -> None:
@@ -172,7 +186,7 @@ def _revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRe
     holders: list[ObjectRecord] = []
     for chunk in action.chunks:
         current = txn.get(CHUNKS, keys.chunk(action.segment_id, Tier.LOCAL, chunk.start_offset))
-        if current is None or (current.object_id, current.length) != (chunk.object_id, chunk.length):
+        if current is None or _place(current) != _place(chunk):
             raise ChunksMoved(f"segment {segment.name}: its chunk at {chunk.start_offset} changed meanwhile")
         holders.append(chains.object_of(txn, current))
     cold = next(chains.chunks(txn, segment.id, Tier.COLD, action.range.start), None)
@@ -181,15 +195,12 @@ def _revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRe
     return segment, holders
 
 
-def _source_chunk(txn: ReadTransaction, holder: ObjectRecord) -> SourceChunk:
+def _place(chunk: ChunkRecord) -> tuple[ObjectId, int, int]:
+    """Which bytes a chunk consists of."""
+    return chunk.object_id, chunk.object_offset, chunk.length
+
+
+def _source_chunk(txn: ReadTransaction, chunk: ChunkRecord, holder: ObjectRecord) -> SourceChunk:
     crcs = tuple(run.crc(index) for run in checksums.runs(txn, holder.id) for index in range(run.count))
-    return SourceChunk(holder.name, holder.length, crcs)
-
-
-def _combined_crc(holders: list[ObjectRecord]) -> int:
-    whole = 0
-    for holder in holders:
-        if holder.crc32c is None:
-            raise DataLoss(f"chunk file {holder.name} has no checksum", remedy="run: tierfs fsck")
-        whole = combine(whole, holder.crc32c, holder.length)
-    return whole
+    held = ByteRange(chunk.object_offset, chunk.object_offset + chunk.length)
+    return SourceChunk(holder.name, holder.length, crcs, held)

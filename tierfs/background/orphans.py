@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import NotFound
-from tierfs.metadata import chains, keys
+from tierfs.metadata import chains, keys, locations
 from tierfs.metadata.records import ChunkRecord, GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
@@ -61,7 +61,14 @@ class OrphanFinder:
         with self._metadata.read() as txn:
             unnamed = [one for one in found if not _is_chunk(txn, one)]
             named = _named(txn, {one.orphan.name for one in unnamed}) if unnamed else set()
+            named |= self._adopted(txn) if unnamed else set()
         return [one.orphan for one in unnamed if one.orphan.name not in named and self._is_ours(one.orphan)]
+
+    def _adopted(self, txn: ReadTransaction) -> set[str]:
+        """Objects of our own location that were adopted: theirs, whatever their names look like (invariant 5)."""
+        if self._storage is None:
+            return set()
+        return locations.foreign_names_below(txn, locations.location(txn, self._location_id))
 
     def discard(self, orphans: Iterable[Orphan]) -> None:
         """Make orphans garbage that is due now."""

@@ -24,17 +24,23 @@ class OffloadAction:
 
 
 def offload_actions(
-    segment_id: SegmentId, sealed_local: Iterable[ChunkRecord], cold: Iterable[ChunkRecord], object_bytes: int
+    segment_id: SegmentId,
+    sealed_local: Iterable[ChunkRecord],
+    cold: Iterable[ChunkRecord],
+    object_bytes: int,
+    *,
+    start_offset: int = 0,
 ) -> Iterator[OffloadAction]:
     """Objects to make so that every sealed local chunk is cold; each at most `object_bytes`, or one chunk.
 
-    A chunk is taken unless cold chunks hold all of its bytes. Both inputs are in offset order.
+    A chunk is taken unless cold chunks hold all of its bytes, but for those below `start_offset`, where the
+    segment begins. Both inputs are in offset order.
     """
     run: list[ChunkRecord] = []
     covered = _Cover(cold)
     for chunk in sealed_local:
         if (
-            covered.holds(chunk.range)
+            covered.holds(_wanted(chunk, start_offset))
             or chunk.state is not ChunkState.GOOD
             or chunk.encoding is not PayloadEncoding.RAW
         ):
@@ -60,22 +66,29 @@ def evictable(
     *,
     published_sequence: int,
     cold_before_ms: int,
+    start_offset: int = 0,
 ) -> Iterator[ChunkRecord]:
     """Local chunks whose every byte is in good cold chunks that the journal names (invariant 4).
 
     `cold_before_ms`: only cold objects made before then count, which is how the deletion lag works.
     """
-    for chunk, cold_since_ms in cold_copies(sealed_local, cold, published_sequence=published_sequence):
+    copies = cold_copies(sealed_local, cold, published_sequence=published_sequence, start_offset=start_offset)
+    for chunk, cold_since_ms in copies:
         if cold_since_ms <= cold_before_ms:
             yield chunk
 
 
 def cold_copies(
-    sealed_local: Iterable[ChunkRecord], cold: Iterable[PlacedChunk], *, published_sequence: int
+    sealed_local: Iterable[ChunkRecord],
+    cold: Iterable[PlacedChunk],
+    *,
+    published_sequence: int,
+    start_offset: int = 0,
 ) -> Iterator[tuple[ChunkRecord, int]]:
     """Local chunks whose every byte is in good cold chunks that the journal names, and since when (ms).
 
-    Both inputs are in offset order and streamed.
+    Bytes below `start_offset`, where the segment begins, count for nothing. Both inputs are in offset order
+    and streamed.
     """
     trusted = (
         placed
@@ -91,9 +104,14 @@ def cold_copies(
                 break
             if following.chunk.end_offset > chunk.start_offset:
                 window.append(following)
-        since_ms = _covered_since(chunk.range, window)
+        since_ms = _covered_since(_wanted(chunk, start_offset), window)
         if since_ms is not None:
             yield chunk, since_ms
+
+
+def _wanted(chunk: ChunkRecord, start_offset: int) -> ByteRange:
+    """The bytes of a chunk that can be read: the first chunk may begin before its segment does."""
+    return ByteRange(max(chunk.start_offset, min(start_offset, chunk.end_offset)), chunk.end_offset)
 
 
 def _covered_since(wanted: ByteRange, placed: Iterable[PlacedChunk]) -> int | None:

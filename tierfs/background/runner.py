@@ -91,6 +91,8 @@ class BackgroundWriter:
                 nursery.start_soon(self._upload_each, receive.clone())
             nursery.start_soon(self._publish_and_collect)
             nursery.start_soon(self._serve_requests)
+            nursery.start_soon(self._end_lifetimes)
+            nursery.start_soon(self._watch_clocks)
             while True:
                 await self._tick(send)
 
@@ -119,7 +121,8 @@ class BackgroundWriter:
         disk_bytes = self._work.tools.engine.files.disk_bytes()
         disk = disk_view(disk_bytes, sum(view.local_bytes for view in views), self._settings)
         self._troubles.retain(f"{_OFFLOAD} ", {_key(pending) for view in views for pending in view.pending})
-        return plan(views, disk, self._metadata.clock.now_ms())
+        trusted = self._work.tools.clocks.reason() is None
+        return plan(views, disk, self._metadata.clock.now_ms(), lag_counts=trusted)
 
     def _roll(self, segment_ids: Sequence[SegmentId]) -> None:
         for segment_id in segment_ids:
@@ -162,6 +165,19 @@ class BackgroundWriter:
             await self._attempt("publish", partial(self._in_thread, self._work.publish))
             await self._attempt("collect", partial(self._in_thread, self._work.collect))
             await trio.sleep(self._settings.tick_s)
+
+    async def _end_lifetimes(self) -> None:
+        while True:
+            await self._attempt("lifetimes", partial(self._in_thread, self._work.end_lifetimes))
+            await trio.sleep(self._settings.lifetimes_every_s)
+
+    async def _watch_clocks(self) -> None:
+        """List timed deletions as stuck while the clocks disagree; each of them looks at the clocks itself."""
+        clocks = self._work.tools.clocks
+        while True:
+            await self._attempt("timed deletions", partial(self._in_thread, clocks.require))
+            await self._in_thread(self._work.tell_clocks)
+            await trio.sleep(self._settings.clocks_every_s)
 
     async def _serve_requests(self) -> None:
         server = RequestServer(self._metadata, self._work)

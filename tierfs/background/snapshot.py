@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tierfs.background.candidates import objects_to_make, placed_cold, sealed_local_chunks
+from tierfs.background.candidates import ended_ms, objects_to_make, placed_cold, sealed_local_chunks
 from tierfs.background.planning import cold_copies
 from tierfs.background.policy import ColdCopy, PendingObject, SegmentView
 from tierfs.metadata import chains, directories, keys, policies
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS, TOUCHES
 from tierfs.metadata.transaction import ReadTransaction
@@ -115,7 +115,10 @@ def _known(txn: ReadTransaction, segment: SegmentRecord) -> _Known:
     copies = [
         ColdCopy(since_ms, chunk.length)
         for chunk, since_ms in cold_copies(
-            sealed_local_chunks(txn, segment), placed_cold(txn, segment), published_sequence=published
+            sealed_local_chunks(txn, segment),
+            placed_cold(txn, segment),
+            published_sequence=published,
+            start_offset=segment.start_offset,
         )
     ]
     view = SegmentView(
@@ -133,10 +136,4 @@ def _known(txn: ReadTransaction, segment: SegmentRecord) -> _Known:
 
 def _pending(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[PendingObject]:
     for action in objects_to_make(txn, segment):
-        yield PendingObject(action, _ended_ms(txn, segment, action.chunks[0]))
-
-
-def _ended_ms(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> int:
-    """When a chunk was complete: as the next one began, or with the segment's last append."""
-    following = chains.chunk_at(txn, segment.id, Tier.LOCAL, chunk.next) if chunk.next else None
-    return segment.modified_ms if following is None else chains.object_of(txn, following).created_ms
+        yield PendingObject(action, ended_ms(txn, segment, action.chunks[0]))

@@ -18,6 +18,7 @@ from tierfs.metadata.records import GarbageRecord, RequestRecord, TroubleRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import DIRECTORIES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS, TROUBLES
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class _Totals:
             self.local_bytes += segment.local.bytes
             self.cold_chunks += segment.cold.count
             self.cold_bytes += segment.cold.bytes
-            self.not_offloaded_bytes += max(0, segment.range.length_bytes - segment.cold.bytes)
+            self.not_offloaded_bytes += max(0, segment.range.length_bytes - segment.readable_bytes(Tier.COLD))
 
 
 def _warnings(store: Path, cold_url: str | None, fenced_by_epoch: int) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ class Progress:
 
 Report = Callable[[Progress], None]
 
+Named = list[tuple[str, SegmentId]]
+"""Segments with their full names."""
+
 
 @dataclass(frozen=True, slots=True)
 class OffloadReport:
@@ -59,16 +62,19 @@ class Upload:
         self._error: TierfsError | None = None
         self.done = OffloadReport()
 
-    def run(self, segments: list[tuple[str, SegmentId]]) -> OffloadReport:
-        """Upload what is not cold; segments whose chunks moved meanwhile are planned anew."""
+    def run(self, list_segments: Callable[[], Named]) -> OffloadReport:
+        """Upload what is not cold; segments whose chunks moved meanwhile are planned anew.
+
+        They may have moved to another segment by concat, so `list_segments` is then asked again.
+        """
+        segments = list_segments()
         with ThreadPoolExecutor(self._in_parallel, "tierfs-offload") as pool:
             for _ in range(_REPLANS):
                 for name, segment_id in segments:
                     self._start(pool, name, segment_id)
                 while self._running:
                     self._reap()
-                segments = [(name, segment_id) for segment_id, name in self._moved.items()]
-                self._moved = {}
+                segments = self._moved_meanwhile(list_segments)
                 if not segments:
                     break
         if segments and self._error is None:
@@ -77,6 +83,13 @@ class Upload:
             raise self._error
         cold = max(0, self._total - self.done.bytes)
         return replace(self.done, segments=len(self._uploaded), already_cold_bytes=cold)
+
+    def _moved_meanwhile(self, list_segments: Callable[[], Named]) -> Named:
+        """What to look at once more."""
+        moved, self._moved = self._moved, {}
+        with self._metadata.read() as txn:
+            gone = any(directories.segment(txn, segment_id) is None for segment_id in moved)
+        return list_segments() if gone else [(name, segment_id) for segment_id, name in moved.items()]
 
     def _start(self, pool: ThreadPoolExecutor, name: str, segment_id: SegmentId) -> None:
         for action in self._plan(segment_id):

@@ -13,6 +13,7 @@ from pathlib import Path
 from tierfs import names
 from tierfs.background import ballast, evict
 from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
 from tierfs.background.dead_uploads import DeadUpload, DeadUploads
@@ -20,13 +21,15 @@ from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.publish import Publisher
-from tierfs.background.upload import OffloadReport, Progress, Report, Upload
+from tierfs.background.retention import Expired, Retention
+from tierfs.background.upload import Named, OffloadReport, Progress, Report, Upload
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
+from tierfs.metrics import MetricName, MetricSink
 from tierfs.segments.engine import Engine
-from tierfs.types import ReadPriority, SegmentId
+from tierfs.types import ReadPriority, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,9 @@ class ColdTools:
     collector: Collector
     settings: OffloadSettings
     ballast_path: Path
+    retention: Retention
+    clocks: ClockCheck
+    metrics: MetricSink
 
 
 class ColdWork:
@@ -85,7 +91,7 @@ class ColdWork:
             self.tools.engine.roll(segment.id)
         total = sum(segment.local.bytes for _, segment in segments)
         upload = Upload(self._metadata, self.tools.offload, self.tools.settings.objects_in_parallel, report, total)
-        done = upload.run([(name, segment.id) for name, segment in segments])
+        done = upload.run(lambda: self._named(path))
         entries = self.publish()
         self.collect()
         return replace(done, journal_entries=entries)
@@ -124,8 +130,25 @@ class ColdWork:
             return entries
 
     def collect(self) -> Collected:
-        """Delete the garbage that is due."""
-        return ballast.with_room(self.tools.ballast_path, self.tools.collector.collect)
+        """Delete the garbage that is due; of objects only if the clock is trusted, as readers may still need them."""
+        if self.tools.collector.is_due(Tier.COLD):
+            self.tools.clocks.ask()
+        tiers = tuple(Tier) if self.tools.clocks.reason() is None else (Tier.LOCAL,)
+        return ballast.with_room(self.tools.ballast_path, lambda: self.tools.collector.collect(tiers=tiers))
+
+    def tell_clocks(self) -> None:
+        """Set the metric on whether timed deletions pause."""
+        paused = self.tools.clocks.reason() is not None
+        self.tools.metrics.set_gauge(MetricName.DELETIONS_PAUSED, float(paused))
+
+    def end_lifetimes(self) -> Expired:
+        """Seal what policy seals; take away what it no longer keeps, if the clock is trusted."""
+        sealed = self.tools.retention.seal()
+        self.tools.clocks.ask()
+        done = Expired() if self.tools.clocks.reason() is not None else self.tools.retention.expire()
+        self.tools.metrics.count(MetricName.SEALED_BY_POLICY, sealed)
+        self.tools.metrics.count(MetricName.RETENTION_BYTES, done.bytes)
+        return replace(done, sealed=sealed)
 
     def orphans(self, *, grace_s: int) -> list[Orphan]:
         """Files and objects older than the grace period that nothing names."""
@@ -149,6 +172,13 @@ class ColdWork:
     def _orphan_finder(self) -> OrphanFinder:
         tools = self.tools
         return OrphanFinder(self._metadata, tools.engine.files, tools.cold.storage, tools.cold.location_id)
+
+    def _named(self, path: str) -> Named:
+        """The segments below a path; none when it is gone by now."""
+        try:
+            return [(name, segment.id) for name, segment in self._segments(path)]
+        except NotFound:
+            return []
 
     def _segments(self, path: str) -> list[tuple[str, SegmentRecord]]:
         with self._metadata.read() as txn:

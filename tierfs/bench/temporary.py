@@ -17,10 +17,11 @@ from tierfs.bench.interruption import signals_interrupt, uninterrupted
 from tierfs.clock import SystemClock
 from tierfs.connect import FILE_SCHEME, connect_bare
 from tierfs.errors import StorageFull
-from tierfs.initialize import MAX_PREFIX_BYTES, MIN_FREE_BYTES
+from tierfs.initialize import MAX_PREFIX_BYTES
 from tierfs.metadata import keys, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.store_directory import MIN_FREE_BYTES
 from tierfs.types import MIB, ROOT_DIRECTORY, ReadPriority
 
 _NEVER_S = "1000000000"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.protocol import Source, StoredObject
+from tierfs.chunkstore.protocol import ObjectPiece, Source, StoredObject
 from tierfs.errors import Closed, DataLoss, InvalidRequest
 from tierfs.names import printable
 from tierfs.types import CRC_BLOCK_BYTES, MIB
@@ -104,3 +104,19 @@ def is_own(found: StoredObject, metadata: Mapping[str, str], length_bytes: int) 
     """Whether `found` is what an earlier try of the same upload left: same attempt id and size."""
     attempt = metadata.get(ATTEMPT_KEY)
     return attempt is not None and found.metadata.get(ATTEMPT_KEY) == attempt and found.length_bytes == length_bytes
+
+
+def check_pieces(name: str, pieces: Sequence[ObjectPiece]) -> None:
+    """Raise InvalidRequest unless `pieces` are what an object can be composed of."""
+    if not pieces:
+        raise InvalidRequest(f"{printable(name)}: an object is composed of at least one piece")
+    for piece in pieces:
+        check_name(piece.name)
+        if piece.offset < 0 or piece.length_bytes <= 0:
+            end = piece.offset + piece.length_bytes
+            raise InvalidRequest(f"{printable(piece.name)}: [{piece.offset}, {end}) is no piece of an object")
+
+
+def composed_bytes(pieces: Sequence[ObjectPiece]) -> int:
+    """Length of the object that pieces make."""
+    return sum(piece.length_bytes for piece in pieces)

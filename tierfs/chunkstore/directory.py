@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from tierfs.chunkstore.checks import (
-    STEP_BYTES,
-    check_etag,
-    check_metadata,
-    check_name,
-    check_range,
-    past_end,
-)
+from tierfs.chunkstore.checks import check_etag, check_metadata, check_name, check_pieces, check_range, past_end
+from tierfs.chunkstore.directory_copy import copy_range
 from tierfs.chunkstore.directory_list import list_files
 from tierfs.chunkstore.directory_metadata import METADATA_DIRECTORY, FileMetadata
-from tierfs.chunkstore.directory_put import TEMPORARY_DIRECTORY, FileWriter
-from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, READ_FLAGS, HeldTree, map_os_errors
-from tierfs.chunkstore.protocol import Abilities, PendingUpload, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.directory_put import TEMPORARY_DIRECTORY, FileWriter, write_source
+from tierfs.chunkstore.directory_read import FileReader
+from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, HeldTree, map_os_errors
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ComposedObject,
+    ObjectPiece,
+    PendingUpload,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
 from tierfs.clock import Clock, SystemClock
-from tierfs.errors import InvalidRequest, NotFound
+from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
 HIDDEN = frozenset({METADATA_DIRECTORY, TEMPORARY_DIRECTORY})
@@ -41,6 +45,7 @@ class DirectoryStorage:
         self._tree = HeldTree(root)
         self._metadata = FileMetadata(self._tree)
         self._writer = FileWriter(self._tree, self._metadata)
+        self._reader = FileReader(self._tree, _described)
         with map_os_errors(str(root)):
             self._writer.remove_stale(clock or SystemClock())
 
@@ -68,14 +73,48 @@ class DirectoryStorage:
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
         """See ChunkStorage.put."""
+        return self._store(name, partial(write_source, name, source), metadata or {}, create_only=create_only)
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """See ChunkStorage.compose. The kernel copies."""
+        check_pieces(name, pieces)
+
+        def fill(fd: int) -> None:
+            for piece in pieces:
+                self._copy(piece, fd)
+
+        return ComposedObject.of(self._store(name, fill, metadata or {}, create_only=create_only))
+
+    def _store(
+        self, name: str, fill: Callable[[int], None], metadata: Mapping[str, str], *, create_only: bool
+    ) -> StoredObject:
         _check(name)
-        check_metadata(metadata or {})
+        check_metadata(metadata)
         with map_os_errors(name):
             try:
-                self._writer.put(name, source, metadata or {}, create_only=create_only)
+                self._writer.store(name, fill, metadata, create_only=create_only)
             except (NotADirectoryError, IsADirectoryError) as exc:
                 raise InvalidRequest(f"{printable(name)}: an object and a directory share a name") from exc
         return self.stat(name)
+
+    def _copy(self, piece: ObjectPiece, target: int) -> None:
+        """Append a piece to an open file; what stands there is worthless when this raises."""
+        with self._reader.open(piece.name) as (fd, status):
+            found = _described(piece.name, status)
+            check_etag(piece.name, found.etag, piece.etag)
+            check_range(found, piece.offset, piece.length_bytes)
+            with map_os_errors(piece.name):
+                copied = copy_range(fd, piece.offset, piece.length_bytes, target)
+            if copied < piece.length_bytes:
+                raise past_end(piece.name, piece.offset, piece.length_bytes, piece.offset + copied)
+            check_etag(piece.name, _described(piece.name, os.fstat(fd)).etag, piece.etag)
 
     def read_into(
         self,
@@ -87,19 +126,8 @@ class DirectoryStorage:
         progress: Progress | None = None,
     ) -> None:
         """See ChunkStorage.read_into."""
-        with self._open(name) as (fd, status):
-            found = _described(name, status)
-            check_etag(name, found.etag, if_match)
-            check_range(found, offset, len(buffer))
-            done = 0
-            while done < len(buffer):
-                with map_os_errors(name):
-                    read = os.preadv(fd, [buffer[done : done + STEP_BYTES]], offset + done)
-                if not read:
-                    raise past_end(name, offset, len(buffer), offset + done)
-                done += read
-                if progress is not None:
-                    progress(done)
+        _check(name)
+        self._reader.read_into(name, offset, buffer, if_match, progress)
 
     def range_url(self, name: str) -> RangeUrl | None:
         """None: no server has it."""
@@ -107,7 +135,8 @@ class DirectoryStorage:
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""
-        with self._open(name) as (fd, status), map_os_errors(name):
+        _check(name)
+        with self._reader.open(name) as (fd, status), map_os_errors(name):
             return _described(name, status, self._metadata.read(name, fd))
 
     def delete(self, name: str) -> None:
@@ -146,23 +175,6 @@ class DirectoryStorage:
     def close(self) -> None:
         """See ChunkStorage.close."""
         self._tree.close()
-
-    @contextmanager
-    def _open(self, name: str) -> Iterator[tuple[int, os.stat_result]]:
-        """A descriptor of the regular file `name`, and what it is. Raises NotFound."""
-        _check(name)
-        parent, _, last = name.rpartition("/")
-        with map_os_errors(name), self._tree.open_directory(parent) as directory:
-            # O_NONBLOCK: whoever put a FIFO there does not make us wait.
-            fd = os.open(last, READ_FLAGS | os.O_NONBLOCK, dir_fd=directory)
-        try:
-            with map_os_errors(name):
-                status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise NotFound(f"{printable(name)}: not a regular file")
-            yield fd, status
-        finally:
-            os.close(fd)
 
 
 def _check(name: str) -> None:

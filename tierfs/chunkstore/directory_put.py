@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from tierfs.chunkstore.checks import STEP_BYTES, read_source
@@ -36,8 +36,8 @@ class FileWriter:
         self._tree = tree
         self._metadata = metadata
 
-    def put(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> None:
-        """Store `source` as `name`. Raises OSError, FileExistsError when the name is taken.
+    def store(self, name: str, fill: Callable[[int], None], metadata: Mapping[str, str], *, create_only: bool) -> None:
+        """Make a file that `fill` writes to, and call it `name`. Raises OSError, FileExistsError for a taken name.
 
         Order: bytes and metadata synced under a temporary name, then the name, then the directories synced.
         """
@@ -46,7 +46,8 @@ class FileWriter:
             sidecar = None
             try:
                 with _created(temporary, directory) as fd:
-                    _write(name, source, fd)
+                    fill(fd)
+                    _make_unlike_others(fd)
                     sidecar = self._metadata.write(name, fd, metadata)
                     os.fchmod(fd, _STORED_MODE)
                     os.fsync(fd)
@@ -116,13 +117,19 @@ def _created(temporary: str, directory: int) -> Iterator[int]:
         os.close(fd)
 
 
-def _write(name: str, source: Source, fd: int) -> None:
-    """Write all of `source`, then give the file an mtime that no other version of it has."""
+def write_source(name: str, source: Source, fd: int) -> None:
+    """Write all of `source`. Raises DataLoss, naming `name`, when it holds less than it declared."""
     for offset in range(0, source.length_bytes, STEP_BYTES):
         view = memoryview(read_source(name, source, offset, min(STEP_BYTES, source.length_bytes - offset)))
         while view:
             view = view[os.write(fd, view) :]
-    # The kernel's clock ticks every few milliseconds: two versions of one size could share an etag.
+
+
+def _make_unlike_others(fd: int) -> None:
+    """Give a file that is complete an mtime that no other version of it has.
+
+    The kernel's clock ticks every few milliseconds: two versions of one size could share an etag.
+    """
     status = os.fstat(fd)
     mtime_ns = status.st_mtime_ns // _NS_PER_MS * _NS_PER_MS + secrets.randbelow(_NS_PER_MS)
     os.utime(fd, ns=(status.st_atime_ns, mtime_ns))

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, PendingUpload, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ChunkStorage,
+    ComposedObject,
+    ObjectPiece,
+    PendingUpload,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
 
 
 class LimitedStorage:
-    """Lets at most `max_in_flight` calls into `inner`; more of them wait. A put counts once, whatever its parts."""
+    """Lets at most `max_in_flight` calls into `inner`; more wait. A put or compose counts once, whatever its parts."""
 
     def __init__(self, inner: ChunkStorage, *, max_in_flight: int) -> None:
         self._inner = inner
@@ -29,6 +39,18 @@ class LimitedStorage:
         """See ChunkStorage.put."""
         with self._slots:
             return self._inner.put(name, source, metadata=metadata, create_only=create_only)
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """See ChunkStorage.compose."""
+        with self._slots:
+            return self._inner.compose(name, pieces, metadata=metadata, create_only=create_only)
 
     def read_into(
         self,

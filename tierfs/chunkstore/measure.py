@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, PendingUpload, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ChunkStorage,
+    ComposedObject,
+    ObjectPiece,
+    PendingUpload,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import TierfsError
 from tierfs.metrics import MetricName, MetricSink
@@ -39,6 +49,22 @@ class MeasuredStorage:
             stored = self._inner.put(name, source, metadata=metadata, create_only=create_only)
         self._count_bytes("put", stored.length_bytes)
         return stored
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """See ChunkStorage.compose."""
+        with self._measured("compose"):
+            composed = self._inner.compose(name, pieces, metadata=metadata, create_only=create_only)
+        copied = composed.length_bytes - composed.client_bytes
+        self._metrics.count(MetricName.COMPOSED_BYTES, composed.client_bytes, tier=self._tier, way="client")
+        self._metrics.count(MetricName.COMPOSED_BYTES, copied, tier=self._tier, way="server")
+        return composed
 
     def read_into(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tierfs.chunkstore.checks import (
@@ -13,10 +13,21 @@ from tierfs.chunkstore.checks import (
     check_metadata,
     check_name,
     check_open,
+    check_pieces,
     check_range,
     read_source,
 )
-from tierfs.chunkstore.protocol import Abilities, PendingUpload, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    BufferSource,
+    ComposedObject,
+    ObjectPiece,
+    PendingUpload,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, NotFound
 from tierfs.names import printable
@@ -60,6 +71,20 @@ class MemoryStorage:
                 raise AlreadyExists(f"{printable(name)}: already exists")
             self._objects[name] = held
         return held.found
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """See ChunkStorage.compose."""
+        check_pieces(name, pieces)
+        data = b"".join(self._bytes_of(piece) for piece in pieces)
+        source = BufferSource(data)
+        return ComposedObject.of(MemoryStorage.put(self, name, source, metadata=metadata, create_only=create_only))
 
     def read_into(
         self,
@@ -116,6 +141,12 @@ class MemoryStorage:
     def close(self) -> None:
         """See ChunkStorage.close."""
         self._closed = True
+
+    def _bytes_of(self, piece: ObjectPiece) -> bytes:
+        held = self._get(piece.name)
+        check_etag(piece.name, held.found.etag, piece.etag)
+        check_range(held.found, piece.offset, piece.length_bytes)
+        return held.data[piece.offset : piece.offset + piece.length_bytes]
 
     def _copy(self, name: str, source: Source, metadata: Mapping[str, str]) -> _Held:
         pieces = bytearray()

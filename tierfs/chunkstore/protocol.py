@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -45,6 +45,30 @@ class PendingUpload:
     """Opaque; tells two uploads of one name apart."""
     started_ms: int
     """The server's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPiece:
+    """A range of one version of a stored object."""
+
+    name: str
+    offset: int
+    length_bytes: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedObject(StoredObject):
+    """An object made of pieces of others."""
+
+    client_bytes: int = 0
+    """How many of its bytes were read and uploaded again; the storage copied the rest by itself."""
+
+    @classmethod
+    def of(cls, stored: StoredObject, client_bytes: int = 0) -> ComposedObject:
+        """The same object, with what it cost."""
+        known = (stored.name, stored.length_bytes, stored.etag, stored.modified_ms, stored.metadata)
+        return cls(*known, client_bytes=client_bytes)
 
 
 class Source(Protocol):
@@ -112,6 +136,23 @@ class ChunkStorage(Protocol):
         Not idempotent when create_only: an existing name raises AlreadyExists and keeps its bytes. After
         Unavailable the object may exist: the caller resolves that by `stat`, never by assumption.
         The returned length and etag are the server's, checked against what was sent.
+        """
+        ...
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """Store under `name` the bytes of `pieces`, in order, as `put` would: atomically and durably.
+
+        The storage copies what it can by itself. Raises NotFound for a piece whose object is missing, DataLoss
+        when an object is not the version that its piece names or is too short, InvalidRequest without pieces or
+        with an empty one. Whatever is raised, no parts are left behind but by a connection that broke; after
+        Unavailable the object may exist, as after `put`.
         """
         ...
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from tierfs.chunkstore.checks import is_own
-from tierfs.chunkstore.protocol import Abilities, ChunkStorage, PendingUpload, Progress, RangeUrl, Source, StoredObject
-from tierfs.errors import AlreadyExists, Unavailable
+from tierfs.chunkstore.checks import composed_bytes, is_own
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ChunkStorage,
+    ComposedObject,
+    ObjectPiece,
+    PendingUpload,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
+from tierfs.errors import AlreadyExists, NotFound, Unavailable
 from tierfs.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.names import printable
 
@@ -86,6 +96,42 @@ class RetryingStorage:
                 return found
 
         return self._call("put", name, put)
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """See ChunkStorage.compose.
+
+        Before it copies everything again, it looks whether the try that failed had succeeded, as `put` does;
+        what that one cost the client is then unknown and told as 0.
+        """
+        failed = False
+
+        def compose() -> ComposedObject:
+            nonlocal failed
+            found = self._left_behind(name, metadata or {}, composed_bytes(pieces)) if failed else None
+            if found is not None:
+                return found
+            try:
+                return self._inner.compose(name, pieces, metadata=metadata, create_only=create_only)
+            except Unavailable:
+                failed = True
+                raise
+
+        return self._call("compose", name, compose)
+
+    def _left_behind(self, name: str, metadata: Mapping[str, str], length_bytes: int) -> ComposedObject | None:
+        """What an earlier try of the same attempt id made, if it did."""
+        try:
+            found = self._inner.stat(name)
+        except NotFound:
+            return None
+        return ComposedObject.of(found) if is_own(found, metadata, length_bytes) else None
 
     def read_into(
         self,

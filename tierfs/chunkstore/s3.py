@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,23 @@ from tierfs.chunkstore.checks import (
     check_metadata,
     check_name,
     check_open,
+    check_pieces,
+    composed_bytes,
     is_own,
 )
 from tierfs.chunkstore.probe import ReadAbilities
-from tierfs.chunkstore.protocol import Abilities, PendingUpload, Progress, RangeUrl, Source, StoredObject
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ComposedObject,
+    ObjectPiece,
+    PendingUpload,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
 from tierfs.chunkstore.s3_client import connect
+from tierfs.chunkstore.s3_compose import Composer
 from tierfs.chunkstore.s3_errors import map_s3_errors, s3_code
 from tierfs.chunkstore.s3_location import S3Location
 from tierfs.chunkstore.s3_probe import honours_if_match, probe_abilities, server_time_ms
@@ -64,6 +76,7 @@ class S3Storage:
         self._executor = ThreadPoolExecutor(settings.parts_in_parallel, thread_name_prefix="tierfs-upload")
         self._uploader = Uploader(self._connection, abilities, self._executor)
         self._reader = RangeReader(self._connection, clock or SystemClock(), metrics or NullMetrics())
+        self._composer = Composer(self._connection, self._uploader, self.read_into, self.stat)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -85,18 +98,43 @@ class S3Storage:
         try:
             etag = self._uploader.upload(name, source, metadata, create_only=create_only)
         except AlreadyExists:
-            return self._own(name, source, metadata)
+            return self._own(name, source.length_bytes, metadata)
+        return self._stored(name, source.length_bytes, etag)
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """See ChunkStorage.compose. An object that carries our metadata's attempt id is our own: success."""
+        check_open(self._closed, self)
+        check_name(name)
+        check_pieces(name, pieces)
+        metadata = metadata or {}
+        check_metadata(metadata)
+        length_bytes = composed_bytes(pieces)
+        try:
+            etag, client_bytes = self._composer.compose(name, pieces, metadata, create_only=create_only)
+        except AlreadyExists:
+            return ComposedObject.of(self._own(name, length_bytes, metadata))
+        return ComposedObject.of(self._stored(name, length_bytes, etag), client_bytes)
+
+    def _stored(self, name: str, length_bytes: int, etag: str) -> StoredObject:
+        """What the server says of an object that was just stored, checked against what was sent."""
         found = self.stat(name)
-        if found.length_bytes != source.length_bytes:
+        if found.length_bytes != length_bytes:
             raise DataLoss(f"{self.location.url(name)}: the server stored {found.length_bytes} bytes only")
         if etag and found.etag != etag:
             raise Conflict(f"{self.location.url(name)}: somebody replaced it while it was stored")
         return found
 
-    def _own(self, name: str, source: Source, metadata: Mapping[str, str]) -> StoredObject:
+    def _own(self, name: str, length_bytes: int, metadata: Mapping[str, str]) -> StoredObject:
         """The object that is in the way, when an earlier try of this upload stored it; else AlreadyExists."""
         found = self.stat(name)
-        if is_own(found, metadata, source.length_bytes):
+        if is_own(found, metadata, length_bytes):
             return found
         raise AlreadyExists(f"{self.location.url(name)}: already exists at {self.location.endpoint}")
 
@@ -198,6 +236,7 @@ class S3Storage:
         """See ChunkStorage.close. Uploads that wait for a worker end in Closed."""
         self._closed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
+        self._composer.close()
         self._reader.close()
         self._client.close()
 

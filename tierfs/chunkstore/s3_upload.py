@@ -9,9 +9,10 @@ import base64
 import hashlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Executor, Future, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tierfs.checksum import Buffer, crc32c
@@ -56,12 +57,16 @@ class _Checksum:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """One uploaded part."""
 
     listed: dict[str, Any]
     """As CompleteMultipartUpload wants it."""
     md5: bytes | None
+
+
+PartJob = Callable[[str, int], Part]
+"""Makes one part of an upload, given its id and the part's number."""
 
 
 class Uploader:
@@ -84,13 +89,34 @@ class Uploader:
         return self.multipart(name, source, metadata, create_only=create_only)
 
     def multipart(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
-        """Store `source` in parts, whatever its size.
+        """Store `source` in parts, whatever its size; otherwise as `upload`."""
+        part_bytes = _part_bytes(source.length_bytes)
+        jobs: list[PartJob] = []
+        for start in range(0, max(1, source.length_bytes), part_bytes):
+            size = min(part_bytes, source.length_bytes - start)
+            jobs.append(partial(self._upload_part, name, source, start, size))
+        return self.assemble(name, jobs, metadata, create_only=create_only, abilities=self._abilities)
 
+    def assemble(
+        self,
+        name: str,
+        jobs: Sequence[PartJob],
+        metadata: Mapping[str, str],
+        *,
+        create_only: bool,
+        abilities: Abilities,
+        before_completion: Callable[[], None] | None = None,
+    ) -> str:
+        """Run `jobs`, one per part, in parallel and make their parts one object; returns its etag as `upload` does.
+
+        `before_completion` is called once all parts are there; when it raises, nothing becomes of them.
         An ambiguous answer to the completion is not followed by an abort: the server may be completing.
         """
-        upload_id = self._begin(name, metadata)
+        upload_id = self._begin(name, metadata, abilities)
         try:
-            parts = self._upload_parts(name, upload_id, source)
+            parts = self._run(jobs, upload_id)
+            if before_completion is not None:
+                before_completion()
             if create_only and not self._abilities.create_only_multipart:
                 self._refuse_existing(name)
             return self._complete(name, upload_id, parts, create_only=create_only)
@@ -99,6 +125,20 @@ class Uploader:
         except BaseException:
             self._abort(name, upload_id)
             raise
+
+    def put_part(self, name: str, body: bytes, upload_id: str, number: int, abilities: Abilities) -> Part:
+        """Upload one part; `abilities` as `assemble` was given them."""
+        checksum = _Checksum.of(body, abilities)
+        request: dict[str, Any] = dict(checksum.parameters)
+        with map_s3_errors(self._location, "write", name):
+            answer: Answer = self._client.upload_part(
+                **self._address(name), UploadId=upload_id, PartNumber=number, Body=body, **request
+            )
+        self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
+        listed = {"PartNumber": number, "ETag": answer["ETag"]}
+        if checksum.md5 is None:
+            listed |= checksum.parameters
+        return Part(listed, checksum.md5)
 
     def _single(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
         if create_only and not self._abilities.create_only_put:
@@ -112,20 +152,18 @@ class Uploader:
             )
         return self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
 
-    def _begin(self, name: str, metadata: Mapping[str, str]) -> str:
-        request: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C"} if self._abilities.verifies_crc32c else {}
+    def _begin(self, name: str, metadata: Mapping[str, str], abilities: Abilities) -> str:
+        request: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C"} if abilities.verifies_crc32c else {}
         with map_s3_errors(self._location, "write", name):
             answer = self._client.create_multipart_upload(**self._address(name), Metadata=dict(metadata), **request)
         return answer["UploadId"]
 
-    def _upload_parts(self, name: str, upload_id: str, source: Source) -> list[_Part]:
-        """Upload all parts; on the first failure the rest is cancelled, and nothing runs on return."""
-        part_bytes = _part_bytes(source.length_bytes)
-        futures: list[Future[_Part]] = []
+    def _run(self, jobs: Sequence[PartJob], upload_id: str) -> list[Part]:
+        """Make all parts; on the first failure the rest is cancelled, and nothing runs on return."""
+        futures: list[Future[Part]] = []
         try:
-            for index in range(max(1, -(-source.length_bytes // part_bytes))):
-                where = (index * part_bytes, min(part_bytes, source.length_bytes - index * part_bytes))
-                futures.append(self._executor.submit(self._upload_part, name, upload_id, index + 1, source, where))
+            for index, job in enumerate(jobs):
+                futures.append(self._executor.submit(job, upload_id, index + 1))
             wait(futures, return_when=FIRST_EXCEPTION)
         except RuntimeError as exc:  # the executor was shut down
             raise Closed(f"{self._location.url()}: closed") from exc
@@ -135,21 +173,11 @@ class Uploader:
             wait(futures)
         return _results(futures, self._location.url())
 
-    def _upload_part(self, name: str, upload_id: str, number: int, source: Source, where: tuple[int, int]) -> _Part:
-        body = _as_body(read_source(name, source, *where))
-        checksum = _Checksum.of(body, self._abilities)
-        request: dict[str, Any] = dict(checksum.parameters)
-        with map_s3_errors(self._location, "write", name):
-            answer: Answer = self._client.upload_part(
-                **self._address(name), UploadId=upload_id, PartNumber=number, Body=body, **request
-            )
-        self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
-        listed = {"PartNumber": number, "ETag": answer["ETag"]}
-        if checksum.md5 is None:
-            listed |= checksum.parameters
-        return _Part(listed, checksum.md5)
+    def _upload_part(self, name: str, source: Source, start: int, size: int, upload_id: str, number: int) -> Part:
+        body = _as_body(read_source(name, source, start, size))
+        return self.put_part(name, body, upload_id, number, self._abilities)
 
-    def _complete(self, name: str, upload_id: str, parts: list[_Part], *, create_only: bool) -> str:
+    def _complete(self, name: str, upload_id: str, parts: list[Part], *, create_only: bool) -> str:
         request: dict[str, Any] = {
             "MultipartUpload": {"Parts": [part.listed for part in parts]},
             **self._condition(create_only),
@@ -219,7 +247,7 @@ def _part_bytes(length_bytes: int) -> int:
     return max(PART_BYTES, -(-smallest // MIB) * MIB)
 
 
-def _multipart_md5(parts: list[_Part]) -> str | None:
+def _multipart_md5(parts: list[Part]) -> str | None:
     """The etag S3 gives an object of these parts, or None where their MD5s were not computed."""
     digests = [part.md5 for part in parts if part.md5 is not None]
     if len(digests) != len(parts):
@@ -227,7 +255,7 @@ def _multipart_md5(parts: list[_Part]) -> str | None:
     return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(parts)}"
 
 
-def _results(futures: list[Future[_Part]], subject: str) -> list[_Part]:
+def _results(futures: list[Future[Part]], subject: str) -> list[Part]:
     """What all futures returned, or the error of the first that failed rather than was cancelled."""
     for future in futures:
         if not future.cancelled() and (error := future.exception()) is not None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from tierfs.cli import format
+from tierfs.cli.asking import ask, yes_option
 from tierfs.cli.lazy import command
 from tierfs.cli.session import Session
-from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
 if TYPE_CHECKING:
     from tierfs.segments.delete import Deletion
-
-_EXIT_DECLINED = 1
 
 
 @command("seal")
@@ -41,7 +38,7 @@ def seal(session: Session, segment: str) -> None:
 @click.argument("path")
 @click.option("-r", "--recursive", is_flag=True, help="Remove a directory and everything below it.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def rm(session: Session, path: str, recursive: bool, dry_run: bool, yes: bool) -> None:
     """Remove a segment, or with -r a directory.
 
@@ -55,21 +52,12 @@ def rm(session: Session, path: str, recursive: bool, dry_run: bool, yes: bool) -
             session.result(_data(name, plan, removed=False), f"would remove {_describe(name, plan)}")
             return
         if not yes:
-            _ask(f"remove {_describe(name, plan)}?")
+            ask("rm", f"remove {_describe(name, plan)}?")
         deletion = store.delete(name, recursive=recursive)
         late = store.settle()
     if late is not None:
         session.note(f"the bucket will be told later: {late}")
     session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}")
-
-
-def _ask(question: str) -> None:
-    """Go on only after a yes; without a terminal nobody can give it."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidRequest(f"rm asks first, and there is no terminal: {question}", remedy="to remove it: rm --yes")
-    if not click.confirm(question, err=True):
-        click.echo("nothing was removed", err=True)
-        raise click.exceptions.Exit(_EXIT_DECLINED)
 
 
 def _describe(name: str, deletion: Deletion) -> str:

@@ -26,6 +26,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.mounts import FSNAME_PREFIX
 from tierfs.reading.reader import Reader
+from tierfs.reading.rehearsal import rehearse
 from tierfs.signals import HEARD, Reload, until_told_to_end
 
 log = logging.getLogger(__name__)
@@ -101,11 +102,20 @@ class MountSession:
                     nursery.start_soon(watcher.run, self._settings.poll_s)
                     for task in self._tasks:
                         nursery.start_soon(task)
-                    nursery.start_soon(_announce, mountpoint, on_ready)
+                    nursery.start_soon(self._announce, mountpoint, on_ready)
                     await pyfuse3.main(max_tasks=MAX_TASKS)
                     nursery.cancel_scope.cancel()
             finally:
                 pyfuse3.close(unmount=True)
+
+    async def _announce(self, mountpoint: Path, on_ready: Callable[[], None]) -> None:
+        """The mount answers when a stat through the kernel does; then tune it and say so."""
+        await trio.to_thread.run_sync(os.stat, mountpoint, abandon_on_cancel=True)
+        tuned = await trio.to_thread.run_sync(points.tune_read_ahead, mountpoint, abandon_on_cancel=True)
+        if not tuned:
+            log.info("the kernel's read-ahead stays as it is: changing it needs root")
+        await rehearse(self._reader)
+        on_ready()
 
     async def _obey(self, signals: AsyncIterator[int], serving: trio.CancelScope) -> None:
         """Once told to end take no more requests; drop those in flight at the next signal, or after a while."""
@@ -142,15 +152,6 @@ class _Option(str):
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
         """The bytes of the path, whatever encoding is asked for."""
         return os.fsencode(str(self))
-
-
-async def _announce(mountpoint: Path, on_ready: Callable[[], None]) -> None:
-    """The mount answers when a stat through the kernel does; then tune it and say so."""
-    await trio.to_thread.run_sync(os.stat, mountpoint, abandon_on_cancel=True)
-    tuned = await trio.to_thread.run_sync(points.tune_read_ahead, mountpoint, abandon_on_cancel=True)
-    if not tuned:
-        log.info("the kernel's read-ahead stays as it is: changing it needs root")
-    on_ready()
 
 
 async def _nothing_to_reload() -> None:

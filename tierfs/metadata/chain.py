@@ -78,6 +78,22 @@ def remove(
     return ChainEdit(TierState(first_chunk=first, last_chunk=last, count=count, bytes=left), put, gone)
 
 
+def cut_first(state: TierState, first: ChunkRecord, start_offset: int) -> ChainEdit:
+    """The chain's first chunk begins at `start_offset`, which it holds; what its object has before stays there."""
+    gone = start_offset - first.start_offset
+    require(first.start_offset == state.first_chunk and 0 < gone < first.length, "no cut", first.start_offset)
+    shorter = replace(
+        first, start_offset=start_offset, length=first.length - gone, object_offset=first.object_offset + gone
+    )
+    if first.lost:
+        shorter = replace(shorter, object_offset=0)
+    last = start_offset if state.count == 1 else state.last_chunk
+    left = state.bytes - first.held_bytes + shorter.held_bytes
+    return ChainEdit(
+        replace(state, first_chunk=start_offset, last_chunk=last, bytes=left), (shorter,), (first.start_offset,)
+    )
+
+
 def continues(previous: ChunkRecord, new: ChunkRecord) -> bool:
     """Whether `new` is the next run of bytes of `previous`'s object, so that both are one chunk."""
     return (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
-from tierfs.metadata import chain, checksums, keys
+from tierfs.metadata import chain, checksums, keys, outbox
 from tierfs.metadata.chain import ChainEdit
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, require
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS
@@ -26,6 +27,11 @@ def chunks(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int =
     prefix = keys.chunk_prefix(segment_id, tier)
     for _, record in txn.scan(CHUNKS, keys.chunk(segment_id, tier, begin), prefix=prefix):
         yield record
+
+
+def ending_by(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> list[ChunkRecord]:
+    """The chunks of a chain's head that hold no byte at or behind `offset`."""
+    return list(takewhile(lambda chunk: chunk.end_offset <= offset, _from(txn, segment_id, tier, 0)))
 
 
 def object_of(txn: ReadTransaction, chunk_record: ChunkRecord) -> ObjectRecord:
@@ -92,11 +98,27 @@ def remove(
     return _apply(txn, segment, tier, edit, moved=True)
 
 
+def cut_head(txn: WriteTransaction, segment: SegmentRecord, tier: Tier) -> SegmentRecord:
+    """Let the tier's first chunk begin where the segment does; returns the changed segment, not yet written."""
+    first = chunk_at(txn, segment.id, tier, segment.start_offset)
+    if first is None or not first.start_offset < segment.start_offset < first.end_offset:
+        return segment
+    edit = chain.cut_first(segment.tier_state(tier), first, segment.start_offset)
+    return _apply(txn, segment, tier, edit, moved=True)
+
+
 def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
-    """Queue a file or object for deletion."""
+    """Queue a file or object for deletion.
+
+    The journal is told of cold ones that have to wait, so that the bucket's next owner deletes them too. What
+    may go at once is gone before anybody could read of it.
+    """
     sequence = txn.store.next_garbage
-    txn.put(GARBAGE, keys.pair(record.due_ms, sequence), replace(record, sequence=sequence))
+    queued = replace(record, sequence=sequence)
+    txn.put(GARBAGE, keys.pair(record.due_ms, sequence), queued)
     txn.update_store(next_garbage=sequence + 1)
+    if record.tier is Tier.COLD and (record.due_ms > txn.now_ms or record.after_sequence):
+        outbox.add_garbage(txn, queued)
 
 
 def _from(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int) -> Iterator[ChunkRecord]:
@@ -139,5 +161,6 @@ def _release(txn: WriteTransaction, record: ChunkRecord, due_ms: int, after_sequ
             name=holder.name,
             length=holder.length,
             after_sequence=after_sequence,
+            object_id=holder.id,
         ),
     )

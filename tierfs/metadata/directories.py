@@ -129,6 +129,16 @@ def remove_entry(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> No
         _entry_changed(txn, parent_id, name)
 
 
+def renew_inode(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """From now on the name stands for another file, as after log rotation; who has the old one open keeps it.
+
+    Returns the changed segment, not yet written.
+    """
+    _entry_changed(txn, segment.parent_id, segment.name)
+    txn.touch(inode=segment.inode, segment_id=segment.id)
+    return replace(segment, inode=Inode(txn.allocate_id()))
+
+
 def is_empty(txn: ReadTransaction, directory_id: DirectoryId) -> bool:
     """Whether the directory has no entries."""
     return next(entries(txn, directory_id), None) is None

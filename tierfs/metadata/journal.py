@@ -18,6 +18,7 @@ from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss
 from tierfs.metadata import chains, checksums, keys
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.outbox import add as queue
 from tierfs.metadata.records import (
     RECORD_VERSION,
     ChunkRecord,
@@ -33,6 +34,7 @@ from tierfs.metadata.tables import (
     CHECKSUMS,
     CHUNKS,
     DIRECTORIES,
+    GARBAGE,
     LOCATIONS,
     OBJECTS,
     OUTBOX_NAME,
@@ -51,6 +53,9 @@ _HEADER = struct.Struct(">4sIIQ")
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
 """Journal objects are single PUTs and are refused above this size before they are read."""
 
+CHUNKS_PER_CHANGE = 5000
+"""Some 300 KB of records: far below the 4 MiB at which an entry ends, which a change cannot be split over."""
+
 
 def bucket_view(segment: SegmentRecord) -> SegmentRecord:
     """The segment as other hosts may know it: without local chunks, writer and inode generation."""
@@ -66,51 +71,62 @@ def bucket_view(segment: SegmentRecord) -> SegmentRecord:
 
 def segment_changed(txn: WriteTransaction, segment: SegmentRecord) -> int:
     """A segment was created, sealed or changed; returns the change's sequence."""
-    return _add(txn, pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment))))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment))))  # type: ignore[arg-type]
 
 
 def segment_removed(txn: WriteTransaction, segment_id: SegmentId) -> int:
     """A segment was deleted."""
-    return _add(txn, pb.Change(segment_removed=segment_id))
+    return queue(txn, pb.Change(segment_removed=segment_id))
 
 
 def directory_changed(txn: WriteTransaction, directory: DirectoryRecord) -> int:
     """A directory was created."""
-    return _add(txn, pb.Change(directory=DIRECTORIES.codec.to_message(directory)))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(directory=DIRECTORIES.codec.to_message(directory)))  # type: ignore[arg-type]
 
 
 def directory_removed(txn: WriteTransaction, directory_id: int) -> int:
     """A directory was removed."""
-    return _add(txn, pb.Change(directory_removed=directory_id))
+    return queue(txn, pb.Change(directory_removed=directory_id))
 
 
 def location_changed(txn: WriteTransaction, location: LocationRecord) -> int:
     """A location was added."""
-    return _add(txn, pb.Change(location=LOCATIONS.codec.to_message(location)))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(location=LOCATIONS.codec.to_message(location)))  # type: ignore[arg-type]
 
 
 def policy_changed(txn: WriteTransaction, policy: PolicyRecord) -> int:
     """Settings of a directory or segment changed."""
-    return _add(txn, pb.Change(policy=POLICIES.codec.to_message(policy)))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(policy=POLICIES.codec.to_message(policy)))  # type: ignore[arg-type]
 
 
 def owner_begins(txn: WriteTransaction, host: str) -> int:
     """This store starts to own the bucket with its epoch."""
     store = txn.store
     body = pb.OwnerBegins(store_epoch=store.store_epoch, store_id=store.store_id, wall_ms=txn.now_ms, host=host)
-    return _add(txn, pb.Change(owner_begins=body))
+    return queue(txn, pb.Change(owner_begins=body))
 
 
 def cold_linked(
     txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[ChunkRecord], objects: Sequence[ObjectRecord]
 ) -> int:
     """Cold chunks were linked; carries their objects and checksum runs."""
-    return _add(txn, pb.Change(cold_link=_link_message(txn, segment_id, chunks, objects)))
+    return queue(txn, pb.Change(cold_link=_link_message(txn, segment_id, chunks, objects)))
+
+
+def cold_relinked(txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[pb.ChunkRecord]) -> None:
+    """Cold chunks, encoded already, came to a segment from another; the journal knows their objects."""
+    for first in range(0, len(chunks), CHUNKS_PER_CHANGE):
+        part = chunks[first : first + CHUNKS_PER_CHANGE]
+        queue(txn, pb.Change(cold_link=pb.ColdLink(segment_id=segment_id, chunks=part)))
 
 
 def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: Sequence[int]) -> int:
-    """Cold chunks were unlinked."""
-    return _add(txn, pb.Change(cold_unlink=pb.ColdUnlink(segment_id=segment_id, start_offsets=start_offsets)))
+    """Cold chunks were unlinked; returns the last change's sequence, 0 without chunks."""
+    sequence = 0
+    for first in range(0, len(start_offsets), CHUNKS_PER_CHANGE):
+        part = start_offsets[first : first + CHUNKS_PER_CHANGE]
+        sequence = queue(txn, pb.Change(cold_unlink=pb.ColdUnlink(segment_id=segment_id, start_offsets=part)))
+    return sequence
 
 
 def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
@@ -150,6 +166,9 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
     for _, segment in txn.scan(SEGMENTS):
         yield pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
         yield from _cold_chain(txn, segment)
+    for _, garbage in txn.scan(GARBAGE):
+        if garbage.tier is Tier.COLD:
+            yield pb.Change(garbage=GARBAGE.codec.to_message(garbage))  # type: ignore[arg-type]
 
 
 def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
@@ -169,10 +188,6 @@ def _link_message(
             named = replace(run, object_id=holder.id)
             message.checksums.append(CHECKSUMS.codec.to_message(named))  # type: ignore[arg-type]
     return message
-
-
-def _add(txn: WriteTransaction, change: pb.Change) -> int:
-    return txn.add_to_outbox(change.SerializeToString(deterministic=True))
 
 
 def frame(message: Message) -> bytes:

@@ -96,6 +96,25 @@ class SegmentRecord(Record):
     active: bool = False
     resumable: bool = False
     writer: WriterInfo = field(default_factory=WriterInfo)
+    stream_name: str = ""
+    predecessor_id: int = 0
+    first_offset: int = 0
+    first_byte_ms: int = 0
+
+    @property
+    def stream(self) -> str:
+        """Last component of the name of the stream that the segment belongs to, if only as its one member."""
+        return self.stream_name or self.name
+
+    @property
+    def written_bytes(self) -> int:
+        """How long the segment has become, whatever of its head is left."""
+        return self.length - self.first_offset
+
+    @property
+    def began_ms(self) -> int:
+        """When its first byte was written; segments of older versions of tierfs tell when they were created."""
+        return self.first_byte_ms or self.created_ms
 
     @property
     def range(self) -> ByteRange:
@@ -111,9 +130,15 @@ class SegmentRecord(Record):
         """The chain head of `tier`."""
         return self.local if tier is Tier.LOCAL else self.cold
 
+    def readable_bytes(self, tier: Tier) -> int:
+        """Bytes of `tier` that can be read: the first chunk may begin before the segment does."""
+        state = self.tier_state(tier)
+        return max(0, state.bytes - max(0, self.start_offset - state.first_chunk)) if state.count else 0
+
     def check(self) -> None:
         """Lengths are ordered, empty chains have no chunks, only an open segment has an active chunk."""
         require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
+        require(self.first_offset <= self.start_offset, "a segment starts before it began", self.id, self.name)
         for tier in Tier:
             state = self.tier_state(tier)
             require(state.count > 0 or state.bytes == 0, "an empty chain holds bytes", self.id, tier.name)
@@ -182,6 +207,12 @@ class ObjectRecord(Record):
     attempt: AttemptId = AttemptId("")
     created_ms: int = 0
     linked_sequence: int = 0
+    written_ms: int = 0
+
+    @property
+    def written_by_ms(self) -> int:
+        """A time by which every byte of a cold object had been appended."""
+        return self.written_ms or self.created_ms
 
     def check(self) -> None:
         """A cold object belongs to a location and has an etag."""
@@ -300,6 +331,7 @@ class LocationRecord(Record):
     create_only_put: bool = True
     create_only_multipart: bool = True
     verifies_crc32c: bool = False
+    from_journal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +370,7 @@ class GarbageRecord(Record):
     after_sequence: int = 0
     attempts: int = 0
     last_error: str = ""
+    object_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

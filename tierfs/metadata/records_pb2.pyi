@@ -31,7 +31,7 @@ class WriterInfo(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., host: _Optional[str] = ..., command: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
 
 class SegmentRecord(_message.Message):
-    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer")
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer", "stream_name", "predecessor_id", "first_offset", "first_byte_ms")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,10 @@ class SegmentRecord(_message.Message):
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
     RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
+    STREAM_NAME_FIELD_NUMBER: _ClassVar[int]
+    PREDECESSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BYTE_MS_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     parent_id: int
@@ -76,7 +80,11 @@ class SegmentRecord(_message.Message):
     active: bool
     resumable: bool
     writer: WriterInfo
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ...) -> None: ...
+    stream_name: str
+    predecessor_id: int
+    first_offset: int
+    first_byte_ms: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., stream_name: _Optional[str] = ..., predecessor_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., first_byte_ms: _Optional[int] = ...) -> None: ...
 
 class ChunkRecord(_message.Message):
     __slots__ = ("version", "start_offset", "length", "next", "object_id", "object_offset", "encoding", "first_entry_id", "state")
@@ -101,7 +109,7 @@ class ChunkRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., encoding: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
 
 class ObjectRecord(_message.Message):
-    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence")
+    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +124,7 @@ class ObjectRecord(_message.Message):
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     LINKED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     tier: int
@@ -130,7 +139,8 @@ class ObjectRecord(_message.Message):
     attempt: str
     created_ms: int
     linked_sequence: int
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ...) -> None: ...
+    written_ms: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ...) -> None: ...
 
 class ChecksumRun(_message.Message):
     __slots__ = ("version", "start", "crcs", "object_id")
@@ -247,7 +257,7 @@ class DirectoryRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ...) -> None: ...
 
 class LocationRecord(_message.Message):
-    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c")
+    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
@@ -258,6 +268,7 @@ class LocationRecord(_message.Message):
     CREATE_ONLY_PUT_FIELD_NUMBER: _ClassVar[int]
     CREATE_ONLY_MULTIPART_FIELD_NUMBER: _ClassVar[int]
     VERIFIES_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    FROM_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     url: str
@@ -268,7 +279,8 @@ class LocationRecord(_message.Message):
     create_only_put: bool
     create_only_multipart: bool
     verifies_crc32c: bool
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ...) -> None: ...
+    from_journal: bool
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ...) -> None: ...
 
 class PolicyRecord(_message.Message):
     __slots__ = ("version", "target_id", "settings")
@@ -312,7 +324,7 @@ class IntentRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., attempt: _Optional[str] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., segment_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., created_ms: _Optional[int] = ..., store_epoch: _Optional[int] = ..., upload_id: _Optional[str] = ...) -> None: ...
 
 class GarbageRecord(_message.Message):
-    __slots__ = ("version", "sequence", "due_ms", "tier", "location_id", "name", "length", "after_sequence", "attempts", "last_error")
+    __slots__ = ("version", "sequence", "due_ms", "tier", "location_id", "name", "length", "after_sequence", "attempts", "last_error", "object_id")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -323,6 +335,7 @@ class GarbageRecord(_message.Message):
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     version: int
     sequence: int
     due_ms: int
@@ -333,7 +346,8 @@ class GarbageRecord(_message.Message):
     after_sequence: int
     attempts: int
     last_error: str
-    def __init__(self, version: _Optional[int] = ..., sequence: _Optional[int] = ..., due_ms: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., after_sequence: _Optional[int] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+    object_id: int
+    def __init__(self, version: _Optional[int] = ..., sequence: _Optional[int] = ..., due_ms: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., after_sequence: _Optional[int] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ..., object_id: _Optional[int] = ...) -> None: ...
 
 class EntryRun(_message.Message):
     __slots__ = ("version", "first_entry_id", "payload_start", "lengths")

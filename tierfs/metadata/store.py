@@ -35,15 +35,18 @@ class MetadataStore:
             self.store_id = txn.store.store_id
 
     @classmethod
-    def create(cls, path: Path, clock: Clock) -> MetadataStore:
-        """Make an empty store in `path`, which must not exist. Raises AlreadyExists."""
+    def create(cls, path: Path, clock: Clock, store_id: str | None = None) -> MetadataStore:
+        """Make an empty store in `path`, which must not exist: a new one, or a copy of the store `store_id`.
+
+        Raises AlreadyExists.
+        """
         if path.exists():
             raise AlreadyExists(f"{path} holds a store already")
         lmdb_environment.create_directory(path)
         path = path.resolve()
         environment = lmdb_environment.open_environment(path, create=True)
         with write_transaction(environment, clock) as txn:
-            _write_empty_store(txn)
+            _write_empty_store(txn, store_id or new_id())
         return cls(path, clock)
 
     def read(self) -> AbstractContextManager[ReadTransaction]:
@@ -63,10 +66,10 @@ class MetadataStore:
         lmdb_environment.close_environment(self.path)
 
 
-def _write_empty_store(txn: WriteTransaction) -> None:
+def _write_empty_store(txn: WriteTransaction, store_id: str) -> None:
     txn.create_store(
         StoreRecord(
-            store_id=new_id(), created_ms=txn.now_ms, next_id=ROOT_DIRECTORY + 1, journal=JournalState(next_slot=1)
+            store_id=store_id, created_ms=txn.now_ms, next_id=ROOT_DIRECTORY + 1, journal=JournalState(next_slot=1)
         )
     )
     root = DirectoryRecord(

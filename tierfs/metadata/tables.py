@@ -54,7 +54,11 @@ TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 OUTBOX_NAME = b"outbox"
 """Values are serialized Change messages; journal.py reads them."""
 
-RESERVED_NAMES = (b"entries", b"batches", b"ledgers")
+BATCHES_NAME = b"batches"
+LEDGERS_NAME = b"ledgers"
+"""Values are serialized records, as the journal carries them."""
+
+RESERVED_NAMES = (b"entries", BATCHES_NAME, LEDGERS_NAME)
 """Created with the store, so that later versions need no migration."""
 
 ALL_NAMES = (

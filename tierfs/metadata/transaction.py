@@ -7,7 +7,7 @@ superblock is read once and written at commit if it changed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -111,6 +111,7 @@ class WriteTransaction(ReadTransaction):
         super().__init__(environment, txn)
         self.now_ms = now_ms
         self._store_changed = False
+        self._late_changes: list[bytes] = []
 
     def put(self, table: Table[R], key: bytes, record: R) -> None:
         """Write a record after its check()."""
@@ -123,6 +124,22 @@ class WriteTransaction(ReadTransaction):
     def delete(self, name: bytes, key: bytes) -> bool:
         """Remove a row; False when there was none."""
         return bool(self._txn.delete(key, db=self._databases[name]))
+
+    def put_ascending(self, name: bytes, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write many encoded rows whose keys ascend; behind the last key of the database they are appended."""
+        if not rows:
+            return
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            # Whole pages instead of halves, and no search: allowed only where nothing lies behind.
+            at_end = not cursor.last() or cursor.key() < rows[0][0]
+            cursor.putmulti(rows, append=at_end)
+
+    def delete_prefix(self, name: bytes, prefix: bytes) -> None:
+        """Remove every row whose key begins with `prefix`."""
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            found = cursor.set_range(prefix)
+            while found and cursor.key().startswith(prefix):
+                found = cursor.delete()
 
     def create_store(self, record: StoreRecord) -> None:
         """Write the superblock of a new store."""
@@ -160,8 +177,14 @@ class WriteTransaction(ReadTransaction):
         self.update_store(next_outbox=sequence + 1)
         return sequence
 
+    def add_to_outbox_last(self, data: bytes) -> None:
+        """Queue a Change behind all others of this transaction."""
+        self._late_changes.append(data)
+
     def finish(self) -> None:
-        """Write the superblock if it changed; called before the commit."""
+        """Queue what comes last and write the superblock if it changed; called before the commit."""
+        for data in self._late_changes:
+            self.add_to_outbox(data)
         if not self._store_changed:
             return
         wall_ms = max(self.store.last_wall_ms, self.now_ms)

@@ -12,7 +12,7 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import ownership
+from tierfs.segments import ownership, streams
 from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import DirectoryId, EntryKind, Tier
 
@@ -102,5 +102,26 @@ class _Removal:
             after = sequence if tier is Tier.COLD else 0
             removed = list(chains.chunks(txn, segment.id, tier))
             segment = chains.remove(txn, segment, tier, removed, due_ms=due_ms, after_sequence=after)
-        txn.delete(SEGMENTS.name, keys.u64(segment.id))
-        txn.touch(inode=segment.inode, segment_id=segment.id)
+        _drop(txn, segment)
+
+
+def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    """Remove the name and the record of a segment whose chunks belong to another one now."""
+    journal.segment_removed(txn, segment.id)
+    _drop(txn, segment)
+    txn.delete(POLICIES.name, keys.u64(segment.id))
+    directories.remove_entry(txn, segment.parent_id, segment.name)
+
+
+def remove_segment(
+    txn: WriteTransaction, writer_locks: WriterLocks, segment: SegmentRecord, *, cold_due_ms: int
+) -> None:
+    """Delete one segment inside a transaction; see delete."""
+    removal = _Removal(txn, writer_locks, cold_due_ms)
+    removal.remove(segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
+
+
+def _drop(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    streams.unlink(txn, segment)
+    txn.delete(SEGMENTS.name, keys.u64(segment.id))
+    txn.touch(inode=segment.inode, segment_id=segment.id)

@@ -8,25 +8,24 @@ from tierfs.metadata import chains, directories, keys
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
-from tierfs.segments import ownership
-from tierfs.segments.append import seal_record
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.segments import ownership, seal_record, streams
 from tierfs.segments.writer_locks import WriterLocks
-from tierfs.types import SegmentId, Tier
+from tierfs.types import SegmentId, SegmentStatus, Tier
 
 
 def seal(metadata: MetadataStore, writer_locks: WriterLocks, name: str) -> tuple[SegmentRecord, str | None]:
     """End a segment for good; a sealed one is success. Returns it and the chunk file that ended.
 
-    Raises NotFound, or Conflict naming a live writer. Earlier writers are fenced.
+    Of a stream, the member that is appended to is sealed, whichever of them `name` names. Raises NotFound, or
+    Conflict naming a live writer. Earlier writers are fenced.
     """
     with metadata.write() as txn:
-        segment = directories.segment_by_name(txn, name)
-        if segment.sealed:
+        segment = streams.newest(txn, directories.segment_by_name(txn, name))
+        if segment.status is SegmentStatus.SEALED:
             return segment, None
         fenced = ownership.fence(txn, segment, writer_locks)
-        last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length) if segment.active else None
-        ended = chains.object_of(txn, last).name if last is not None else None
-        return seal_record(txn, fenced), ended
+        return seal_record.write(txn, fenced), active_file(txn, segment)
 
 
 def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:
@@ -39,8 +38,13 @@ def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:
         segment = directories.segment(txn, segment_id)
         if segment is None or not segment.active:
             return None
-        last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
-        ended = chains.object_of(txn, last).name if last is not None else None
+        ended = active_file(txn, segment)
         rolled = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
         txn.put(SEGMENTS, keys.u64(segment.id), rolled)
         return ended
+
+
+def active_file(txn: ReadTransaction, segment: SegmentRecord) -> str | None:
+    """The chunk file that the segment is being appended to, if there is one."""
+    last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length) if segment.active else None
+    return chains.object_of(txn, last).name if last is not None else None

@@ -1,0 +1,1 @@
+"""Adopting what others wrote."""

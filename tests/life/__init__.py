@@ -1,0 +1,1 @@
+"""Whole lives of a store, as users lead them: commands, a mount, a lost disk."""

@@ -1,0 +1,59 @@
+"""The rehearsal before a mount is announced: one small cold read, whatever comes of it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.reading.test_reader import WatchedStorage, make_cold, reader_of, storage, store
+from tests.stores import TestStore
+from tierfs.errors import TierfsError, Unavailable
+from tierfs.reading.rehearsal import rehearse
+from tierfs.types import CRC_BLOCK_BYTES
+
+__all__ = ["storage", "store"]
+
+
+async def test_a_few_bytes_of_a_cold_segment_are_read_and_nothing_stays_open(
+    store: TestStore, storage: WatchedStorage
+) -> None:
+    store.append("local", b"x" * 10)
+    make_cold(store, "s")
+    storage.reads.clear()
+    async with reader_of(store) as reader:
+        await rehearse(reader)
+        assert [size for _, _, size in storage.reads] == [CRC_BLOCK_BYTES]
+        assert len(reader.open_handles) == 0
+
+
+async def test_nothing_is_read_where_nothing_is_cold(store: TestStore, storage: WatchedStorage) -> None:
+    store.append("local", b"x" * 10)
+    async with reader_of(store) as reader:
+        await rehearse(reader)
+    assert storage.reads == []
+
+
+@pytest.mark.parametrize("error", [Unavailable("down"), TierfsError("broken")])
+async def test_what_goes_wrong_is_no_reason_not_to_mount(
+    store: TestStore, storage: WatchedStorage, error: TierfsError
+) -> None:
+    make_cold(store, "s")
+    storage.error = error
+    async with reader_of(store) as reader:
+        await rehearse(reader)
+        assert len(reader.open_handles) == 0
+
+
+async def test_a_cold_tier_that_does_not_answer_holds_up_nobody(
+    store: TestStore, storage: WatchedStorage, autojump_clock: MockClock
+) -> None:
+    make_cold(store, "s")
+    storage.gate = threading.Event()
+    async with reader_of(store) as reader:
+        began = trio.current_time()
+        await rehearse(reader)
+        assert trio.current_time() - began < 2
+        storage.gate.set()

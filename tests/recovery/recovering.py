@@ -1,0 +1,54 @@
+"""Recovering a test store's cold tier into an empty directory, as `tierfs recover` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.recovery.replaying import check_store
+from tests.stores import LOCATION, TestStore
+from tierfs.background.publish import Publisher
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.clock import ManualClock
+from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.metadata.records import LocationRecord
+from tierfs.recovery import bucket, recover
+from tierfs.recovery.loss import SegmentLoss
+from tierfs.recovery.rebuild import Rebuilder
+from tierfs.segments.engine import Engine
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A recovered store and what was said of it."""
+
+    store: TestStore
+    warnings: tuple[str, ...]
+    checkpoint_slot: int
+    losses: dict[str, SegmentLoss]
+
+
+@contextmanager
+def recovered(path: Path, cold: ChunkStorage) -> Iterator[Recovered]:
+    """Recover from `cold` into `path`; every invariant is checked."""
+    path.mkdir()
+    clock = ManualClock()
+    location = LocationRecord(id=LOCATION, url="memory:")
+    rebuilder = Rebuilder(path / "metadata", cold, location, clock, lambda size, name: None)
+    rebuilt = rebuilder.rebuild(bucket.list_journal(cold))
+    metadata, files = rebuilt.metadata, ChunkFiles.create(path / "chunks")
+    engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
+    store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
+    try:
+        publisher = Publisher(metadata, cold)
+        recover.own(metadata, publisher, location)
+        losses = recover.settle(metadata, publisher)
+        with metadata.read() as txn:
+            check_store(txn)
+        said = {one.segment: one for one in losses.incomplete}
+        yield Recovered(store, rebuilt.warnings, rebuilt.checkpoint_slot, said)
+    finally:
+        store.close()

@@ -1,0 +1,304 @@
+"""After total loss of the local disk: what was cold comes back, and what was not is told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.recovery.recovering import recovered
+from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
+from tierfs.background import publish
+from tierfs.background.journal_names import checkpoint_name, part_of, slot_name
+from tierfs.background.publish import Publisher, read_small
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.errors import DataLoss, Fenced, NotFound, OffsetMismatch
+from tierfs.metadata import chains, directories, journal, keys
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
+from tierfs.recovery import recover
+from tierfs.types import ROOT_DIRECTORY, ByteRange, EntryKind, Tier
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+def checkpoint(store: TestStore) -> int:
+    return store.cold_work().tools.checkpointer.checkpoint()
+
+
+def damage(cold: ChunkStorage, name: str) -> None:
+    """Change one byte of an object."""
+    data = bytearray(read_small(cold, name))
+    data[-1] ^= 1
+    cold.delete(name)
+    cold.put(name, BufferSource(bytes(data)))
+
+
+def copy_of(cold: ChunkStorage, *, without: str = "") -> MemoryStorage:
+    """The bucket as it is now."""
+    copy = MemoryStorage()
+    for found in list(cold.list("")):
+        if found.name != without:
+            metadata = dict(cold.stat(found.name).metadata)
+            copy.put(found.name, BufferSource(read_small(cold, found.name)), metadata=metadata)
+    return copy
+
+
+def names_of(store: TestStore) -> set[str]:
+    with store.metadata.read() as txn:
+        root = directories.Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
+        return {name for name, _ in directories.segments_below(txn, root, "")}
+
+
+def test_cold_bytes_come_back_and_the_rest_is_told(store: TestStore, tmp_path: Path) -> None:
+    store.append("a/sealed", b"abcdefgh" * 3, seal=True)
+    store.append("a/open", b"0123456789")
+    store.offload()
+    store.append("a/open", b"never cold")
+    store.append("local", b"never cold either")
+    store.work().settle()
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert found.store.read("a/sealed") == b"abcdefgh" * 3
+        assert found.store.read("a/open") == b"0123456789"
+        assert found.store.segment("local").length == 0
+        assert found.store.segment("a/sealed").sealed
+        assert set(found.losses) == {"a/open", "local"}
+
+
+def test_a_recovered_segment_is_another_file_and_goes_on_at_its_end(store: TestStore, tmp_path: Path) -> None:
+    store.append("s", b"abcdefgh")
+    store.offload()
+    before = store.segment("s")
+    with recovered(tmp_path / "new", store.cold) as found:
+        after = found.store.segment("s")
+        assert after.inode != before.inode
+        assert after.writer_epoch > before.writer_epoch
+        assert after.recovered_ms == found.store.clock.now_ms()
+        writer = found.store.engine.open_writer("s")
+        with pytest.raises(OffsetMismatch):
+            writer.append(b"x", expected_offset=9)
+        assert writer.append(b"ijkl", expected_offset=8) == ByteRange(8, 12)
+        found.store.engine.close_writer(writer)
+        found.store.offload()
+        assert found.store.read("s", Tier.COLD) == b"abcdefghijkl"
+
+
+def test_the_owner_before_is_fenced(store: TestStore, tmp_path: Path) -> None:
+    store.append("s", b"abcdefgh")
+    store.offload()
+    with recovered(tmp_path / "new", store.cold):
+        store.append("s", b"late")
+        with pytest.raises(Fenced):
+            store.offload()
+
+
+def test_a_gap_becomes_a_lost_extent_and_the_next_recovery_keeps_it(store: TestStore, tmp_path: Path) -> None:
+    store.append("s", b"abcdefgh", b"ijklmnop", b"qrstuvwx", seal=True)
+    store.offload()
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, "s")
+        middle = chains.chunk_at(txn, segment.id, Tier.COLD, 8)
+        assert middle is not None
+        after = journal.cold_unlinked(txn, segment.id, [middle.start_offset])
+        due_ms = txn.now_ms + 1000
+        changed = chains.remove(txn, segment, Tier.COLD, [middle], due_ms=due_ms, after_sequence=after)
+        txn.put(SEGMENTS, keys.u64(segment.id), changed)
+    store.work().settle()
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert found.losses["s"].lost == (ByteRange(8, 16),)
+        assert found.losses["s"].length == 24
+        assert found.store.read("s") == b"abcdefgh" + bytes(8) + b"qrstuvwx"
+    with recovered(tmp_path / "again", store.cold) as again:
+        assert again.losses["s"].lost == (ByteRange(8, 16),)
+        assert again.store.segment("s").cold.count == 3
+
+
+def test_chunks_behind_the_end_are_an_unfinished_concat(store: TestStore, tmp_path: Path) -> None:
+    store.append("target", b"abcd")
+    store.append("source", b"efgh", seal=True)
+    store.offload()
+    with store.metadata.write() as txn:
+        target, source = (directories.segment_by_name(txn, name) for name in ("target", "source"))
+        chunk = chains.chunk_at(txn, source.id, Tier.COLD, 0)
+        assert chunk is not None
+        moved = chains.ChunkRecord(start_offset=4, length=4, object_id=chunk.object_id)
+        journal.cold_linked(txn, target.id, (moved,), ())
+    Publisher(store.metadata, store.cold).publish()
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert (found.store.read("target"), found.store.read("source")) == (b"abcd", b"efgh")
+        assert_layout(found.store, "target", local=[], cold=[4])
+        with found.store.metadata.read() as txn:
+            assert list(txn.scan(GARBAGE)) == []
+
+
+def test_a_concat_that_ended_in_a_merged_chunk_is_cut_back(store: TestStore, tmp_path: Path) -> None:
+    store.append("target", b"abcdefgh")
+    store.offload()
+    segment = store.segment("target")
+    with store.metadata.write() as txn:
+        chunk = chains.chunk_at(txn, segment.id, Tier.COLD, 0)
+        assert chunk is not None
+        journal.segment_changed(txn, chains.replace(segment, length=5))
+    Publisher(store.metadata, store.cold).publish()
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert_layout(found.store, "target", local=[], cold=[5])
+        assert found.store.read("target") == b"abcde"
+    with recovered(tmp_path / "again", store.cold) as again:
+        assert_layout(again.store, "target", local=[], cold=[5])
+
+
+def test_queued_garbage_is_deleted_by_the_next_owner(store: TestStore, tmp_path: Path) -> None:
+    store.append("s", b"abcdefgh", seal=True)
+    store.append("kept", b"abcdefgh", seal=True)
+    store.offload()
+    store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms() + 3_600_000)
+    store.work().settle()
+    for name in ("from entries", "from a checkpoint"):
+        with recovered(tmp_path / name, store.cold) as found, found.store.metadata.read() as txn:
+            queued = [row for _, row in txn.scan(GARBAGE)]
+            assert [row.name.split("/")[1] for row in queued] == ["s"]
+            checkpoint(found.store)
+    found.store.clock.advance(7200)
+    with recovered(tmp_path / "last", store.cold) as found:
+        found.store.clock.advance(7200)
+        found.store.work().settle()
+        assert [item.name.split("/")[1] for item in store.cold.list("segments/")] == ["kept"]
+
+
+def test_a_checkpoint_alone_is_enough(store: TestStore, tmp_path: Path) -> None:
+    store.append("a/s", b"abcdefgh", seal=True)
+    store.append("b/t", b"ijkl")
+    store.offload()
+    slot = checkpoint(store)
+    for found in list(store.cold.list("journal/0")):
+        store.cold.delete(found.name)
+    with recovered(tmp_path / "new", store.cold) as again:
+        assert (again.checkpoint_slot, again.warnings) == (slot, ())
+        assert again.store.read("a/s") == b"abcdefgh"
+        assert again.store.read("b/t") == b"ijkl"
+
+
+@pytest.mark.parametrize("harm", ["manifest", "part", "missing part"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(store: TestStore, tmp_path: Path, harm: str) -> None:
+    store.append("s", b"abcdefgh", seal=True)
+    store.offload()
+    first = checkpoint(store)
+    store.append("t", b"ijkl", seal=True)
+    store.offload()
+    second = checkpoint(store)
+    part = next(
+        item.name for item in store.cold.list("journal/") if part_of(item.name or "") and f"{second}." in item.name
+    )
+    if harm == "missing part":
+        store.cold.delete(part)
+    else:
+        damage(store.cold, part if harm == "part" else checkpoint_name(second))
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert found.checkpoint_slot == first
+        assert len(found.warnings) == 1
+        assert f"checkpoint {second}" in found.warnings[0]
+        assert found.store.read("t") == b"ijkl"
+
+
+def test_a_missing_or_damaged_slot_is_refused_naming_the_way_out(store: TestStore, tmp_path: Path) -> None:
+    for name in ("s", "t", "u"):
+        store.append(name, b"abcdefgh", seal=True)
+        store.offload()
+    for harm in ("missing", "damaged"):
+        cold = copy_of(store.cold, without=slot_name(2) if harm == "missing" else "")
+        if harm == "damaged":
+            damage(cold, slot_name(2))
+        with pytest.raises(DataLoss, match=r"slot 2|0002") as refused, recovered(tmp_path / harm, cold):
+            pass
+        assert "--from-objects" in (refused.value.remedy or "")
+
+
+def test_an_empty_bucket_has_nothing_to_recover(tmp_path: Path) -> None:
+    with pytest.raises(NotFound), recovered(tmp_path / "new", MemoryStorage()):
+        pass
+
+
+def test_a_lost_race_is_fenced_and_changes_nothing(store: TestStore, tmp_path: Path) -> None:
+    store.append("s", b"abcdefgh", seal=True)
+    store.offload()
+    from tests.recovery.replaying import apply_all, empty_copy, entries_of
+
+    with empty_copy(tmp_path / "slow", store.metadata.store_id) as slow:
+        apply_all(slow, entries_of(store.cold))
+        with recovered(tmp_path / "fast", store.cold):
+            before = {item.name for item in store.cold.list("journal/")}
+            with pytest.raises(Fenced):
+                recover.own(slow, Publisher(slow, store.cold), LocationRecord(id=LOCATION, url="memory:"))
+            assert {item.name for item in store.cold.list("journal/")} == before
+
+
+VERBS = ("append", "append", "append", "offload", "evict", "delete", "crash")
+
+
+def run_verbs(
+    store: TestStore,
+    chosen: random.Random,
+    steps: int,
+    start: dict[str, bytes],
+    verbs: tuple[str, ...] = (*VERBS, "checkpoint"),
+) -> dict[str, bytes]:
+    """Random verbs; returns what must be cold: the bytes of every live segment as of its last offload."""
+    data, cold = dict(start), dict(start)
+    for step in range(steps):
+        name = f"d{chosen.randrange(2)}/s{chosen.randrange(4)}"
+        verb = chosen.choice(verbs)
+        if verb == "append":
+            piece = bytes(chosen.randrange(256) for _ in range(chosen.randrange(1, 14)))
+            store.append(name, piece)
+            data[name] = data.get(name, b"") + piece
+        elif verb == "offload":
+            store.offload()
+            cold = dict(data)
+        elif verb == "evict":
+            store.evict()
+        elif verb == "checkpoint":
+            checkpoint(store)
+        elif verb == "crash":
+            store.reopen()
+        elif name in data:
+            store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms() + step)
+            del data[name]
+            cold.pop(name, None)
+    store.work().settle()
+    return {name: cold.get(name, b"") for name in data}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_verbs_come_back_as_far_as_they_were_cold(store: TestStore, tmp_path: Path, seed: int) -> None:
+    expected = run_verbs(store, random.Random(seed), 60, {})
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert names_of(found.store) == set(expected)
+        for name, data in expected.items():
+            assert found.store.read(name) == data, name
+        again = run_verbs(found.store, random.Random(seed + 100), 20, expected)
+    with recovered(tmp_path / "again", store.cold) as second:
+        for name, data in again.items():
+            assert second.store.read(name) == data, name
+
+
+def test_every_prefix_of_the_journal_is_a_consistent_store(
+    store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "_ENTRY_CHANGES", 1)
+    run_verbs(store, random.Random(7), 40, {}, VERBS)
+    entries = [item.name for item in store.cold.list("journal/")]
+    assert len(entries) > 40, "a seed that does too little"
+    for count in range(1, len(entries) + 1):
+        prefix = copy_of(store.cold)
+        for name in entries[count:]:
+            prefix.delete(name)
+        with recovered(tmp_path / f"prefix{count}", prefix) as found, found.store.metadata.read() as txn:
+            for _, holder in txn.scan(OBJECTS):
+                assert holder.name not in {row.name for _, row in txn.scan(GARBAGE)}

@@ -1,0 +1,1 @@
+"""Stores and buckets written by other versions of tierfs."""

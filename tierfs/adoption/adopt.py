@@ -1,0 +1,154 @@
+"""Adopting planned segments: read in parallel, commit one by one, and say what became of each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tierfs.adoption.link import is_adopted, link
+from tierfs.adoption.plan import SegmentPlan
+from tierfs.adoption.read import Part, Sums, join, parts_of, read_part
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import Closed, Fenced, StorageFull, TierfsError, Unavailable
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.names import printable
+
+log = logging.getLogger(__name__)
+
+_OF_THE_STORE = (Fenced, StorageFull, Closed)
+"""Errors that every later segment would meet too."""
+
+_GIVE_UP_AFTER = 8
+"""Segments in a row that a place does not answer for, each after its retries; then it is down (guess)."""
+
+Advance = Callable[[int, str], None]
+"""Takes bytes that were read, and the segment they are for."""
+
+
+class State(StrEnum):
+    """What became of a segment."""
+
+    ADOPTED = "adopted"
+    ALREADY = "already adopted"
+    FAILED = "failed"
+    NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One segment of a plan and what became of it."""
+
+    plan: SegmentPlan
+    state: State
+    error: TierfsError | None = None
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A segment whose parts are being read."""
+
+    index: int
+    plan: SegmentPlan
+    waiting: int = 0
+    """Parts not read yet, those not begun included."""
+    parts: list[tuple[Part, Sums]] = field(default_factory=list)
+    error: TierfsError | None = None
+
+
+class Adoption:
+    """One run over the segments of one place; used once."""
+
+    def __init__(
+        self, metadata: MetadataStore, storage: ChunkStorage, place: LocationRecord, jobs: int, advance: Advance
+    ) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._place = place
+        self._jobs = jobs
+        self._advance = advance
+        self._running: dict[Future[Sums], tuple[_Segment, Part]] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._unanswered = 0
+        self._stop = False
+
+    def run(self, plans: Sequence[SegmentPlan]) -> list[Outcome]:
+        """Adopt the segments, each as a whole or not at all; in the order of `plans`."""
+        pool = ThreadPoolExecutor(self._jobs, "tierfs-adopt")
+        try:
+            for index, plan in enumerate(plans):
+                if self._stop:
+                    break
+                self._begin(pool, _Segment(index, plan))
+            while self._running:
+                self._reap()
+        finally:
+            pool.shutdown(cancel_futures=True)
+        missing = (State.NOT_TRIED, None)
+        return [self._outcomes.get(index) or Outcome(plan, *missing) for index, plan in enumerate(plans)]
+
+    def _begin(self, pool: ThreadPoolExecutor, segment: _Segment) -> None:
+        """Have a segment's parts read, at most two per job under way."""
+        try:
+            with self._metadata.read() as txn:
+                if is_adopted(txn, segment.plan, self._place):
+                    self._advance(segment.plan.object_bytes, segment.plan.name)
+                    self._end(segment, State.ALREADY)
+                    return
+        except TierfsError as exc:
+            self._fail(segment, exc)
+            return
+        parts = list(parts_of(segment.plan))
+        segment.waiting = len(parts)
+        if not parts:
+            self._link(segment)
+        for part in parts:
+            while len(self._running) >= 2 * self._jobs:
+                self._reap()
+            if segment.error is not None or self._stop:
+                return
+            self._running[pool.submit(read_part, self._storage, part)] = (segment, part)
+
+    def _reap(self) -> None:
+        finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        for future in finished:
+            segment, part = self._running.pop(future)
+            if segment.error is not None:
+                continue
+            error = future.exception()
+            if isinstance(error, TierfsError):
+                self._fail(segment, error)
+            elif error is not None:
+                raise error
+            else:
+                self._arrived(segment, part, future.result())
+
+    def _arrived(self, segment: _Segment, part: Part, sums: Sums) -> None:
+        segment.parts.append((part, sums))
+        segment.waiting -= 1
+        self._advance(part.end - part.start, segment.plan.name)
+        if not segment.waiting:
+            self._link(segment)
+
+    def _link(self, segment: _Segment) -> None:
+        sums = join(segment.parts, len(segment.plan.extents))
+        try:
+            made = link(self._metadata, segment.plan, self._place, sums)
+        except TierfsError as exc:
+            self._fail(segment, exc)
+        else:
+            self._end(segment, State.ALREADY if made is None else State.ADOPTED)
+
+    def _end(self, segment: _Segment, state: State) -> None:
+        self._unanswered = 0
+        self._outcomes[segment.index] = Outcome(segment.plan, state)
+
+    def _fail(self, segment: _Segment, error: TierfsError) -> None:
+        log.info("%s is not adopted: %s", printable(segment.plan.name), error)
+        segment.error = error
+        self._outcomes[segment.index] = Outcome(segment.plan, State.FAILED, error)
+        self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
+        self._stop = self._stop or isinstance(error, _OF_THE_STORE) or self._unanswered >= _GIVE_UP_AFTER

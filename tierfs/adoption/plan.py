@@ -1,0 +1,146 @@
+"""What an adoption will make: segments out of foreign objects, and what cannot become one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TypeVar
+
+from tierfs import names
+from tierfs.chunkstore.checks import check_name
+from tierfs.chunkstore.protocol import StoredObject
+from tierfs.errors import InvalidRequest, NotDirectory, TierfsError
+
+MAX_OBJECTS = 1_000_000
+"""Objects looked at below one URL: each takes about 0.5 KiB of memory while the plan is made."""
+
+MAX_OBJECT_BYTES = 128 * 1024**3
+"""Its checksums, 4 MiB, fit one journal object beside everything else."""
+
+MAX_OFFSET = 2**63 - 1
+"""Of a byte of a segment: what a file's offset can say."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A run of a segment's bytes: the first `length` bytes of one foreign object."""
+
+    start_offset: int
+    length: int
+    object: StoredObject
+
+    @property
+    def end_offset(self) -> int:
+        """Offset just past the last byte."""
+        return self.start_offset + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlan:
+    """One segment to be: its extents touch each other and none is empty."""
+
+    name: str
+    start_offset: int = 0
+    extents: tuple[Extent, ...] = ()
+    modified_ms: int = 0
+    """Of an empty segment; else the newest object's counts."""
+
+    @property
+    def end_offset(self) -> int:
+        """The length of the segment."""
+        return self.extents[-1].end_offset if self.extents else self.start_offset
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes to read for its checksums: whole objects."""
+        return sum(extent.object.length_bytes for extent in self.extents)
+
+    def check(self) -> None:
+        """Raise InvalidRequest unless its name and its extents can be those of a segment."""
+        if not names.split(self.name):
+            raise InvalidRequest("a segment needs a name")
+        at = self.start_offset
+        for extent in self.extents:
+            what = f"{names.printable(extent.object.name)}"
+            if extent.start_offset != at or not 0 < extent.length <= extent.object.length_bytes:
+                raise InvalidRequest(f"{what}: it does not continue the segment at byte {at}")
+            if extent.object.length_bytes > MAX_OBJECT_BYTES:
+                raise InvalidRequest(f"{what}: an object is at most {MAX_OBJECT_BYTES >> 30} GiB to be adopted")
+            at = extent.end_offset
+        if not 0 <= self.start_offset <= at <= MAX_OFFSET:
+            raise InvalidRequest(f"{names.printable(self.name)}: its offsets are out of range")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What stays as it is, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything found in one place."""
+
+    segments: list[SegmentPlan] = field(default_factory=list)
+    refused: list[tuple[str, TierfsError]] = field(default_factory=list)
+    """What should become a segment and cannot."""
+    left_out: list[LeftOut] = field(default_factory=list)
+    """What is no part of any segment."""
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, segment: SegmentPlan, what: str) -> None:
+        """Add a segment, or refuse `what` when it cannot be one."""
+        try:
+            segment.check()
+        except InvalidRequest as exc:
+            self.refused.append((what, exc))
+            return
+        self.segments.append(replace(segment, name=names.join(names.split(segment.name))))
+
+    def check_names(self) -> None:
+        """Refuse segments whose names are taken by others of this plan, or run through one. Name order."""
+        taken: dict[str, SegmentPlan] = {}
+        for segment in sorted(self.segments, key=lambda one: one.name.split("/")):
+            parts = segment.name.split("/")
+            above = next((path for path in _parents(parts) if path in taken), None)
+            shown = names.printable(segment.name)
+            if segment.name in taken:
+                error: TierfsError = InvalidRequest(f"two things would become {shown}", remedy="adopt them apart")
+                self.refused.append((segment.name, error))
+            elif above is not None:
+                why = f"{shown}: {names.printable(above)} becomes a segment, so nothing can be below it"
+                self.refused.append((segment.name, NotDirectory(why, remedy="adopt it into another directory")))
+            else:
+                taken[segment.name] = segment
+        self.segments = list(taken.values())
+
+
+def _parents(parts: Sequence[str]) -> Iterator[str]:
+    for depth in range(1, len(parts)):
+        yield "/".join(parts[:depth])
+
+
+def bounded(found: Iterable[T], what: str) -> Iterator[T]:
+    """Everything that was found; raises InvalidRequest beyond MAX_OBJECTS."""
+    rest = iter(found)
+    yield from islice(rest, MAX_OBJECTS)
+    if next(rest, None) is not None:
+        raise InvalidRequest(f"{what} holds more than {MAX_OBJECTS:,} objects", remedy="adopt its parts one by one")
+
+
+def readable(plan: Plan, found: Iterable[StoredObject]) -> Iterator[StoredObject]:
+    """The objects that can be read by name; markers of directories are none, and others are refused."""
+    for one in found:
+        if one.name.endswith("/") or not one.name:
+            continue
+        try:
+            check_name(one.name)
+        except InvalidRequest as exc:
+            plan.refused.append((one.name, exc))
+            continue
+        yield one

@@ -1,0 +1,205 @@
+"""Storages of others: whatever is asked of them, nothing there is written, deleted or tagged (invariant 5)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tierfs.chunkstore.checks import check_name
+from tierfs.chunkstore.directory_list import list_files
+from tierfs.chunkstore.directory_read import FileReader
+from tierfs.chunkstore.directory_tree import HeldTree
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ChunkStorage,
+    ComposedObject,
+    ObjectPiece,
+    PendingUpload,
+    Progress,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
+from tierfs.errors import NotFound, PermissionDenied, Unavailable
+from tierfs.names import printable
+
+_NS_PER_MS = 1_000_000
+
+
+class ForeignStorage:
+    """`inner` without what changes it: `put` and `delete` raise PermissionDenied and send nothing."""
+
+    def __init__(self, inner: ChunkStorage) -> None:
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @property
+    def abilities(self) -> Abilities:
+        """See ChunkStorage.abilities."""
+        return self._inner.abilities
+
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
+        """Raises PermissionDenied."""
+        raise _refusal(self, name)
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """Raises PermissionDenied."""
+        raise _refusal(self, name)
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """See ChunkStorage.read_into."""
+        with self._named():
+            self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """See ChunkStorage.range_url."""
+        return self._inner.range_url(name)
+
+    def stat(self, name: str) -> StoredObject:
+        """See ChunkStorage.stat."""
+        with self._named():
+            return self._inner.stat(name)
+
+    def delete(self, name: str) -> None:
+        """Raises PermissionDenied."""
+        raise _refusal(self, name)
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """See ChunkStorage.list."""
+        with self._named():
+            yield from self._inner.list(prefix, after=after)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """None: another's uploads are none of our business."""
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Raises PermissionDenied."""
+        raise _refusal(self, upload.name)
+
+    def close(self) -> None:
+        """See ChunkStorage.close."""
+        self._inner.close()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Say which place does not answer: it is not the store's own, which the reader may think of first."""
+        try:
+            yield
+        except Unavailable as exc:
+            raise Unavailable(f"{self!r} was adopted and is not available: {exc}", remedy=exc.remedy) from exc
+
+
+class ForeignDirectory:
+    """A directory of plain files that somebody else writes. No sidecars, no temporary files, no attributes.
+
+    An etag is a file's size, mtime and inode: a file that was changed or replaced has another one.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Open the directory. Raises Unavailable when it is not there: a filesystem may not be mounted now."""
+        self.root = root
+        try:
+            self._tree = HeldTree(root)
+        except NotFound as exc:
+            raise Unavailable(f"{self}: it is not there now", remedy="mount it, or bring it back") from exc
+        self._reader = FileReader(self._tree, _described)
+
+    def __repr__(self) -> str:
+        return f"directory {printable(str(self.root))}"
+
+    @property
+    def abilities(self) -> Abilities:
+        """Nothing is ever created here."""
+        return Abilities(create_only_put=False, create_only_multipart=False)
+
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
+        """Raises PermissionDenied."""
+        raise _refusal(self, name)
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """Raises PermissionDenied."""
+        raise _refusal(self, name)
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """See ChunkStorage.read_into."""
+        check_name(name)
+        self._reader.read_into(name, offset, buffer, if_match, progress)
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """None: no server has it."""
+        return None
+
+    def stat(self, name: str) -> StoredObject:
+        """See ChunkStorage.stat."""
+        check_name(name)
+        with self._reader.open(name) as (_, status):
+            return _described(name, status)
+
+    def delete(self, name: str) -> None:
+        """Raises PermissionDenied."""
+        raise _refusal(self, name)
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects."""
+        for name, status in list_files(self._tree, prefix, after, frozenset()):
+            yield _described(name, status)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """None: another's uploads are none of our business."""
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Raises PermissionDenied."""
+        raise _refusal(self, upload.name)
+
+    def close(self) -> None:
+        """See ChunkStorage.close."""
+        self._tree.close()
+
+
+def _refusal(storage: object, name: str) -> PermissionDenied:
+    return PermissionDenied(f"{printable(name)}: objects of others are only read, and {storage!r} is not ours")
+
+
+def _described(name: str, status: os.stat_result) -> StoredObject:
+    etag = f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"
+    return StoredObject(name, status.st_size, etag, status.st_mtime_ns // _NS_PER_MS)

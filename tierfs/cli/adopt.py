@@ -1,0 +1,195 @@
+"""tierfs adopt: objects that others wrote become segments where they lie."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tierfs import names
+from tierfs.cli import edge, format
+from tierfs.cli.lazy import LazyGroup, command
+from tierfs.cli.progress import progress_bar
+from tierfs.cli.session import Session
+from tierfs.errors import TierfsError
+from tierfs.names import printable
+
+if TYPE_CHECKING:
+    from tierfs.adopting import Adopted, Adopter
+    from tierfs.adoption.plan import SegmentPlan
+
+F = TypeVar("F", bound=Callable[..., None])
+
+_COMMANDS = {name: f"tierfs.cli.adopt:{name}_" for name in ("objects", "rocketmq", "pravega")}
+
+_DEFAULT_JOBS = 8
+"""Reads at once: what one connection delivers is a fraction of what a server can (guess)."""
+
+_MAX_JOBS = 64
+_PLANNED = "would be adopted"
+
+
+@click.group("adopt", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
+def adopt() -> None:
+    """Make segments out of objects that others wrote, where they lie.
+
+    Every byte is read once for its checksum; nothing is copied, and nothing of theirs is ever deleted,
+    overwritten or tagged, whatever is done with the segments.
+    """
+
+
+def _adoption(function: F) -> F:
+    """The arguments that all kinds share."""
+    jobs = click.IntRange(1, _MAX_JOBS)
+    for decorate in reversed(
+        (
+            click.argument("places", nargs=-1, required=True, metavar="URL|DIR..."),
+            click.option("--into", required=True, metavar="DIR", help="Directory in the store."),
+            click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS."),
+            click.option("--region", metavar="R", help="The bucket's region."),
+            click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials."),
+            click.option("--dry-run", is_flag=True, help="Only tell what would be adopted."),
+            click.option("--jobs", default=_DEFAULT_JOBS, type=jobs, show_default=True, help="Reads at once."),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+@command("objects")
+@_adoption
+def objects_(session: Session, places: tuple[str, ...], **options: Any) -> None:
+    """Adopt every object below an S3 prefix or every file of a directory, each as a segment DIR/<its name>.
+
+    A URL or path that names one object adopts that one.
+    """
+    _run(session, "objects", places, **options)
+
+
+@command("rocketmq")
+@_adoption
+def rocketmq_(session: Session, places: tuple[str, ...], **options: Any) -> None:
+    """Adopt the tiered storage of RocketMQ: DIR/<broker>/<topic>/<queue>/<type>, at RocketMQ's offsets.
+
+    A place is the root of the tiered storage, in any of its layouts, or a part of it.
+    """
+    _run(session, "rocketmq", places, **options)
+
+
+@command("pravega")
+@_adoption
+def pravega_(session: Session, places: tuple[str, ...], **options: Any) -> None:
+    """Adopt Pravega's long-term storage: DIR/<scope>/<stream>/<segment>, at Pravega's offsets.
+
+    A place is its root. Pravega's own metadata is not read: what only that knows, like truncations, is not
+    known.
+    """
+    _run(session, "pravega", places, **options)
+
+
+def _run(
+    session: Session, kind: str, places: Sequence[str], *, into: str, dry_run: bool, jobs: int, **reach: str | None
+) -> None:
+    from tierfs.adopting import Adopter, Reach
+
+    with session.open_store() as store:
+        adopter = Adopter(store, kind, store.segment_of_path(into), Reach(**reach))
+        found = [adopter.plan(place) for place in places]
+        late = None if dry_run else _adopt(session, adopter, found, jobs)
+    if late is not None:
+        session.note(f"the bucket will be told later: {late}")
+    _report(session, found, dry_run=dry_run)
+
+
+def _adopt(session: Session, adopter: Adopter, found: Sequence[Adopted], jobs: int) -> TierfsError | None:
+    """Adopt what was planned; returns why the bucket could not be told."""
+    total = sum(plan.object_bytes for one in found for plan in one.plan.segments)
+    done = 0
+    with progress_bar(session, "adopting") as show:
+
+        def advance(size: int, name: str) -> None:
+            nonlocal done
+            done += size
+            show(done, total, name)
+
+        for one in found:
+            adopter.adopt(one, jobs, advance)
+    return adopter.settle()
+
+
+def _report(session: Session, found: Sequence[Adopted], *, dry_run: bool) -> None:
+    """Print a line per segment, what was left out and every error; exit with the first error's code."""
+    rows = [row for one in found for row in _rows(one)]
+    left = [out for one in found for out in one.plan.left_out]
+    outcomes = [outcome for one in found for outcome in one.outcomes]
+    failed = [refused for one in found for refused in one.plan.refused]
+    failed += [(outcome.plan.name, outcome.error) for outcome in outcomes if outcome.error is not None]
+    states = Counter(state for _, state in rows)
+    data = {
+        "dry_run": dry_run,
+        "segments": [_segment_data(plan, state) for plan, state in rows],
+        "left_out": [{"name": out.what, "why": out.why} for out in left],
+        "errors": [{"name": name, "error": str(error), "kind": type(error).__name__} for name, error in failed],
+    }
+    lines = [_line(plan, state) for plan, state in rows]
+    session.done(data, "\n".join([*lines, _summary(rows, states)]))
+    if not session.json:
+        _warn(session, found, rows)
+        for name, error in failed:
+            failure = edge.describe(error)
+            message = failure.message if name in failure.message else f"{name}: {failure.message}"
+            edge.show(edge.Failure(message, failure.kind, failure.exit_code, failure.remedy), session)
+    _exit(session, failed)
+
+
+def _exit(session: Session, failed: Sequence[tuple[str, TierfsError]]) -> None:
+    if not failed:
+        return
+    failure = edge.describe(failed[0][1])
+    if session.json:
+        edge.show(failure, session)
+    raise click.exceptions.Exit(failure.exit_code)
+
+
+def _rows(one: Adopted) -> list[tuple[SegmentPlan, str]]:
+    if one.outcomes:
+        return [(outcome.plan, outcome.state.value) for outcome in one.outcomes]
+    return [(plan, _PLANNED) for plan in one.plan.segments]
+
+
+def _segment_data(plan: SegmentPlan, state: str) -> dict[str, Any]:
+    return {
+        "segment": plan.name,
+        "state": state,
+        "start_offset": plan.start_offset,
+        "length": plan.end_offset,
+        "objects": len(plan.extents),
+    }
+
+
+def _line(plan: SegmentPlan, state: str) -> str:
+    size = format.size(plan.end_offset - plan.start_offset)
+    objects = format.count(len(plan.extents), "object")
+    begins = f" from byte {plan.start_offset}" if plan.start_offset else ""
+    return f"{printable(plan.name)}: {state}, {size}{begins} in {objects}"
+
+
+def _summary(rows: Sequence[tuple[SegmentPlan, str]], states: Counter[str]) -> str:
+    told = ", ".join(f"{number:,} {state}" for state, number in states.items())
+    return f"{format.count(len(rows), 'segment')}: {told}" if rows else "no segment"
+
+
+def _warn(session: Session, found: Sequence[Adopted], rows: Sequence[tuple[SegmentPlan, str]]) -> None:
+    for one in found:
+        for warning in one.plan.warnings:
+            session.warn(warning)
+        reasons = Counter(out.why for out in one.plan.left_out)
+        for why, number in reasons.items():
+            first = next(out.what for out in one.plan.left_out if out.why == why)
+            session.warn(f"left out {format.count(number, 'object')}: {why}; the first: {first}")
+    unreadable = [told for plan, _ in rows if (told := names.hadoop_warning(plan.name))]
+    if unreadable:
+        count = format.count(len(unreadable), "name")
+        session.warn(f"Hadoop and Spark cannot read {count}, the first: {unreadable[0]}")

@@ -1,0 +1,168 @@
+"""Replaying changes of cold chains: links, unlinks and the references they count.
+
+The journal tells what was linked, not what was dropped for it: a linked chunk replaces every chunk that
+it covers wholly. References are counted anew, so that what is replayed twice counts once. What loses its
+last reference is forgotten; the journal names garbage on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from tierfs.metadata import chain, chains, checksums, hostile, keys
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.chain import ChainEdit
+from tierfs.metadata.hostile import require
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.tables import CHECKSUMS, CHUNKS, OBJECTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.types import LocationId, ObjectId, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A ColdLink message, checked: chunks, and the objects it brings along, by id."""
+
+    chunks: Sequence[ChunkRecord]
+    objects: dict[ObjectId, ObjectRecord]
+
+
+def read_link(txn: WriteTransaction, message: pb.ColdLink, own_location: LocationId) -> Link:
+    """Check a message and write its checksum runs. Raises DataLoss."""
+    objects: dict[ObjectId, ObjectRecord] = {}
+    for one in message.objects:
+        record = OBJECTS.codec.from_message(one)
+        hostile.check_object(record, own_location)
+        objects[record.id] = _counted(txn, record)
+    chunks = tuple(replace(CHUNKS.codec.from_message(one), next=0) for one in message.chunks)
+    used = {chunk.object_id for chunk in chunks}
+    for each in message.checksums:
+        holder = objects.get(ObjectId(each.object_id))
+        require(holder is not None, "checksums of an object that is not linked", each.object_id)
+        assert holder is not None
+        run = CHECKSUMS.codec.from_message(each)
+        hostile.check_run(run, holder)
+        if holder.id in used:
+            checksums.put_run(txn, holder.id, replace(run, object_id=0))
+    return Link(chunks, objects)
+
+
+def link(txn: WriteTransaction, segment: SegmentRecord, found: Link) -> SegmentRecord:
+    """Link chunks in place of what they cover; returns the changed segment, not yet written."""
+    for chunk in found.chunks:
+        holder = None if chunk.lost else _holder(txn, chunk, found)
+        hostile.check_chunk(chunk, holder)
+        segment = _link_one(txn, segment, chunk, holder)
+    return segment
+
+
+def unlink(txn: WriteTransaction, segment: SegmentRecord, start_offsets: Sequence[int]) -> SegmentRecord:
+    """Unlink the chunks that begin at these offsets; those that are gone already are success."""
+    for start in start_offsets:
+        chunk = txn.get(CHUNKS, keys.chunk(segment.id, Tier.COLD, start)) if start <= hostile.MAX_OFFSET else None
+        if chunk is not None:
+            segment = _remove(txn, segment, [chunk])
+            release(txn, chunk)
+    return segment
+
+
+def unlink_all(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    """Drop the whole cold chain of a segment that is going away."""
+    for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
+        txn.delete(CHUNKS.name, keys.chunk(segment.id, Tier.COLD, chunk.start_offset))
+        release(txn, chunk)
+
+
+def release(txn: WriteTransaction, chunk: ChunkRecord) -> None:
+    """Drop a chunk's reference to its object; without references the object is forgotten."""
+    if chunk.lost:
+        return
+    holder = chains.object_of(txn, chunk)
+    if holder.references > 1:
+        txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references - 1))
+        return
+    txn.delete(OBJECTS.name, keys.u64(holder.id))
+    checksums.delete(txn, ObjectId(holder.id))
+
+
+def _counted(txn: WriteTransaction, record: ObjectRecord) -> ObjectRecord:
+    """The object with the references that are counted here. An id names one object for ever."""
+    known = txn.get(OBJECTS, keys.u64(record.id))
+    if known is None:
+        return replace(record, references=0)
+    same = (known.tier, known.location_id, known.name, known.length)
+    require(same == (record.tier, record.location_id, record.name, record.length), "an id names two objects", record.id)
+    return replace(record, references=known.references)
+
+
+def _holder(txn: WriteTransaction, chunk: ChunkRecord, found: Link) -> ObjectRecord | None:
+    """The chunk's object, as counted by now: the database's when an earlier chunk of the message wrote it."""
+    brought = found.objects.get(chunk.object_id)
+    known = txn.get(OBJECTS, keys.u64(chunk.object_id)) if chunk.object_id <= hostile.MAX_ID else None
+    if brought is None or known is None:
+        return brought or known
+    return replace(brought, references=known.references)
+
+
+def _link_one(
+    txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, holder: ObjectRecord | None
+) -> SegmentRecord:
+    following = chains.chunks(txn, segment.id, Tier.COLD, chunk.start_offset)
+    covered = list(takewhile(lambda other: other.start_offset < chunk.end_offset, following))
+    if len(covered) == 1 and _holds(covered[0], chunk):
+        return segment
+    for other in covered:
+        # What lies before the segment's start may be missing in the new chunk: nobody reads it.
+        start = max(other.start_offset, min(segment.start_offset, other.end_offset))
+        require(
+            chunk.start_offset <= start and other.end_offset <= chunk.end_offset,
+            "chunks overlap",
+            segment.id,
+            chunk.start_offset,
+        )
+    if holder is not None:  # counted first: it may be the object of a chunk that goes
+        txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references + 1))
+    segment = _remove(txn, segment, covered)
+    for other in covered:
+        release(txn, other)
+    return _insert(txn, segment, chunk)
+
+
+def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:
+    """Whether `other` is this very chunk, or one that it became part of."""
+    return (
+        other.range.contains(chunk.range)
+        and (other.object_id, other.state, other.encoding) == (chunk.object_id, chunk.state, chunk.encoding)
+        and (other.lost or chunk.object_offset - other.object_offset == chunk.start_offset - other.start_offset)
+    )
+
+
+def _insert(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> SegmentRecord:
+    """Link a chunk whose reference is counted; a chunk that merges gives it back."""
+    previous = chains.chunk_at(txn, segment.id, Tier.COLD, chunk.start_offset) if segment.cold.count else None
+    after = None
+    if segment.cold.count and chunk.start_offset < segment.cold.last_chunk:
+        after = next(chains.chunks(txn, segment.id, Tier.COLD, chunk.end_offset), None)
+    edit = chain.insert(segment.cold, chunk, previous=previous, following=after)
+    if edit.merged:
+        release(txn, chunk)
+    return _write(txn, segment, edit)
+
+
+def _remove(txn: WriteTransaction, segment: SegmentRecord, removed: Sequence[ChunkRecord]) -> SegmentRecord:
+    if not removed:
+        return segment
+    start, end = removed[0].start_offset, removed[-1].end_offset
+    previous = chains.chunk_at(txn, segment.id, Tier.COLD, start - 1) if start else None
+    following = next(chains.chunks(txn, segment.id, Tier.COLD, end), None)
+    return _write(txn, segment, chain.remove(segment.cold, removed, previous=previous, following=following))
+
+
+def _write(txn: WriteTransaction, segment: SegmentRecord, edit: ChainEdit) -> SegmentRecord:
+    for record in edit.put:
+        txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, record.start_offset), record)
+    for start_offset in edit.remove:
+        txn.delete(CHUNKS.name, keys.chunk(segment.id, Tier.COLD, start_offset))
+    return replace(segment, cold=edit.state, generation=segment.generation + 1)

@@ -1,0 +1,63 @@
+"""Rehearsal: one small cold read before a mount is announced, so that the first reader does not pay for first uses.
+
+Measured without it: the first open in a mount took six times as long as one GET, the next 1.3 times. What is first
+used then: the loop's connection to the server, the signing of a URL, and the code of the whole way.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+
+import trio
+
+from tierfs.errors import TierfsError
+from tierfs.metadata import chains
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.reading.reader import Reader
+from tierfs.types import ReadPriority, Tier
+
+log = logging.getLogger(__name__)
+
+_LOOKED_AT = 100
+"""Segments among which a cold one is looked for; a store whose first hundred are local does without."""
+
+_READ_BYTES = 4096
+_LONGEST_S = 1.0
+"""A mount is not kept waiting by a cold tier that does not answer."""
+
+
+async def rehearse(reader: Reader) -> None:
+    """Read a few cold bytes and forget them; what goes wrong is left to the first real read to say."""
+    try:
+        with trio.move_on_after(_LONGEST_S):
+            await _read_a_little(reader)
+    except TierfsError as exc:
+        log.debug("rehearsal: %s", exc)
+
+
+async def _read_a_little(reader: Reader) -> None:
+    found = _cold_chunk(reader.metadata)
+    if found is None:
+        return
+    segment, chunk = found
+    handle = reader.open(segment.id, priority=ReadPriority.OFFLOADED_ONLY)
+    try:
+        # Not at the segment's first byte: read-ahead begins there.
+        await handle.read(max(segment.start_offset, chunk.start_offset) + 1, _READ_BYTES)
+    finally:
+        handle.close()
+    span = reader.spans.find(chunk.object_id, chunk.object_offset + 1)
+    if span is not None:  # in memory it would be a hit that no reader earned
+        reader.spans.remove(span)
+
+
+def _cold_chunk(metadata: MetadataStore) -> tuple[SegmentRecord, ChunkRecord] | None:
+    """The last cold chunk of a segment that has any."""
+    with metadata.read() as txn:
+        rows = islice(txn.scan(SEGMENTS), _LOOKED_AT)
+        segment = next((segment for _, segment in rows if segment.cold.count), None)
+        chunk = None if segment is None else chains.chunk_at(txn, segment.id, Tier.COLD, segment.cold.last_chunk)
+    return None if segment is None or chunk is None or chunk.lost else (segment, chunk)

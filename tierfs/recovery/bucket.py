@@ -1,0 +1,125 @@
+"""The journal as a bucket holds it: which slots and checkpoints there are, and their contents.
+
+What is read is hostile until its frame and size were checked; reading ahead is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tierfs.background.journal_names import (
+    JOURNAL_PREFIX,
+    checkpoint_name,
+    checkpoint_slot,
+    entry_slot,
+    part_name,
+    part_of,
+)
+from tierfs.checksum import crc32c
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import DataLoss
+from tierfs.metadata import journal
+from tierfs.metadata import records_pb2 as pb
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+READ_AHEAD = 8
+"""Journal objects read at once: at most 64 MiB of memory (8 MiB each), and a round trip is hidden."""
+
+
+@dataclass(slots=True)
+class JournalListing:
+    """What one listing of `journal/` found."""
+
+    slots: dict[int, StoredObject] = field(default_factory=dict)
+    """Entries by slot, ascending."""
+    checkpoints: dict[int, StoredObject] = field(default_factory=dict)
+    """Manifests by slot, ascending."""
+    parts: dict[str, StoredObject] = field(default_factory=dict)
+    """Parts of checkpoints by name."""
+
+    @property
+    def last_slot(self) -> int:
+        """The newest slot that anything tells of; 0 in an empty journal."""
+        return max([0, *self.slots, *self.checkpoints])
+
+
+def list_journal(storage: ChunkStorage) -> JournalListing:
+    """List the journal. Names that are none of a journal's are ignored."""
+    found = JournalListing()
+    for item in storage.list(JOURNAL_PREFIX):
+        slot, checkpoint = entry_slot(item.name), checkpoint_slot(item.name)
+        if slot:
+            found.slots[slot] = item
+        elif checkpoint:
+            found.checkpoints[checkpoint] = item
+        elif part_of(item.name) is not None:
+            found.parts[item.name] = item
+    return found
+
+
+def read_entry(storage: ChunkStorage, item: StoredObject) -> pb.JournalEntry:
+    """One entry. Raises DataLoss naming it when it is damaged, or stands in another slot's place."""
+    entry = journal.parse_entry(_read(storage, item), item.name)
+    if entry.slot != entry_slot(item.name):
+        raise DataLoss(f"{item.name} is the entry of slot {entry.slot}")
+    return entry
+
+
+def read_manifest(storage: ChunkStorage, item: StoredObject) -> pb.CheckpointManifest:
+    """One checkpoint's manifest. Raises DataLoss when it is damaged."""
+    manifest = journal.parse_manifest(_read(storage, item), item.name)
+    if manifest.slot != checkpoint_slot(item.name) or manifest.parts != len(manifest.part_crc32c):
+        raise DataLoss(f"{item.name} is damaged: it contradicts itself")
+    return manifest
+
+
+def part_items(listing: JournalListing, manifest: pb.CheckpointManifest) -> list[StoredObject]:
+    """The parts of a checkpoint, in order. Raises DataLoss when one is missing."""
+    names = [part_name(manifest.slot, manifest.attempt, index) for index in range(manifest.parts)]
+    for name in names:
+        if name not in listing.parts:
+            raise DataLoss(f"{checkpoint_name(manifest.slot)} is incomplete: {name} is missing")
+    return [listing.parts[name] for name in names]
+
+
+def read_part(
+    storage: ChunkStorage, item: StoredObject, manifest: pb.CheckpointManifest, index: int
+) -> pb.CheckpointPart:
+    """One part of a checkpoint. Raises DataLoss unless it is the one that the manifest means."""
+    data = _read(storage, item)
+    if crc32c(data) != manifest.part_crc32c[index]:
+        raise DataLoss(f"{item.name} is damaged: its checksum is not the one in the checkpoint")
+    return journal.parse_part(data, item.name)
+
+
+def in_order(items: Iterable[T], read: Callable[[T], R], at_once: int = READ_AHEAD) -> Generator[R]:
+    """`read` of each item, in order, `at_once` in threads. Close the iterator to end early."""
+    waiting: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(at_once, "tierfs-recover") as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(read, item))
+                if len(waiting) >= at_once:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _read(storage: ChunkStorage, item: StoredObject) -> bytes:
+    """All of a journal object; its size is checked before memory is taken for it."""
+    if item.length_bytes > journal.MAX_OBJECT_BYTES:
+        size = f"{item.length_bytes} bytes; an object of a journal has at most {journal.MAX_OBJECT_BYTES}"
+        raise DataLoss(f"{item.name} has {size}")
+    buffer = memoryview(bytearray(item.length_bytes))
+    if item.length_bytes:
+        storage.read_into(item.name, 0, buffer)
+    return bytes(buffer)

@@ -1,0 +1,149 @@
+"""After a loss (design §6): segments end where the bucket does, and say what is gone.
+
+Chunks behind the end of a segment are an unfinished concat and go; gaps become lost extents; the segment
+ends with its last chunk. Offsets behind that may be written again, so writer epoch and inode are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from tierfs.metadata import chains, directories, journal, keys
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import ByteRange, Inode, Tier
+
+_BATCH_SEGMENTS = 500
+"""Per transaction: some thousand rows, committed in well under a second."""
+
+_BATCH_GARBAGE = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLoss:
+    """What a segment is after the loss."""
+
+    segment: str
+    start_offset: int
+    length: int
+    sealed: bool
+    cut_bytes: int
+    """How much shorter it is than the journal said. Bytes appended to an open one since then nobody knows of."""
+    lost: tuple[ByteRange, ...]
+    """What is missing inside."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is known to be complete: it was sealed, and nothing is missing."""
+        return self.sealed and not self.cut_bytes and not self.lost
+
+
+@dataclass(slots=True)
+class _Found:
+    """A cold chain against its segment's record."""
+
+    end: int
+    gaps: list[ByteRange] = field(default_factory=list)
+    lost: list[ByteRange] = field(default_factory=list)
+    beyond: list[ChunkRecord] = field(default_factory=list)
+    """Chunks outside the segment, or partly behind its end."""
+
+
+def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
+    """Settle every segment, some hundred in each transaction; what it drops is due after `grace_ms`."""
+    after = b""
+    while True:
+        with metadata.write() as txn:
+            rows = list(islice(txn.scan(SEGMENTS, after + b"\0" if after else b""), _BATCH_SEGMENTS))
+            losses = [_settle(txn, segment, txn.now_ms + grace_ms) for _, segment in rows]
+        yield from losses
+        if len(rows) < _BATCH_SEGMENTS:
+            return
+        after = rows[-1][0]
+
+
+def drop_false_garbage(metadata: MetadataStore) -> int:
+    """Forget garbage whose object is linked: a journal that ends in the middle of a change may name both."""
+    dropped, after = 0, b""
+    while True:
+        with metadata.write() as txn:
+            rows = list(islice(txn.scan(GARBAGE, after + b"\0" if after else b""), _BATCH_GARBAGE))
+            for key, row in rows:
+                if row.object_id and txn.get(OBJECTS, keys.u64(row.object_id)) is not None:
+                    txn.delete(GARBAGE.name, key)
+                    dropped += 1
+        if len(rows) < _BATCH_GARBAGE:
+            return dropped
+        after = rows[-1][0]
+
+
+def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> SegmentLoss:
+    found = _look(txn, before)
+    segment = replace(
+        before,
+        length=found.end,
+        inode=Inode(txn.allocate_id()),
+        writer_epoch=before.writer_epoch + 1,
+        generation=before.generation + 1,
+        recovered_ms=txn.now_ms,
+        changed_ms=txn.now_ms,
+    )
+    journal.segment_changed(txn, segment)
+    segment = _drop(txn, segment, found.beyond, due_ms)
+    for gap in found.gaps:
+        segment = chains.insert_lost(txn, segment, gap)
+        extent = chains.chunk_at(txn, segment.id, Tier.COLD, gap.start)
+        assert extent is not None
+        journal.cold_linked(txn, segment.id, (extent,), ())
+    txn.put(SEGMENTS, keys.u64(segment.id), segment)
+    return SegmentLoss(
+        segment=directories.path_of(txn, segment.parent_id, segment.name),
+        start_offset=segment.start_offset,
+        length=segment.length,
+        sealed=segment.sealed,
+        cut_bytes=before.length - segment.length,
+        lost=tuple(sorted([*found.lost, *found.gaps])),
+    )
+
+
+def _look(txn: ReadTransaction, segment: SegmentRecord) -> _Found:
+    """Walk the chain once."""
+    found = _Found(segment.start_offset)
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD):
+        readable = chunk.range.intersect(segment.range)
+        if not readable or chunk.end_offset > segment.length:
+            found.beyond.append(chunk)
+        if not readable:
+            continue
+        if readable.start > found.end:
+            found.gaps.append(ByteRange(found.end, readable.start))
+        if chunk.lost:
+            found.lost.append(readable)
+        found.end = readable.end
+    return found
+
+
+def _drop(txn: WriteTransaction, segment: SegmentRecord, beyond: list[ChunkRecord], due_ms: int) -> SegmentRecord:
+    """Unlink chunks outside the segment; of one that reaches over its end the part before it stays."""
+    if not beyond:
+        return segment
+    after = journal.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in beyond])
+    for chunk in reversed(beyond):
+        if chunk.range.intersect(segment.range):
+            segment = _cut(txn, segment, chunk)
+        else:
+            segment = chains.remove(txn, segment, Tier.COLD, [chunk], due_ms=due_ms, after_sequence=after)
+    return segment
+
+
+def _cut(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> SegmentRecord:
+    """Let the last chunk end where the segment does; it keeps its reference."""
+    shorter = replace(chunk, length=segment.length - chunk.start_offset, next=0)
+    txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, shorter.start_offset), shorter)
+    journal.cold_linked(txn, segment.id, (shorter,), () if chunk.lost else (chains.object_of(txn, chunk),))
+    held = segment.cold.bytes - chunk.held_bytes + shorter.held_bytes
+    return replace(segment, cold=replace(segment.cold, bytes=held))

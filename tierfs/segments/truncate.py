@@ -1,0 +1,117 @@
+"""Truncating the head of a segment: its first bytes can no longer be read, and whole chunks of them go.
+
+One commit. A chunk that holds the new start stays whole: only the segment's start offset moves inside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tierfs import names
+from tierfs.errors import InvalidRequest
+from tierfs.metadata import chains, directories, journal, keys
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import SegmentKind, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """What a truncation takes away, or would."""
+
+    start_offset: int
+    """Where the segment begins afterwards."""
+    bytes: int = 0
+    """Bytes that can no longer be read."""
+    local_chunks: int = 0
+    local_bytes: int = 0
+    cold_chunks: int = 0
+    cold_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    segment: SegmentRecord
+    start_offset: int
+    local: list[ChunkRecord]
+    cold: list[ChunkRecord]
+
+    @property
+    def truncation(self) -> Truncation:
+        """The plan in numbers."""
+        return Truncation(
+            start_offset=self.start_offset,
+            bytes=self.start_offset - self.segment.start_offset,
+            local_chunks=len(self.local),
+            local_bytes=sum(chunk.length for chunk in self.local),
+            cold_chunks=len(self.cold),
+            cold_bytes=sum(chunk.held_bytes for chunk in self.cold),
+        )
+
+
+def plan(txn: ReadTransaction, name: str, before_offset: int) -> Truncation:
+    """What truncating would take away. Raises NotFound, IsDirectory, or InvalidRequest naming the length."""
+    return _plan(txn, name, before_offset).truncation
+
+
+def truncate(metadata: MetadataStore, name: str, before_offset: int, *, cold_due_ms: int) -> Truncation:
+    """Drop the bytes below `before_offset`; nothing to do is success, repeating it too.
+
+    The segment may be sealed, and a writer of it goes on: at the segment's end its chunk is taken away like
+    an evicted one and it starts another. The name gets a new inode. Local files are due for deletion at
+    once, cold objects at `cold_due_ms` and not before the journal says that they are gone. Raises what
+    `plan` raises.
+    """
+    with metadata.write() as txn:
+        found = _plan(txn, name, before_offset)
+        if found.start_offset > found.segment.start_offset:
+            _apply(txn, found, cold_due_ms)
+        return found.truncation
+
+
+def cut(txn: WriteTransaction, segment: SegmentRecord, before_offset: int, *, cold_due_ms: int) -> None:
+    """Drop a segment's bytes below an offset inside it, inside a transaction; see truncate."""
+    _apply(txn, _plan_cut(txn, segment, before_offset), cold_due_ms)
+
+
+def _plan(txn: ReadTransaction, name: str, before_offset: int) -> _Plan:
+    segment = directories.segment_by_name(txn, name)
+    if segment.kind is not SegmentKind.BYTES:
+        raise InvalidRequest(
+            f"{names.printable(name)} is a ledger: its entries stay together", remedy="delete it whole"
+        )
+    if before_offset > segment.length:
+        raise InvalidRequest(
+            f"cannot truncate {names.printable(name)} before {before_offset}: its length is {segment.length}",
+            remedy=f"truncate it before {segment.length} to empty it",
+        )
+    if before_offset <= segment.start_offset:
+        return _Plan(segment, segment.start_offset, [], [])
+    return _plan_cut(txn, segment, before_offset)
+
+
+def _plan_cut(txn: ReadTransaction, segment: SegmentRecord, before_offset: int) -> _Plan:
+    local, cold = (chains.ending_by(txn, segment.id, tier, before_offset) for tier in Tier)
+    return _Plan(segment, before_offset, local, cold)
+
+
+def _apply(txn: WriteTransaction, found: _Plan, cold_due_ms: int) -> None:
+    before = found.segment
+    journal.cold_unlinked(txn, before.id, [chunk.start_offset for chunk in found.cold])
+    # The segment's own change comes next and last: what goes must not go before the journal has both.
+    after = txn.store.next_outbox
+    left = chains.remove(txn, before, Tier.LOCAL, found.local, due_ms=txn.now_ms, after_sequence=0)
+    left = chains.remove(txn, left, Tier.COLD, found.cold, due_ms=cold_due_ms, after_sequence=after)
+    keeps_active = before.active and found.start_offset < before.length
+    shorter = replace(
+        directories.renew_inode(txn, left),
+        start_offset=found.start_offset,
+        generation=before.generation + 1,
+        changed_ms=txn.now_ms,
+        active=keeps_active,
+        resumable=before.resumable and keeps_active,
+    )
+    txn.put(SEGMENTS, keys.u64(shorter.id), shorter)
+    journal.segment_changed(txn, shorter)

@@ -1,0 +1,80 @@
+"""The directory of a store that is being made: empty at first, a store once its settings are written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tierfs import settings
+from tierfs.background import ballast
+from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.errors import AlreadyExists, InvalidRequest, StorageFull
+from tierfs.store_paths import StorePaths
+
+MIN_FREE_BYTES = 128 * 1024 * 1024
+"""The ballast, the floor for appends, and a little to work with."""
+
+_DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
+
+
+def create_files(paths: StorePaths) -> None:
+    """Make everything of a store but metadata and settings."""
+    ChunkFiles.create(paths.chunks).close()
+    for directory in (paths.locks, paths.log):
+        directory.mkdir(mode=_DIRECTORY_MODE)
+    ballast.create(paths.ballast)
+
+
+def write_settings(paths: StorePaths) -> None:
+    """Mark the directory as a store: the last thing that is written. Durable when it returns."""
+    with map_os_errors(str(paths.settings)):
+        fd = os.open(paths.settings, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+        with os.fdopen(fd, "w") as file:
+            file.write(settings.default_text())
+            file.flush()
+            os.fsync(fd)
+        root = os.open(paths.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(root)
+        finally:
+            os.close(root)
+
+
+@contextmanager
+def new_directory(paths: StorePaths) -> Iterator[None]:
+    """The store's empty directory; emptied again, and removed if it was made here, when the block fails."""
+    root = paths.root
+    if paths.settings.exists():
+        raise AlreadyExists(f"{root} is a tierfs store already")
+    if paths.metadata.exists():
+        raise InvalidRequest(
+            f"{root} is no store, but holds metadata: an init or recover that was killed left it",
+            remedy="name another directory, or remove this one; if it was a store before, put back its store.toml "
+            "(an empty one will do)",
+        )
+    if root.is_dir() and any(root.iterdir()):
+        raise InvalidRequest(f"{root} is not empty", remedy="name a new or empty directory")
+    made = not root.exists()
+    with map_os_errors(str(root)):
+        root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        root.chmod(_DIRECTORY_MODE)
+    try:
+        _require_space(root)
+        yield
+    except BaseException:
+        for child in root.iterdir():
+            shutil.rmtree(child) if child.is_dir() else child.unlink()
+        if made:
+            root.rmdir()
+        raise
+
+
+def _require_space(root: Path) -> None:
+    status = os.statvfs(root)
+    free = status.f_bavail * status.f_frsize
+    if free < MIN_FREE_BYTES:
+        raise StorageFull(f"{root} has {free >> 20} MiB free; a store needs at least {MIN_FREE_BYTES >> 20} MiB")
