@@ -11,6 +11,7 @@ from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collector
+from tierfs.background.consolidation import ConsolidateReport
 from tierfs.background.inline import InlineWork
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
@@ -65,7 +66,7 @@ class TestStore:
                 offload=Offload(self.metadata, self.files, tier),
                 publisher=publisher,
                 checkpointer=Checkpointer(self.metadata, self.cold, publisher, self.settings.checkpoint_entries),
-                collector=Collector(self.metadata, self.files, lambda _: self.cold),
+                collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),
                 settings=self.settings,
                 ballast_path=self.path / "ballast",
                 retention=Retention(self.metadata, self.engine, grace_s=self.settings.grace_s, needs_offload=True),
@@ -86,6 +87,10 @@ class TestStore:
     def offload(self, path: str = "") -> OffloadReport:
         """Offload below a path."""
         return self.work().offload(path, quiet)
+
+    def consolidate(self, path: str = "") -> ConsolidateReport:
+        """Consolidate below a path."""
+        return self.work().consolidate(path, dry_run=False, report=quiet)
 
     def evict(self, path: str = "", *, force: bool = False) -> EvictReport:
         """Evict below a path."""

@@ -37,6 +37,7 @@ from tierfs.connect import connect, require_allowed, server_time_ms
 from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.initialize import ColdChoice, InitReport, init_store
 from tierfs.metadata import directories, keys
+from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, LOCATIONS
 from tierfs.metrics import Metrics
@@ -260,6 +261,18 @@ class Store:
         with self.metadata.read() as txn:
             return txn.store.cold_location_id or None
 
+    @property
+    def is_replica(self) -> bool:
+        """Whether the store follows a bucket that another one owns."""
+        with self.metadata.read() as txn:
+            return txn.store.replica
+
+    @property
+    def cold_location(self) -> LocationRecord | None:
+        """The same as a record: what was found of its abilities."""
+        with self.metadata.read() as txn:
+            return txn.get(LOCATIONS, keys.u32(txn.store.cold_location_id))
+
     def cold_work(self, what: str = "background work") -> ColdWork:
         """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
         location_id = self.cold_location_id
@@ -276,7 +289,7 @@ class Store:
                 offload=Offload(self.metadata, self.files, cold),
                 publisher=publisher,
                 checkpointer=Checkpointer(self.metadata, cold.storage, publisher, every),
-                collector=Collector(self.metadata, self.files, self.storage_of),
+                collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
                 settings=self.settings.offload,
                 ballast_path=self.paths.ballast,
                 retention=Retention(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from tierfs.app import Store
-from tierfs.background.cold import require_owner
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import Conflict, Fenced
+from tierfs.errors import Conflict
 from tierfs.fsck.journal import JournalCheck
 from tierfs.fsck.mender import MendTools
-from tierfs.metadata import journal, keys
+from tierfs.metadata import fence, journal, keys
 from tierfs.metadata.tables import LOCATIONS
 
 
 def tools(store: Store) -> MendTools:
     """The tools for one open store. Raises Fenced where the store may change nothing."""
     with store.metadata.read() as txn:
-        require_owner(txn)
-        if txn.store.replica:
-            raise Fenced("this store is a replica: it changes nothing", remedy="mend the store that it follows")
+        fence.require_owner(txn.store)
     return MendTools(
         metadata=store.metadata,
         files=store.files,

@@ -150,7 +150,7 @@ async def test_what_fails_is_listed_tried_again_and_never_dropped(
     async with working(store):
         await trio.sleep(HOUR_S)
         found = {row.what.split()[0]: row for row in troubles(store)}
-        assert set(found) == {"offload", "publish"}
+        assert set(found) == {"offload", "publish", "owner"}
         assert found["offload"].attempts in range(15, 30)  # doubling from 1 s, then every 5 minutes
         assert (found["offload"].bytes, found["offload"].error_kind) == (4, "Unavailable")
         assert "does not answer" in found["offload"].error
@@ -238,9 +238,9 @@ async def test_a_bug_in_one_task_ends_no_other(
 
 
 async def test_a_fenced_store_stops_and_says_so(store: TestStore, autojump_clock: MockClock) -> None:
+    store.append("s", b"abcd", seal=True)
     with store.metadata.write() as txn:
         txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=7))
-    store.append("s", b"abcd", seal=True)
     with pytest.raises(BaseExceptionGroup) as caught:
         async with working(store):
             await trio.sleep(MINUTE_S)

@@ -256,10 +256,10 @@ def main() -> None:
             print(bench_week(), flush=True)
         if "scale" in chosen.subjects:
             print(bench_scale(directory), flush=True)
-        if "fsck" in chosen.subjects:
-            print(bench_fsck(directory), flush=True)
         if "algebra" in chosen.subjects:
             print(bench_algebra(directory), flush=True)
+        if "fsck" in chosen.subjects:
+            print(bench_fsck(directory), flush=True)
         if "many" in chosen.subjects:
             print(bench_many_writers(directory), flush=True)
         if "sustained" in chosen.subjects:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from tierfs.background.cold import require_owner
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject
@@ -61,7 +60,6 @@ class DeadUploads:
         count = 0
         for one in dead:
             with self._metadata.write() as txn:
-                require_owner(txn)
                 if not one.upload_id:
                     garbage = GarbageRecord(
                         due_ms=txn.now_ms,

@@ -16,16 +16,19 @@ from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
+from tierfs.background.consolidate import Consolidate
+from tierfs.background.consolidation import ConsolidateReport, Consolidation
 from tierfs.background.dead_uploads import DeadUpload, DeadUploads
 from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.publish import Publisher
 from tierfs.background.retention import Expired, Retention
+from tierfs.background.segment_restore import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.background.upload import Named, OffloadReport, Progress, Report, Upload
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound
-from tierfs.metadata import directories, policies
+from tierfs.metadata import directories, fence, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.segments.engine import Engine
@@ -69,15 +72,18 @@ class ColdTools:
 
 
 class ColdWork:
-    """Offload, evict, publish and collect on one store."""
+    """Offload, consolidate, evict, publish and collect on one store."""
 
     def __init__(self, tools: ColdTools) -> None:
         self.tools = tools
         self._metadata = tools.engine.metadata
         self._publishing = threading.Lock()
+        self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
 
     def resolve_crashed(self) -> None:
-        """Turn what a dead holder had in flight into garbage; the first thing a new holder does."""
+        """Turn what a dead holder had in flight into garbage; the first thing a new holder does. Raises Fenced."""
+        with self._metadata.read() as txn:
+            fence.require_owner(txn.store)
         self.tools.offload.abandon_intents()
 
     def offload(self, path: str, report: Report) -> OffloadReport:
@@ -86,6 +92,7 @@ class ColdWork:
         Rolls active chunks first. Raises NotFound, Fenced, and the first error of an upload after all
         others were done; what succeeded stays.
         """
+        self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
         segments = self._segments(path)
         for _, segment in segments:
             self.tools.engine.roll(segment.id)
@@ -96,6 +103,20 @@ class ColdWork:
         self.collect()
         return replace(done, journal_entries=entries)
 
+    def consolidate(self, path: str, *, dry_run: bool, report: Report) -> ConsolidateReport:
+        """Make few large cold objects of many small or mostly dead ones below `path`; repeating it does nothing.
+
+        Raises NotFound, Fenced, and the first error after all else was done; what succeeded stays.
+        """
+        segments = [(name, segment.id) for name, segment in self._segments(path) if segment.cold.count]
+        tools = self.tools
+        run = Consolidation(self._metadata, self.consolidator, tools.cold.location_id, tools.settings, report)
+        if dry_run:
+            return run.would_do(segments)
+        done = run.run(segments, self.publish)
+        self.collect()
+        return done
+
     def evict(self, path: str, *, force: bool, dry_run: bool, report: Report) -> EvictReport:
         """Drop the local bytes below `path` that are safely cold, whatever the deletion lag says.
 
@@ -103,6 +124,7 @@ class ColdWork:
         """
         if not dry_run:
             self.publish()
+            self.tools.publisher.require_ownership()
         segments = self._segments(path)
         total = sum(segment.local.bytes for _, segment in segments)
         seen, result = 0, EvictReport()
@@ -150,8 +172,23 @@ class ColdWork:
         self.tools.metrics.count(MetricName.RETENTION_BYTES, done.bytes)
         return replace(done, sealed=sealed)
 
+    def load_segment(self, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
+        """Bring a segment back from its dump in the bucket; see SegmentRestore.restore."""
+        tools = self.tools
+        source = DumpSource(self._metadata, tools.cold.storage, tools.collector.storage_of)
+        with tools.collector.deleting:
+            restored = SegmentRestore(source).restore(wanted, accept_loss=accept_loss, report=report)
+        self.publish()
+        return restored
+
     def orphans(self, *, grace_s: int) -> list[Orphan]:
-        """Files and objects older than the grace period that nothing names."""
+        """Files and objects older than the grace period that nothing names. Raises Fenced in a replica.
+
+        What a replica does not know of, its owner does.
+        """
+        with self._metadata.read() as txn:
+            if txn.store.replica:
+                fence.require_owner(txn.store)
         return self._orphan_finder().find(grace_ms=grace_s * 1000)
 
     def dead_uploads(self, *, grace_s: int) -> list[DeadUpload]:

@@ -91,7 +91,7 @@ class ForeignStorage:
             yield from self._inner.list(prefix, after=after)
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """None: another's uploads are none of our business."""
+        """None: uploads of others are their business."""
         return iter(())
 
     def abort_upload(self, upload: PendingUpload) -> None:
@@ -184,7 +184,7 @@ class ForeignDirectory:
             yield _described(name, status)
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """None: another's uploads are none of our business."""
+        """None: whatever files others write are files."""
         return iter(())
 
     def abort_upload(self, upload: PendingUpload) -> None:

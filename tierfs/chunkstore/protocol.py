@@ -36,18 +36,6 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingUpload:
-    """An upload that was begun and neither completed nor given up."""
-
-    name: str
-    """Of the object it would become; a provider's own temporary name where it does not know that."""
-    upload_id: str
-    """Opaque; tells two uploads of one name apart."""
-    started_ms: int
-    """The server's clock."""
-
-
-@dataclass(frozen=True, slots=True)
 class ObjectPiece:
     """A range of one version of a stored object."""
 
@@ -69,6 +57,18 @@ class ComposedObject(StoredObject):
         """The same object, with what it cost."""
         known = (stored.name, stored.length_bytes, stored.etag, stored.modified_ms, stored.metadata)
         return cls(*known, client_bytes=client_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingUpload:
+    """An upload that was begun and neither completed nor given up."""
+
+    name: str
+    """Of the object it would become; a provider's own temporary name where it does not know that."""
+    upload_id: str
+    """Opaque; tells two uploads of one name apart."""
+    started_ms: int
+    """The server's clock."""
 
 
 class Source(Protocol):

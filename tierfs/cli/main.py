@@ -23,6 +23,7 @@ _COMMANDS = {
     "rm": "tierfs.cli.change:rm",
     "offload": "tierfs.cli.tiers:offload",
     "evict": "tierfs.cli.tiers:evict",
+    "consolidate": "tierfs.cli.consolidate:consolidate",
     "warmup": "tierfs.cli.warmup:warmup",
     "verify": "tierfs.cli.verify:verify",
     "fsck": "tierfs.cli.fsck:fsck",
@@ -36,6 +37,9 @@ _COMMANDS = {
     "status": "tierfs.cli.store:status",
     "doctor": "tierfs.cli.doctor:doctor",
     "bench": "tierfs.cli.bench:bench",
+    "dump": "tierfs.cli.dump:dump",
+    "load": "tierfs.cli.dump:load",
+    "replica": "tierfs.cli.replica:replica",
     "policy": "tierfs.cli.policy:policy",
     "config": "tierfs.cli.config:config",
 }

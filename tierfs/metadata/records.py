@@ -72,6 +72,15 @@ class WriterInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerView:
+    """What the owner says of a segment that a replica shows up to where the bucket holds it; length 0: the same."""
+
+    length: int = 0
+    status: SegmentStatus = SegmentStatus.OPEN
+    sealed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRecord(Record):
     """A segment: its name, its range and the heads of its chains."""
 
@@ -100,6 +109,7 @@ class SegmentRecord(Record):
     predecessor_id: int = 0
     first_offset: int = 0
     first_byte_ms: int = 0
+    owner_view: OwnerView = field(default_factory=OwnerView)
 
     @property
     def stream(self) -> str:
@@ -266,6 +276,15 @@ class CheckpointIntent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fencer:
+    """The owner that was found in the bucket instead of this store, as far as it is known."""
+
+    store_id: str = ""
+    host: str = ""
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalState:
     """Where this owner stands in the bucket's journal. Slots start at 1; an intent without attempt means none."""
 
@@ -276,6 +295,7 @@ class JournalState:
     intent: PublishIntent = field(default_factory=PublishIntent)
     fenced_by_epoch: int = 0
     checkpoint: CheckpointIntent = field(default_factory=CheckpointIntent)
+    fencer: Fencer = field(default_factory=Fencer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

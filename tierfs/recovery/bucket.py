@@ -18,6 +18,7 @@ from tierfs.background.journal_names import (
     entry_slot,
     part_name,
     part_of,
+    slot_name,
 )
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -49,10 +50,10 @@ class JournalListing:
         return max([0, *self.slots, *self.checkpoints])
 
 
-def list_journal(storage: ChunkStorage) -> JournalListing:
-    """List the journal. Names that are none of a journal's are ignored."""
+def list_journal(storage: ChunkStorage, *, after_slot: int = 0) -> JournalListing:
+    """List the journal: slots behind `after_slot`, all checkpoints. Names that are none of a journal's are ignored."""
     found = JournalListing()
-    for item in storage.list(JOURNAL_PREFIX):
+    for item in storage.list(JOURNAL_PREFIX, after=slot_name(after_slot) if after_slot else ""):
         slot, checkpoint = entry_slot(item.name), checkpoint_slot(item.name)
         if slot:
             found.slots[slot] = item
