@@ -141,10 +141,7 @@ class Checking:
             started = store.clock.monotonic_s()
             table, totals = ObjectTable(), Totals()
             with store.metadata.read() as txn:
-                found = check_metadata(txn, table, totals)
-                if mender is None:
-                    found = self._told(found)
-                left = list(found)
+                left = self._told_or_kept(check_metadata(txn, table, totals), kept=mender is not None)
             self._add_seconds("metadata", store.clock.monotonic_s() - started)
             if last or mender is None or not any(one.mend for one in left):
                 break
@@ -161,10 +158,13 @@ class Checking:
                 self._report(Outcome(one, mended=True))
         return table, totals
 
-    def _told(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+    def _told_or_kept(self, findings: Iterator[Finding], *, kept: bool) -> list[Finding]:
+        """Findings to be mended; where nothing is, they are told at once and not kept, however many they are."""
+        if kept:
+            return list(findings)
         for finding in findings:
             self._report(Outcome(finding))
-            yield finding
+        return []
 
     def _bucket(self, store: Store, table: ObjectTable) -> Iterator[Finding]:
         location_id = store.cold_location_id
