@@ -22,6 +22,7 @@ from tests.benchmarks import reading_command
 from tests.benchmarks.algebra import bench_algebra
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
+from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.benchmarks.week import bench_week
@@ -269,8 +270,10 @@ def main() -> None:
             print(bench_append(directory, chosen.repetitions), flush=True)
         if "local" in chosen.subjects:
             print(bench_local(directory, chosen.repetitions), flush=True)
-        if {"offload", "s3", "whole", "sustained-s3"} & set(chosen.subjects):
+        if {"offload", "s3", "whole", "sustained-s3", "recover"} & set(chosen.subjects):
             with s3_store(directory) as (path, server, bucket):
+                if "recover" in chosen.subjects:
+                    print(bench_recover(path, server, bucket), flush=True)
                 if "sustained-s3" in chosen.subjects:
                     print(bench_sustained(path, "Ceph RGW as the cold tier", chosen.seconds), flush=True)
                 if "whole" in chosen.subjects:
