@@ -13,8 +13,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
+from tests.fsck.looking import findings
 from tests.stores import open_test_store
 from tierfs.errors import Conflict, InvalidRequest, NotFound, Sealed
+from tierfs.fsck.findings import Severity
 from tierfs.metadata import chains, directories, journal, removals
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, INTENTS, OBJECTS, SEGMENTS
 from tierfs.segments import dismantle, stat
@@ -43,9 +45,11 @@ class StoreModel(RuleBasedStateMachine):
         self.writers: dict[str, SegmentWriter] = {}
 
     def teardown(self) -> None:
+        wrong = [one for one in findings(self.store) if one.severity is not Severity.NOTE]
         self.context.__exit__(None, None, None)
         self.patch.stop()
         shutil.rmtree(self.directory)
+        assert wrong == []
 
     @rule(target=segments, name=NAMES)
     def create(self, name: str) -> object:
