@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collector
+from tierfs.background.consolidation import ConsolidateReport
 from tierfs.background.inline import InlineWork
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
+from tierfs.background.retention import Retention
 from tierfs.background.upload import OffloadReport, Progress
 from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
@@ -25,6 +28,7 @@ from tierfs.metadata.layout import Layout, load
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.metrics import NullMetrics
 from tierfs.segments.engine import Engine
 from tierfs.types import ROOT_DIRECTORY, LocationId, Tier
 
@@ -44,6 +48,8 @@ class TestStore:
     engine: Engine
     cold: ChunkStorage
     settings: OffloadSettings
+    server_time_ms: int | None = None
+    """What a cold tier with a clock would tell."""
 
     def work(self) -> InlineWork:
         """The inline tasks, as a new process would make them."""
@@ -60,9 +66,12 @@ class TestStore:
                 offload=Offload(self.metadata, self.files, tier),
                 publisher=publisher,
                 checkpointer=Checkpointer(self.metadata, self.cold, publisher, self.settings.checkpoint_entries),
-                collector=Collector(self.metadata, self.files, lambda _: self.cold),
+                collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),
                 settings=self.settings,
                 ballast_path=self.path / "ballast",
+                retention=Retention(self.metadata, self.engine, grace_s=self.settings.grace_s, needs_offload=True),
+                clocks=ClockCheck(self.metadata, self.clock, lambda: self.server_time_ms),
+                metrics=NullMetrics(),
             )
         )
 
@@ -78,6 +87,10 @@ class TestStore:
     def offload(self, path: str = "") -> OffloadReport:
         """Offload below a path."""
         return self.work().offload(path, quiet)
+
+    def consolidate(self, path: str = "") -> ConsolidateReport:
+        """Consolidate below a path."""
+        return self.work().consolidate(path, dry_run=False, report=quiet)
 
     def evict(self, path: str = "", *, force: bool = False) -> EvictReport:
         """Evict below a path."""

@@ -91,9 +91,19 @@ class Adopter:
 
     def adopt(self, planned: Adopted, jobs: int, advance: Advance) -> None:
         """Adopt what was planned; every segment's outcome is noted."""
+        self._allow(planned.place)
         with self._connected(planned.place) as storage:
             run = Adoption(self._store.metadata, storage, planned.place, jobs, advance)
             planned.outcomes = run.run(planned.plan.segments)
+
+    def _allow(self, place: LocationRecord) -> None:
+        """A place that a recovered journal named may be used from now on, even if all of it was adopted."""
+        metadata = self._store.metadata
+        with metadata.read() as txn:
+            known = locations.foreign_at(txn, place)
+        if known is not None and known.from_journal:
+            with metadata.write() as txn:
+                locations.register_foreign(txn, place)
 
     def settle(self) -> TierfsError | None:
         """Publish what was adopted, if there is a bucket; returns why not."""

@@ -18,6 +18,7 @@ from tierfs import names, settings, settings_text
 from tierfs.background import holder, requests, serve
 from tierfs.background.ask import Question, ask
 from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
 from tierfs.background.holder import HeldElsewhere
@@ -25,16 +26,18 @@ from tierfs.background.inline import InlineWork
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
+from tierfs.background.retention import Retention
 from tierfs.background.status import GarbageReport, StoreStatus, store_status
 from tierfs.background.upload import OffloadReport, Progress, Report
 from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
-from tierfs.connect import connect
+from tierfs.connect import connect, require_allowed, server_time_ms
 from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.initialize import ColdChoice, InitReport, init_store
 from tierfs.metadata import directories, keys
+from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, LOCATIONS
 from tierfs.metrics import Metrics
@@ -128,9 +131,10 @@ class Store:
     def garbage(self, *, grace_s: int | None = None) -> GarbageReport:
         """What waits to be deleted, and orphans older than the grace period (the store's own by default)."""
         grace_s = self.settings.offload.grace_s if grace_s is None else grace_s
-        orphans = self.cold_work("gc").orphans(grace_s=grace_s)
+        work = self.cold_work("gc")
+        orphans, uploads = work.orphans(grace_s=grace_s), work.dead_uploads(grace_s=grace_s)
         with self.metadata.read() as txn:
-            return GarbageReport(tuple(row for _, row in txn.scan(GARBAGE)), tuple(orphans))
+            return GarbageReport(tuple(row for _, row in txn.scan(GARBAGE)), tuple(orphans), tuple(uploads))
 
     def collect(self, *, grace_s: int | None = None) -> Collected:
         """Delete garbage that is due, and orphans; here or by the holder."""
@@ -248,6 +252,7 @@ class Store:
     def _connect(self, location_id: LocationId) -> ChunkStorage:
         with self.metadata.read() as txn:
             location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
+        require_allowed(location, self.settings.cold)
         return connect(location, self.path, self.settings.cold, self.metrics)
 
     @property
@@ -255,6 +260,18 @@ class Store:
         """Where offload writes; None without a cold tier."""
         with self.metadata.read() as txn:
             return txn.store.cold_location_id or None
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether the store follows a bucket that another one owns."""
+        with self.metadata.read() as txn:
+            return txn.store.replica
+
+    @property
+    def cold_location(self) -> LocationRecord | None:
+        """The same as a record: what was found of its abilities."""
+        with self.metadata.read() as txn:
+            return txn.get(LOCATIONS, keys.u32(txn.store.cold_location_id))
 
     def cold_work(self, what: str = "background work") -> ColdWork:
         """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
@@ -264,6 +281,7 @@ class Store:
         cold = ColdTier(location_id, self.storage_of(location_id))
         publisher = Publisher(self.metadata, cold.storage)
         every = self.settings.offload.checkpoint_entries
+        grace_s, background = self.settings.offload.grace_s, self.settings.background
         return ColdWork(
             ColdTools(
                 engine=self.engine,
@@ -271,11 +289,21 @@ class Store:
                 offload=Offload(self.metadata, self.files, cold),
                 publisher=publisher,
                 checkpointer=Checkpointer(self.metadata, cold.storage, publisher, every),
-                collector=Collector(self.metadata, self.files, self.storage_of),
+                collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
                 settings=self.settings.offload,
                 ballast_path=self.paths.ballast,
+                retention=Retention(
+                    self.metadata, self.engine, grace_s=grace_s, needs_offload=background.retention_needs_offload
+                ),
+                clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location_id)),
+                metrics=self.metrics,
             )
         )
+
+    def _server_time_ms(self, location_id: LocationId) -> int | None:
+        with self.metadata.read() as txn:
+            location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
+        return server_time_ms(location, self.path, self.settings.cold)
 
     def _inline(self, what: str) -> InlineWork:
         return InlineWork(self.cold_work(what), self.paths.holder, self.clock)

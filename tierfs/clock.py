@@ -17,6 +17,10 @@ class Clock(Protocol):
         """Seconds that never go backwards, for measuring durations."""
         ...
 
+    def boot_s(self) -> float:
+        """Seconds since the machine started, those it slept included; nobody can set them."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -28,6 +32,10 @@ class SystemClock:
     def monotonic_s(self) -> float:
         """Seconds since an arbitrary start."""
         return time.monotonic()
+
+    def boot_s(self) -> float:
+        """Seconds since boot, suspend included, which time.monotonic() leaves out."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ManualClock:
@@ -44,6 +52,14 @@ class ManualClock:
     def monotonic_s(self) -> float:
         """Seconds advanced so far."""
         return self._monotonic_s
+
+    def boot_s(self) -> float:
+        """Seconds advanced so far."""
+        return self._monotonic_s
+
+    def jump(self, delay_s: float) -> None:
+        """Set the wall clock alone, as an operator or a broken battery does."""
+        self._now_ms += round(delay_s * 1000)
 
     def advance(self, delay_s: float) -> None:
         """Move both clocks forward."""

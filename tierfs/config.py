@@ -60,6 +60,9 @@ class ColdSettings:
     """Ranged GETs through one presigned URL (measured: a third of the CPU); off: get_object."""
     addressing: str = "auto"
     """auto, path or virtual."""
+    allowed_locations: str = ""
+    """Places that the bucket's journal names and this store may read, besides its own: their URLs, separated by
+    spaces, each followed by @ and the URL of its server where it has one. Only of a recovered store and a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,15 @@ class OffloadSettings:
     """How long replaced or deleted objects stay for readers that still hold their layout."""
     checkpoint_entries: int = 1000
     """Journal entries between two checkpoints: bounds what a recovery replays."""
+    consolidate_chunks: int = 8
+    """Small neighbouring cold chunks of a growing segment that are joined into one object; 0: only by command.
+    More copies bytes less often and leaves more small objects."""
+    relocate_dead_percent: int = 80
+    """How much of an object must be dead, its head cut off, before the rest is copied and the object goes."""
+    relocate_min_bytes: int = 8 * MIB
+    """Smaller objects stay although they are mostly dead: they cost less than copying them."""
+    relocate_max_bytes: int = 1024 * MIB
+    """And so do larger ones: of what is left, at most a fifth is copied and read back at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +102,14 @@ class BackgroundSettings:
 
     tick_s: float = 1.0
     """How often it looks for something to do; what changes shows within so long."""
+    owner_check_s: float = 60.0
+    """How often it asks whether the bucket is still this store's while it has nothing to publish: one LIST."""
     request_poll_s: float = 0.2
     """How often it looks for requests of other processes."""
     takeover_s: float = 1.0
     """How often a mount that is not the holder tries to become it."""
+    replica_refresh_s: float = 5.0
+    """How often a mounted replica looks for news of its bucket: one LIST each time."""
     high_watermark_percent: int = 80
     """Use of the local filesystem above which cold bytes are evicted before their lag has passed."""
     high_watermark_bytes: int = 0
@@ -101,6 +117,12 @@ class BackgroundSettings:
     unoffloaded_watermark_percent: int = 50
     """Share of the filesystem (and of high_watermark_bytes) that bytes on this disk alone may take before
     the largest are offloaded first and active chunks end early."""
+    lifetimes_every_s: float = 300.0
+    """How often it looks for segments to seal by policy and for bytes that are no longer kept; ages count in hours."""
+    clocks_every_s: float = 60.0
+    """How often it looks whether the clocks agree, for `status`; every timed deletion looks by itself."""
+    retention_needs_offload: bool = True
+    """Bytes that are not cold and named by the journal stay, however old; off: retention drops them all the same."""
     retry_first_s: float = 1.0
     retry_longest_s: float = 300.0
     """First and longest pause before work that failed is tried again; doubled each time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -9,13 +10,15 @@ from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.foreign import ForeignDirectory, ForeignStorage
 from tierfs.chunkstore.limit import LimitedStorage
 from tierfs.chunkstore.measure import MeasuredStorage
+from tierfs.chunkstore.probe import ServedStorage
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.chunkstore.s3_location import Addressing, S3Location
 from tierfs.config import ColdSettings
-from tierfs.errors import InvalidRequest
+from tierfs.errors import InvalidRequest, PermissionDenied
 from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import MetricSink
+from tierfs.names import printable
 
 FILE_SCHEME = "file:"
 S3_SCHEME = "s3"
@@ -46,6 +49,25 @@ def connect(location: LocationRecord, store: Path, settings: ColdSettings, metri
         metrics=metrics,
     )
     return MeasuredStorage(retried, metrics)
+
+
+def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:
+    """Raise PermissionDenied for a place that only a bucket's journal named (design §11, security)."""
+    if not location.from_journal:
+        return
+    place = f"{location.url}@{location.endpoint_url}" if location.endpoint_url else location.url
+    if place not in settings.allowed_locations.split():
+        shown = printable(place)
+        raise PermissionDenied(
+            f"{shown} was named by the bucket's journal, not here, so nothing is read there",
+            remedy=f'to allow it, add it in store.toml: [cold] allowed_locations = "{shown}"',
+        )
+
+
+def server_time_ms(location: LocationRecord, store: Path, settings: ColdSettings) -> int | None:
+    """What the clock of a location's server shows; None where there is no server. Raises Unavailable."""
+    with closing(connect_bare(location, store, settings)) as storage:
+        return storage.server_time_ms() if isinstance(storage, ServedStorage) else None
 
 
 def connect_bare(location: LocationRecord, store: Path, settings: ColdSettings) -> ChunkStorage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -11,24 +12,51 @@ import trio
 from tierfs import daemonize
 from tierfs.app import Store, open_store
 from tierfs.background import holder
+from tierfs.background.following import Following, FollowingTools
 from tierfs.background.holder import HeldElsewhere
-from tierfs.background.keeper import Keeper, KeeperTools
+from tierfs.background.keeper import HolderLoop, Keeper, KeeperTools
+from tierfs.background.status import advisory_fence_warning
 from tierfs.background.threads import BackgroundThreads
-from tierfs.errors import Unavailable
+from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.recovery.follow import Follower, Refreshed
 from tierfs.signals import HEARD, Reload, until_told_to_end
 from tierfs.store_paths import StorePaths
+
+log = logging.getLogger(__name__)
 
 _NAME = "daemon"
 
 
-def keeper_of(store: Store, threads: BackgroundThreads) -> Keeper | None:
+def keeper_of(store: Store, threads: BackgroundThreads) -> HolderLoop | None:
     """The keeper of an open store; None without a cold tier, as there is nothing to do then."""
-    if store.cold_location_id is None:
+    location = store.cold_location
+    if location is None:
         return None
+    if store.is_replica:
+        tools = FollowingTools(store.paths.holder, store.metadata, lambda: follower_of(store).refresh, threads)
+        return Following(tools, lambda: store.settings.background)
+    advisory = advisory_fence_warning(location)
+    if advisory:
+        log.warning("%s", advisory)
     return Keeper(KeeperTools(store.paths.holder, store.cold_work, lambda: store.settings.background, threads))
 
 
-async def reload(store: Store, keeper: Keeper | None, threads: BackgroundThreads) -> None:
+def refresh(store: Store) -> Refreshed:
+    """Bring a replica up to date now. Raises HeldElsewhere when another process does so by itself."""
+    if not store.is_replica:
+        raise InvalidRequest("this store is no replica: it owns its bucket, and nothing comes from there")
+    with holder.hold(store.paths.holder, store.clock):
+        return follower_of(store).refresh()
+
+
+def follower_of(store: Store) -> Follower:
+    """What keeps a replica up to date, connected as the settings say now."""
+    location = store.cold_location
+    assert location is not None
+    return Follower(store.metadata, store.storage_of(location.id), location)
+
+
+async def reload(store: Store, keeper: HolderLoop | None, threads: BackgroundThreads) -> None:
     """Read settings and credentials anew and begin the background work with them; raises what is wrong."""
     await threads(store.reload)
     if keeper is not None:
@@ -59,7 +87,7 @@ def hold_background(store_path: Path) -> Path:
     return daemonize.start(["--store", str(paths.root), "daemon", "-f"], paths.log, _NAME)
 
 
-async def _serve(keeper: Keeper, on_reload: Reload, announce: Callable[[], None]) -> None:
+async def _serve(keeper: HolderLoop, on_reload: Reload, announce: Callable[[], None]) -> None:
     with trio.open_signal_receiver(*HEARD) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_signal, signals, on_reload, nursery.cancel_scope)

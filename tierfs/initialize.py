@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from tierfs import store_directory
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.publish import Publisher
-from tierfs.background.status import shared_filesystem_warning
+from tierfs.background.status import advisory_fence_warning, shared_filesystem_warning
 from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.probe import probe
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -166,6 +166,7 @@ def warnings_of(paths: StorePaths, location: LocationRecord | None) -> tuple[str
     shared = shared_filesystem_warning(paths.root, location.url if location is not None else None)
     if shared:
         found.append(shared)
-    if location is not None and not location.create_only_put:
-        found.append("the server ignores If-None-Match: two owners of one bucket are not kept apart")
+    advisory = advisory_fence_warning(location)
+    if advisory:
+        found.append(advisory)
     return tuple(found)

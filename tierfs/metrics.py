@@ -51,6 +51,9 @@ class MetricName(StrEnum):
     OPEN_HANDLES = "tierfs_open_handles"
     READ_SESSIONS = "tierfs_read_sessions"
     DISK_CACHE_LIMIT = "tierfs_disk_cache_limit_bytes"
+    SEALED_BY_POLICY = "tierfs_sealed_by_policy_total"
+    RETENTION_BYTES = "tierfs_retention_bytes_total"
+    DELETIONS_PAUSED = "tierfs_timed_deletions_paused"
     HOLDER = "tierfs_holder"
     BACKLOG_BYTES = "tierfs_offload_backlog_bytes"
     BACKLOG_AGE = "tierfs_offload_backlog_age_seconds"
@@ -158,6 +161,19 @@ TABLE: tuple[MetricRow, ...] = (
     MetricRow(MetricName.OPEN_HANDLES, _SAMPLED, "handles", "Open handles of segments."),
     MetricRow(MetricName.READ_SESSIONS, _SAMPLED, "sessions", "Readers with a read-ahead window."),
     MetricRow(MetricName.DISK_CACHE_LIMIT, _SAMPLED, "bytes", "Disk space that the cache of cold bytes may take."),
+    MetricRow(
+        MetricName.SEALED_BY_POLICY,
+        _COUNTER,
+        "segments",
+        "Segments that the holder sealed by policy.",
+    ),
+    MetricRow(MetricName.RETENTION_BYTES, _COUNTER, "bytes", "Bytes of segments that retention took away."),
+    MetricRow(
+        MetricName.DELETIONS_PAUSED,
+        _GAUGE,
+        "stores",
+        "1 while deletions by time pause because the clocks disagree; told by the holder.",
+    ),
     MetricRow(MetricName.HOLDER, _SAMPLED, "processes", "1 if this process does the store's background work, else 0."),
     MetricRow(
         MetricName.BACKLOG_BYTES, _SAMPLED, "bytes", "Complete chunks that wait to be offloaded; told by the holder."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tierfs import daemonize
 from tierfs.app import Store, open_store
-from tierfs.background.keeper import Keeper
+from tierfs.background.keeper import HolderLoop
 from tierfs.background.threads import BackgroundThreads
 from tierfs.fuse import mountpoint as points
 from tierfs.fuse.control import Content
@@ -68,7 +68,9 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     )
 
 
-def control_files(store: Store, reader: Reader, keeper: Keeper | None, options: MountOptions) -> Mapping[str, Content]:
+def control_files(
+    store: Store, reader: Reader, keeper: HolderLoop | None, options: MountOptions
+) -> Mapping[str, Content]:
     """What the files of `.tierfs` say."""
 
     def background() -> BackgroundView:

@@ -23,14 +23,34 @@ class Policy:
     """How long an ended chunk waits before it is offloaded; more joins small neighbours into one object."""
     deletion_lag_s: int = 4 * 3600
     """How long local bytes stay after they are cold, so that fresh data is read locally."""
+    seal_bytes: int | None = None
+    """Length at which a segment is sealed and continued in its successor; None: it grows without end."""
+    seal_age_s: int | None = None
+    """How long after its first byte a segment is sealed and continued in its successor."""
+    retention_age_s: int | None = None
+    """How long bytes are kept after they were written; None: for ever."""
+    retention_bytes: int | None = None
+    """How many of a stream's newest bytes are kept."""
     read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
     """The PIP's default; `tierfs init` writes local-first into a new store."""
 
 
 _SIZES = ("chunk_bytes", "object_bytes")
 _TIMES = {"chunk_age": "chunk_age_s", "offload_after": "offload_after_s", "deletion_lag": "deletion_lag_s"}
+_OPTIONAL = {
+    "seal_bytes": "seal_bytes",
+    "seal_age": "seal_age_s",
+    "retention_age": "retention_age_s",
+    "retention_bytes": "retention_bytes",
+}
 
-KEYS = (*_SIZES, *_TIMES, "read_priority")
+OFF = "off"
+"""How a setting is stored that is switched off, so that a child can do so with what its parent sets."""
+
+LIFETIME_KEYS = tuple(_OPTIONAL)
+"""Settings that end segments or their bytes; each may be off."""
+
+KEYS = (*_SIZES, *_TIMES, *LIFETIME_KEYS, "read_priority")
 """Names under which settings are stored."""
 
 
@@ -43,11 +63,18 @@ def inherit(levels: list[Mapping[str, str]]) -> Policy:
     return policy
 
 
+def retention_conflict(policy: Policy) -> bool:
+    """Whether bytes would be deleted before they are due to be offloaded."""
+    return policy.retention_age_s is not None and policy.offload_after_s >= policy.retention_age_s
+
+
 def _with(policy: Policy, key: str, value: str) -> Policy:
     if key in _SIZES:
         return replace(policy, **{key: int(value)})  # type: ignore[arg-type]
     if key in _TIMES:
         return replace(policy, **{_TIMES[key]: int(value)})  # type: ignore[arg-type]
+    if key in _OPTIONAL:
+        return replace(policy, **{_OPTIONAL[key]: None if value == OFF else int(value)})  # type: ignore[arg-type]
     if key == "read_priority":
         return replace(policy, read_priority=ReadPriority(value))
     raise InvalidRequest(f"policy {key!r} is unknown to this tierfs; it knows {', '.join(KEYS)}")

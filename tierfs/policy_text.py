@@ -1,6 +1,6 @@
 """Policies as people write them: `chunk_bytes=64MiB`, `deletion_lag=4h`, `read_priority=local-first`.
 
-What is stored is plain: bytes, whole seconds, or a read priority's name.
+What is stored is plain: bytes, whole seconds, a read priority's name, or the word `off`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from tierfs.errors import InvalidRequest
 from tierfs.policy import Policy
 from tierfs.types import ReadPriority
 
-Value = int | ReadPriority
-"""Bytes, seconds or a read priority."""
+Value = int | ReadPriority | None
+"""Bytes, seconds, a read priority, or None for what is off."""
 
 _PRIORITY_KEY = "read_priority"
 _SIZE_SUFFIX = "_bytes"
@@ -32,7 +32,11 @@ def parse(key: str, text: str) -> str:
     try:
         if key == _PRIORITY_KEY:
             return ReadPriority(text).value
-        return str(_parse_size(text) if key.endswith(_SIZE_SUFFIX) else _parse_time(text))
+        if key in policy.LIFETIME_KEYS and text == policy.OFF:
+            return text
+        if key.endswith(_SIZE_SUFFIX):
+            return str(_parse_size(text))
+        return str(_parse_time(text, at_least_s=1 if key in policy.LIFETIME_KEYS else 0))
     except ValueError as exc:
         raise InvalidRequest(f"policy {key} cannot be {text!r}", remedy=f"{key} is {allowed(key)}") from exc
 
@@ -47,15 +51,18 @@ def allowed(key: str) -> str:
     """Which values a key takes, in words."""
     if key == _PRIORITY_KEY:
         return f"one of {', '.join(ReadPriority)}"
+    or_off = f", or {policy.OFF}" if key in policy.LIFETIME_KEYS else ""
     if key.endswith(_SIZE_SUFFIX):
-        return "a size of at least one byte: bytes, or a number with KiB, MiB, GiB ..., like 64MiB"
-    return "a time of whole seconds, up to a hundred years: seconds, or a number with s, min, h, d or w, like 4h"
+        return f"a size of at least one byte: bytes, or a number with KiB, MiB, GiB ..., like 64MiB{or_off}"
+    return (
+        f"a time of whole seconds, up to a hundred years: seconds, or a number with s, min, h, d or w, like 4h{or_off}"
+    )
 
 
 def value_of(settings: Policy, key: str) -> Value:
     """The value of a key in a policy; times are attributes named with their unit."""
     value = getattr(settings, key if hasattr(settings, key) else f"{key}_s")
-    assert isinstance(value, int | ReadPriority)
+    assert value is None or isinstance(value, int | ReadPriority)
     return value
 
 
@@ -63,6 +70,8 @@ def format(key: str, value: Value) -> str:
     """A value as `parse` reads it back without loss, in the largest unit that divides it."""
     if isinstance(value, ReadPriority):
         return value.value
+    if value is None:
+        return policy.OFF
     sizes = key.endswith(_SIZE_SUFFIX)
     for unit, factor in _SIZE_UNITS if sizes else _TIME_UNITS:
         if value and value % factor == 0:
@@ -77,8 +86,10 @@ def _parse_size(text: str) -> int:
     return size
 
 
-def _parse_time(text: str) -> int:
+def _parse_time(text: str, *, at_least_s: int) -> int:
     seconds = units.parse_duration(text)
+    if seconds < at_least_s:
+        raise ValueError(f"{text!r} is shorter than {at_least_s} s")
     if seconds > _MAX_S or abs(seconds - round(seconds)) > _ROUNDING_S:
         raise ValueError(f"{text!r} is too long, or not of whole seconds")
     return round(seconds)

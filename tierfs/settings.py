@@ -31,6 +31,7 @@ _NESTED = "__"
 _MAY_BE_ZERO = frozenset(
     {
         "cache_bytes",
+        "consolidate_chunks",
         "free_space_floor_bytes",
         "grace_s",
         "high_watermark_bytes",

@@ -82,6 +82,23 @@ def test_whatever_verb_runs_the_files_stay(store: Path, theirs: Path) -> None:
     assert directory_state(theirs) == before
 
 
+def test_adopted_segments_are_unsealed_joined_and_cut_like_any_other(store: Path, theirs: Path) -> None:
+    before = directory_state(theirs)
+    adopt(store, theirs)
+    whole, tail = "in/web/2026/a.log", FILES["web/2026/b.log"]
+    tierfs("-q", "unseal", whole, store=store)
+    tierfs("-q", "append", whole, store=store, stdin=b"and mine")
+    tierfs("-q", "concat", whole, "in/web/2026/b.log", "--yes", store=store)
+    tierfs("-q", "offload", store=store)
+    tierfs("-q", "evict", "--force", store=store)
+    assert cat(store, whole) == FILES["web/2026/a.log"] + b"and mine" + tail
+    end = len(FILES["web/2026/a.log"]) + len(b"and mine")
+    tierfs("-q", "truncate", whole, "--before", end + 1, "--yes", store=store)
+    tierfs("-q", "gc", "--delete", "--grace", "0s", store=store)
+    assert cat(store, whole) == tail[1:]
+    assert directory_state(theirs) == before
+
+
 def test_adopting_again_changes_nothing_and_reads_nothing(store: Path, theirs: Path) -> None:
     adopt(store, theirs)
     before = counts(store)
@@ -197,3 +214,17 @@ def test_places_that_are_none(store: Path, place: str, code: int, says: str) -> 
 def test_a_directory_has_no_endpoint(store: Path, theirs: Path) -> None:
     done = tierfs("adopt", "objects", theirs, "--into", "in", "--region", "r", store=store, check=False)
     assert (done.code, "has no endpoint" in done.err) == (2, True)
+
+
+def test_after_a_recovery_adopting_again_is_what_it_takes(tmp_path: Path, theirs: Path) -> None:
+    lost, found, cold = tmp_path / "lost", tmp_path / "found", tmp_path / "cold"
+    cold.mkdir()
+    tierfs("-q", "init", "--cold-dir", cold, store=lost)
+    adopt(lost, theirs)
+    tierfs("-q", "recover", "--cold-dir", cold, store=found)
+    again = states(adopt(found, theirs))
+    assert again.pop("in/empty") == "already adopted"
+    assert set(again.values()) == {"already adopted"}
+    with open_store(found) as opened, opened.metadata.read() as txn:
+        assert [place.from_journal for _, place in txn.scan(LOCATIONS)] == [False, False]
+    assert cat(found, "in/web/2026/a.log") == FILES["web/2026/a.log"]

@@ -98,7 +98,7 @@ async def test_a_fenced_keeper_lets_go_and_stays_away(
     store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
 ) -> None:
     expected_warnings.append("the background writer stops")
-    with store.metadata.write() as txn:
+    with store.metadata.write_notes() as txn:
         txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=9))
     with trio.fail_after(60):
         await keeper(store).run()

@@ -23,9 +23,10 @@ from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, Unavailable
-from tierfs.metadata import policies
+from tierfs.metadata import directories, policies
 from tierfs.metadata.records import TroubleRecord
 from tierfs.metadata.tables import GARBAGE, OUTBOX_NAME, TROUBLES
+from tierfs.segments import streams
 from tierfs.types import ROOT_DIRECTORY, RequestState
 
 T = TypeVar("T")
@@ -39,14 +40,20 @@ SETTLED_S = 3
 class TrioClock:
     """The wall clock of a fake world."""
 
+    ahead_s = 0
+    """How far the wall clock was set wrong."""
+
     def now_ms(self) -> int:
-        return 1_700_000_000_000 + round(self.monotonic_s() * 1000)
+        return 1_700_000_000_000 + round((self.monotonic_s() + self.ahead_s) * 1000)
 
     def monotonic_s(self) -> float:
         try:
             return trio.current_time()
         except RuntimeError:
             return 0.0
+
+    def boot_s(self) -> float:
+        return self.monotonic_s()
 
 
 class FlakyStorage(MemoryStorage):
@@ -143,7 +150,7 @@ async def test_what_fails_is_listed_tried_again_and_never_dropped(
     async with working(store):
         await trio.sleep(HOUR_S)
         found = {row.what.split()[0]: row for row in troubles(store)}
-        assert set(found) == {"offload", "publish"}
+        assert set(found) == {"offload", "publish", "owner"}
         assert found["offload"].attempts in range(15, 30)  # doubling from 1 s, then every 5 minutes
         assert (found["offload"].bytes, found["offload"].error_kind) == (4, "Unavailable")
         assert "does not answer" in found["offload"].error
@@ -231,9 +238,9 @@ async def test_a_bug_in_one_task_ends_no_other(
 
 
 async def test_a_fenced_store_stops_and_says_so(store: TestStore, autojump_clock: MockClock) -> None:
+    store.append("s", b"abcd", seal=True)
     with store.metadata.write() as txn:
         txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=7))
-    store.append("s", b"abcd", seal=True)
     with pytest.raises(BaseExceptionGroup) as caught:
         async with working(store):
             await trio.sleep(MINUTE_S)
@@ -274,3 +281,56 @@ def test_snapshots_by_changes_equal_a_look_at_everything(store: TestStore) -> No
             store.evict(name)
         fresh = sorted(Snapshots(store.metadata).refresh(), key=lambda view: view.id)
         assert sorted(kept.refresh(), key=lambda view: view.id) == fresh
+
+
+async def test_streams_are_sealed_offloaded_and_forgotten_by_themselves(
+    store: TestStore, autojump_clock: MockClock
+) -> None:
+    set_policy(store, seal_age=str(HOUR_S), retention_age=str(6 * HOUR_S))
+    slow = BackgroundSettings(tick_s=MINUTE_S, request_poll_s=MINUTE_S)
+    async with working(store, slow):
+        writer = store.engine.open_writer("s")
+        for number in range(24):
+            writer.append(b"%04d" % number)
+            await trio.sleep(HOUR_S / 2)
+        segment = store.segment(f"s.{segment_start(store)}")
+        assert 80 <= segment.length <= 96
+        with store.metadata.read() as txn:
+            names = [entry.name for entry in directories.entries(txn, ROOT_DIRECTORY)]
+        assert "s" in names
+        assert 6 <= len(names) <= 9
+        assert store.segment("s").range.length_bytes == 0
+        await trio.sleep(24 * HOUR_S)
+        assert writer.append(b"x").start == 96  # an idle writer finds its way
+        store.engine.close_writer(writer)
+        await trio.sleep(24 * HOUR_S)
+        assert nothing_left(store)
+        assert list(store.cold.list("segments/")) == []
+
+
+def segment_start(store: TestStore) -> int:
+    """Where the newest member of the stream `s` begins."""
+    with store.metadata.read() as txn:
+        return streams.newest(txn, directories.segment_by_name(txn, "s")).first_offset
+
+
+async def test_a_jump_of_the_clock_stops_evictions_and_is_listed(
+    store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
+) -> None:
+    expected_warnings += ["not trusted", "timed deletions failed"]
+    set_policy(store, retention_age=str(365 * 24 * HOUR_S))
+    store.append("s", b"abcd", seal=True)
+    slow = BackgroundSettings(tick_s=MINUTE_S, request_poll_s=MINUTE_S)
+    async with working(store, slow):
+        await trio.sleep(5 * MINUTE_S)
+        monkeypatch.setattr(TrioClock, "ahead_s", 2 * 365 * 24 * HOUR_S)
+        await trio.sleep(HOUR_S)
+        assert_layout(store, "s", local=[4], cold=[4])
+        (row,) = troubles(store)
+        assert row.what == "timed deletions"
+        assert "ahead of the time since this machine's boot" in row.error
+        monkeypatch.setattr(TrioClock, "ahead_s", 0)
+        await trio.sleep(10 * MINUTE_S)
+        assert_layout(store, "s", local=[4], cold=[4])
+        await trio.sleep(4 * HOUR_S)
+        assert_layout(store, "s", local=[], cold=[4])

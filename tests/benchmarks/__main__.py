@@ -20,9 +20,12 @@ from botocore.config import Config
 
 from tests.benchmarks import reading_command
 from tests.benchmarks.algebra import bench_algebra
+from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
+from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
+from tests.benchmarks.week import bench_week
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs import app
@@ -250,10 +253,14 @@ def main() -> None:
     chosen = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="tierfs-bench-", dir="/var/tmp"))
     try:
+        if "week" in chosen.subjects:
+            print(bench_week(), flush=True)
         if "scale" in chosen.subjects:
             print(bench_scale(directory), flush=True)
         if "algebra" in chosen.subjects:
             print(bench_algebra(directory), flush=True)
+        if "fsck" in chosen.subjects:
+            print(bench_fsck(directory), flush=True)
         if "many" in chosen.subjects:
             print(bench_many_writers(directory), flush=True)
         if "sustained" in chosen.subjects:
@@ -263,8 +270,10 @@ def main() -> None:
             print(bench_append(directory, chosen.repetitions), flush=True)
         if "local" in chosen.subjects:
             print(bench_local(directory, chosen.repetitions), flush=True)
-        if {"offload", "s3", "whole", "sustained-s3"} & set(chosen.subjects):
+        if {"offload", "s3", "whole", "sustained-s3", "recover"} & set(chosen.subjects):
             with s3_store(directory) as (path, server, bucket):
+                if "recover" in chosen.subjects:
+                    print(bench_recover(path, server, bucket), flush=True)
                 if "sustained-s3" in chosen.subjects:
                     print(bench_sustained(path, "Ceph RGW as the cold tier", chosen.seconds), flush=True)
                 if "whole" in chosen.subjects:

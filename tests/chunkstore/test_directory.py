@@ -16,7 +16,7 @@ import pytest
 from tests.conformance.storages import without_xattrs
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.directory import DirectoryStorage
-from tierfs.chunkstore.directory_put import STALE_AFTER_MS
+from tierfs.chunkstore.directory_put import STALE_AFTER_MS, TEMPORARY_DIRECTORY
 from tierfs.chunkstore.directory_tree import map_os_errors
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.clock import ManualClock, SystemClock
@@ -219,3 +219,16 @@ def test_descriptors_are_given_back(storage: DirectoryStorage) -> None:
         with pytest.raises(NotFound):
             storage.stat(name)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_temporary_files_are_uploads_and_can_be_aborted(tmp_path: Path) -> None:
+    storage = DirectoryStorage.create(tmp_path / "cold")
+    (tmp_path / "cold" / TEMPORARY_DIRECTORY).mkdir()
+    (tmp_path / "cold" / TEMPORARY_DIRECTORY / "left").write_bytes(b"half")
+    found = list(storage.uploads(""))
+    assert [upload.name for upload in found] == [f"{TEMPORARY_DIRECTORY}/left"]
+    assert list(storage.uploads("segments/")) == []
+    storage.abort_upload(found[0])
+    storage.abort_upload(found[0])
+    assert list(storage.uploads("")) == []
+    storage.close()

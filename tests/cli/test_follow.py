@@ -94,6 +94,23 @@ def test_what_is_appended_shows_at_once_until_the_seal(store: Path) -> None:
         assert ends(process) == (0, b"end", "")
 
 
+def test_a_stream_is_followed_into_the_successor(store: Path) -> None:
+    tierfs("policy", "set", "s", "seal_bytes=5", store=store)
+    with following(store, "s") as process:
+        receive(process, b"hello")
+        for line in (b"you", b"there", b"now"):
+            tierfs("append", "s", store=store, stdin=line)
+            receive(process, line)
+        tierfs("seal", "s", store=store)
+        assert process.wait(WAIT_S) == 0
+    listed = tierfs("ls", "-l", store=store).out.splitlines()
+    assert listed[0].endswith("  s  (sealed by policy, goes on in s.5)")
+    assert "sealed by policy, goes on in s.13" in tierfs("info", "s.5", store=store).out
+    assert tierfs("info", "s.5", "--json", store=store).json["successor"] == "s.13"
+    assert tierfs("info", "s.13", "--json", store=store).json["status"] == "sealed"
+    assert tierfs("append", "s", store=store, stdin=b"x", check=False).code == 7
+
+
 def test_a_sealed_segment_ends_at_once(store: Path) -> None:
     tierfs("seal", "s", store=store)
     assert tierfs("cat", "s", "-f", store=store).out == "hello"

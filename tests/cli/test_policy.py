@@ -89,6 +89,10 @@ def test_unset_keeps_the_others_and_succeeds_twice(store: Path) -> None:
         (["object_bytes=many"], ["object_bytes", "'many'"]),
         (["object_bytes=9EiB"], ["object_bytes"]),
         (["deletion_lag=4 months"], ["deletion_lag", "4h"]),
+        (["seal_age=0"], ["seal_age", "4h, or off"]),
+        (["retention_bytes=none"], ["retention_bytes", "64MiB, or off"]),
+        (["chunk_age=off"], ["chunk_age", "'off'"]),
+        (["retention_age=1d", "offload_after=1d"], ["logs", "86400 s", "offload_after below retention_age"]),
         (["deletion_lag=500ms"], ["deletion_lag", "whole seconds"]),
         (["deletion_lag=" + "9" * 400], ["deletion_lag", "hundred years"]),
         (["read_priority=fast"], ["read_priority", *ReadPriority]),
@@ -106,6 +110,35 @@ def test_bad_ones_are_refused_and_nothing_is_set(store: Path, pairs: list[str], 
     assert len(done.err.splitlines()) <= 2
     assert all(word in done.err for word in words), done.err
     assert queued(store) == before
+
+
+def test_a_child_switches_off_what_its_parent_sets(store: Path) -> None:
+    tierfs("policy", "set", "/", "seal_bytes=1GiB", "retention_age=30d", store=store)
+    assert shown("logs/web", store)["retention_age"] == (30 * 86_400, "directory", "")
+    done = tierfs("policy", "set", "logs", "retention_age=off", "seal_bytes=off", store=store)
+    assert done.out == "logs: retention_age = off, seal_bytes = off\n"
+    assert shown("logs/web", store)["retention_age"] == (None, "directory", "logs")
+    lines = [line.split() for line in tierfs("policy", "show", "logs", store=store).out.splitlines()]
+    assert ["seal_bytes", "off", "directory", "logs"] in lines
+    assert ["seal_age", "off", "built-in"] in lines
+    tierfs("policy", "unset", "logs", "retention_age", store=store)
+    assert shown("logs/web", store)["retention_age"] == (30 * 86_400, "directory", "")
+
+
+def test_an_offload_that_comes_after_the_retention_is_refused_wherever_it_would_hold(store: Path) -> None:
+    tierfs("policy", "set", "logs/web", "offload_after=2d", store=store)
+    before = queued(store)
+    for path in ("/", "logs"):
+        done = tierfs("policy", "set", path, "retention_age=1d", store=store, check=False)
+        assert (done.code, done.out) == (2, "")
+        assert "policy of logs/web:" in done.err
+    assert queued(store) == before
+    tierfs("policy", "set", "/", "retention_age=3d", store=store)
+    tierfs("policy", "set", "logs", "retention_age=5d", store=store)
+    tierfs("policy", "set", "logs/web", "offload_after=4d", store=store)
+    done = tierfs("policy", "unset", "logs", "retention_age", store=store, check=False)
+    assert "policy of logs/web:" in done.err  # it would inherit three days
+    tierfs("policy", "set", "logs", "retention_age=off", store=store)
 
 
 def test_what_does_not_exist(store: Path) -> None:
@@ -129,7 +162,7 @@ def test_sizes_are_read_back_as_they_are_written(key: str, size: int) -> None:
     assert policy_text.parse(key, policy_text.format(key, size)) == str(size)
 
 
-@given(st.sampled_from(TIMES), st.integers(0, 100 * 365 * 86_400))
+@given(st.sampled_from(TIMES), st.integers(1, 100 * 365 * 86_400))
 def test_times_are_read_back_as_they_are_written(key: str, seconds: int) -> None:
     assert policy_text.parse(key, policy_text.format(key, seconds)) == str(seconds)
 
@@ -138,11 +171,12 @@ def test_times_are_read_back_as_they_are_written(key: str, seconds: int) -> None
 def test_any_text_is_refused_or_read_as_one_value(key: str, text: str) -> None:
     with contextlib.suppress(InvalidRequest):
         stored = policy_text.parse(key, text)
-        assert str(policy_text.value_of(inherit([{key: stored}]), key)) == stored
+        value = policy_text.value_of(inherit([{key: stored}]), key)
+        assert stored == ("off" if value is None else str(value))
 
 
 def test_every_key_has_a_value_and_words() -> None:
     for key in KEYS:
         value = policy_text.value_of(Policy(), key)
-        assert policy_text.parse(key, policy_text.format(key, value)) == str(value)
+        assert policy_text.parse(key, policy_text.format(key, value)) == ("off" if value is None else str(value))
         assert policy_text.allowed(key)

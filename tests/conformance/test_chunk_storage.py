@@ -11,7 +11,7 @@ import pytest
 
 from tests.conformance.storages import STORAGES, opened
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, PendingUpload, StoredObject
 from tierfs.errors import AlreadyExists, Closed, DataLoss, InvalidRequest, NotFound
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
@@ -325,6 +325,24 @@ def test_source_that_fails_leaves_nothing(storage: ChunkStorage, kind: type[Buff
     put(storage, "object")
 
 
+def test_nothing_stays_pending_after_a_put(storage: ChunkStorage) -> None:
+    storage.put("segments/object", BufferSource(memoryview(CONTENT)[: 20 * MIB]))
+    assert list(storage.uploads("")) == []
+
+
+def test_a_put_that_failed_leaves_no_upload(storage: ChunkStorage) -> None:
+    with pytest.raises(DataLoss):
+        storage.put("segments/object", BrokenSource(memoryview(CONTENT)[: 20 * MIB]))
+    assert list(storage.uploads("")) == []
+
+
+def test_aborting_an_upload_that_is_gone_is_success(storage: ChunkStorage) -> None:
+    put(storage, "object")
+    for _ in range(2):
+        storage.abort_upload(PendingUpload("object", "2~gone", 0))
+    assert names(storage) == ["object"]
+
+
 def test_closed(storage: ChunkStorage) -> None:
     put(storage, "object")
     for _ in range(2):
@@ -339,3 +357,5 @@ def test_closed(storage: ChunkStorage) -> None:
         storage.delete("object")
     with pytest.raises(Closed):
         names(storage)
+    with pytest.raises(Closed):
+        list(storage.uploads(""))

@@ -14,6 +14,7 @@ from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
     ObjectPiece,
+    PendingUpload,
     Progress,
     RangeUrl,
     Source,
@@ -114,6 +115,12 @@ class FlakyChunkStorage:
             yield found
             if fault is not None:
                 raise fault.error
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        return self._call("uploads", lambda: self.inner.uploads(prefix))
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        self._call("abort", lambda: self.inner.abort_upload(upload))
 
     def close(self) -> None:
         self.inner.close()

@@ -16,6 +16,7 @@ from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
 from tierfs import app
+from tierfs.metadata import policies
 from tierfs.segments.create import create
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -45,6 +46,26 @@ def test_new_segments_appends_seals_and_deletions_show(store: app.Store, mount: 
     store.delete("d/new", recursive=False)
     assert eventually(lambda: not (mnt / "d/new").exists(), VISIBLE_S + SLACK_S)
     assert os.listdir(mnt / "d") == ["other"]
+
+
+def test_a_stream_shows_as_sealed_files_and_one_that_grows(store: app.Store, mount: Mount) -> None:
+    append(store, "d/s", b"")
+    with store.metadata.write() as txn:
+        policies.change(txn, "d", put_settings={"seal_bytes": "10"})
+    mnt = mount().path
+    with open(mnt / "d/s", "rb") as opened:
+        writer = store.engine.open_writer("d/s")
+        for _ in range(4):
+            writer.append(b"abcdefg")
+        assert eventually(lambda: sorted(os.listdir(mnt / "d")) == ["s", "s.14"], VISIBLE_S + SLACK_S)
+        assert eventually(lambda: os.getxattr(mnt / "d/s", "user.tierfs.sealed") == b"1", VISIBLE_S + SLACK_S)
+        assert opened.read() == b"abcdefg" * 2
+    assert (mnt / "d/s").read_bytes() == b"abcdefg" * 2
+    assert (mnt / "d/s.14").stat().st_size == 14
+    assert (mnt / "d/s.14").read_bytes() == b"abcdefg" * 2
+    assert os.getxattr(mnt / "d/s.14", "user.tierfs.start_offset") == b"14"
+    assert os.getxattr(mnt / "d/s.14", "user.tierfs.sealed") == b"0"
+    store.engine.close_writer(writer)
 
 
 def test_a_listing_shows_each_name_once_while_names_come_and_go(store: app.Store, mount: Mount) -> None:

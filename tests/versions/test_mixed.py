@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
 from tests.versions.future import EXTRA, age, rows_without
 from tierfs.background.journal_names import JOURNAL_PREFIX, entry_slot
@@ -63,6 +64,29 @@ def test_verbs_keep_what_they_do_not_know(store: TestStore) -> None:
     store.engine.delete("d", recursive=True, cold_due_ms=0)
     assert_kept(store, chunks=1, objects=1)
     assert store.read("local") == b"xyz!"
+
+
+def test_verbs_that_move_chunks_keep_what_they_do_not_know(store: TestStore) -> None:
+    store.engine.truncate("cold", 3, cold_due_ms=0)
+    assert_kept(store)
+    store.engine.concat("local", "cold")
+    assert_kept(store)
+    assert store.read("local") == b"xyzdefgh"
+    store.engine.unseal("d/both")
+    assert_kept(store)
+
+
+def test_recovery_keeps_what_it_does_not_know(store: TestStore, tmp_path: Path) -> None:
+    store.engine.seal("local")
+    store.cold_work().tools.checkpointer.checkpoint()
+    store.offload("local")  # in a slot behind the checkpoint
+    before = {name: len(rows_without(store.metadata, name)) for name in (CHUNKS.name, OBJECTS.name)}
+    with recovered(tmp_path / "other", store.cold) as other:
+        missing = {
+            table.name.decode(): len(rows_without(other.store.metadata, table.name))
+            for table in (SEGMENTS, CHUNKS, OBJECTS, POLICIES)
+        }
+    assert missing == {"segments": 0, "chunks": before[CHUNKS.name], "objects": before[OBJECTS.name], "policies": 0}
 
 
 def test_the_journal_carries_what_this_version_does_not_know(store: TestStore) -> None:

@@ -8,7 +8,6 @@ from itertools import zip_longest
 
 from tierfs.adoption.plan import Extent, SegmentPlan
 from tierfs.adoption.read import Sums
-from tierfs.background.cold import require_owner
 from tierfs.errors import AlreadyExists
 from tierfs.metadata import chains, checksums, directories, journal, keys, locations
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, LocationRecord, ObjectRecord, SegmentRecord
@@ -16,8 +15,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
-from tierfs.segments import create
-from tierfs.segments.append import seal_record
+from tierfs.segments import create, seal_record
 from tierfs.types import EntryKind, LocationId, ObjectId, SegmentId, Tier
 
 _LINK_CHUNKS = 256
@@ -53,7 +51,6 @@ def link(
     `place` needs no id: its record is found or made. Raises what is_adopted raises, and Fenced.
     """
     with metadata.write() as txn:
-        require_owner(txn)
         if is_adopted(txn, plan, place):
             return None
         location = locations.register_foreign(txn, place)
@@ -66,7 +63,7 @@ def link(
         )
         for batch in _batches(plan.extents, sums):
             segment = _link_batch(txn, segment, location.id, batch)
-        return seal_record(txn, segment)
+        return seal_record.write(txn, segment)
 
 
 def _link_batch(

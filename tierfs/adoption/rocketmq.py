@@ -64,8 +64,8 @@ def _extents(plan: Plan, segment: _FileSegment) -> list[Extent]:
     if not segment.sealed:
         return [_extent(segment.base + position, one) for position, one in segment.chunks]
     if len(segment.sealed) > 1:
-        one, other = (printable(sealed.name) for sealed in segment.sealed[:2])
-        raise InvalidRequest(f"{one} and {other} are both all of one file segment")
+        both = " and ".join(printable(sealed.name) for sealed in segment.sealed[:2])
+        raise InvalidRequest(f"{both} are both all of one file segment")
     sealed = segment.sealed[0]
     for position, one in segment.chunks:
         replaced = position + one.length_bytes <= sealed.length_bytes

@@ -43,3 +43,9 @@ def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
         return segment.start_offset
     gapless = last.end_offset - cold.first_chunk == cold.bytes
     return last.end_offset if gapless else segment.start_offset
+
+
+def ended_ms(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> int:
+    """When a local chunk was complete: as the next one began, or with the segment's last append."""
+    following = chains.chunk_at(txn, segment.id, Tier.LOCAL, chunk.next) if chunk.next else None
+    return segment.modified_ms if following is None else chains.object_of(txn, following).created_ms

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tierfs.background.cold import require_owner
 from tierfs.background.journal_names import (
     JOURNAL_PREFIX,
     checkpoint_name,
@@ -55,12 +54,14 @@ class Checkpointer:
     def checkpoint(self) -> int:
         """Write a checkpoint now; returns its slot. Raises Fenced and what the storage raises."""
         self._publisher.publish()
+        self._publisher.require_ownership()
         self._resolve_crashed()
         intent = self._intend()
         if intent is None:
             return self._state().checkpoint_slot
         manifest = self._write_parts(intent)
         self._publisher.publish()  # what the parts contain beyond the slot is named by the journal first
+        self._publisher.require_ownership()  # readers start here: nobody but the owner says where
         self._storage.put(checkpoint_name(intent.slot), BufferSource(journal.frame(manifest)))
         self._confirm(intent)
         self._delete_superseded()
@@ -87,7 +88,6 @@ class Checkpointer:
     def _intend(self) -> CheckpointIntent | None:
         """Commit to a checkpoint at the newest slot; None when that one exists."""
         with self._metadata.write() as txn:
-            require_owner(txn)
             state = txn.store.journal
             if state.checkpoint_slot == state.next_slot - 1:
                 return None
@@ -133,6 +133,7 @@ class Checkpointer:
         keep_from = self._state().previous_checkpoint_slot
         if not keep_from:
             return
+        self._publisher.require_ownership()
         for found in self._storage.list(JOURNAL_PREFIX):
             slot = entry_slot(found.name)
             checkpoint = checkpoint_slot(found.name)

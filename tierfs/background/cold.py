@@ -6,9 +6,7 @@ import base64
 from dataclasses import dataclass
 
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import Fenced
 from tierfs.metadata.records import RECORD_VERSION, StoreRecord
-from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import AttemptId, ByteRange, LocationId, SegmentId
 
 
@@ -43,13 +41,3 @@ def object_metadata(
         "attempt": attempt,
         "crc32c": f"{crc:08x}",
     }
-
-
-def require_owner(txn: ReadTransaction) -> None:
-    """Raise Fenced when another store owns the bucket by now (invariant 7)."""
-    epoch = txn.store.journal.fenced_by_epoch
-    if epoch:
-        raise Fenced(
-            f"another store owns the bucket since epoch {epoch}; this one may only be read",
-            remedy="read what only this disk holds with: tierfs cat --read-priority local-only",
-        )

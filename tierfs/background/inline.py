@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tierfs.background.collect import Collected
+from tierfs.background.consolidation import ConsolidateReport
 from tierfs.background.holder import hold
+from tierfs.background.segment_restore import SegmentRestored
 from tierfs.background.upload import OffloadReport, Report
 from tierfs.background.work import ColdWork, EvictReport
 from tierfs.clock import Clock
@@ -37,10 +39,22 @@ class InlineWork:
         with self._holding():
             return self._work.evict(path, force=force, dry_run=False, report=report)
 
+    def consolidate(self, path: str, *, dry_run: bool, report: Report) -> ConsolidateReport:
+        """See ColdWork.consolidate; a dry run needs no lock."""
+        if dry_run:
+            return self._work.consolidate(path, dry_run=True, report=report)
+        with self._holding():
+            return self._work.consolidate(path, dry_run=False, report=report)
+
     def collect_all(self, *, grace_s: int) -> Collected:
         """See ColdWork.collect_all."""
         with self._holding():
             return self._work.collect_all(grace_s=grace_s)
+
+    def load_segment(self, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
+        """See ColdWork.load_segment."""
+        with self._holding():
+            return self._work.load_segment(wanted, accept_loss=accept_loss, report=report)
 
     def settle(self) -> Collected:
         """Publish what is queued and delete what is due."""

@@ -6,6 +6,7 @@ Every mount runs one; so a holder that dies is replaced within seconds by a moun
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,20 +36,23 @@ class KeeperTools:
     in_thread: InThread
 
 
-class Keeper:
-    """One per process."""
+class HolderLoop(ABC):
+    """Waits until nobody holds the store, then holds it and works. One per process."""
 
-    def __init__(self, tools: KeeperTools) -> None:
-        self._tools = tools
+    def __init__(self, settings: Callable[[], BackgroundSettings]) -> None:
+        self._settings = settings
         self._working = trio.CancelScope()
-        self._writer: BackgroundWriter | None = None
         self.holds = False
         """Whether this process holds the store now."""
 
     @property
     def backlog(self) -> BacklogStatus | None:
         """What is left to offload, as of the last look; None while nothing was looked at by this process."""
-        return None if self._writer is None else self._writer.backlog
+        return None
+
+    @abstractmethod
+    async def _hold_once(self, on_held: Callable[[], None]) -> bool:
+        """Hold the store and work; True when there is nothing left to do here. Raises HeldElsewhere."""
 
     def renew(self) -> None:
         """Begin the work anew, with new settings and a new connection to the cold tier; still the holder."""
@@ -80,7 +84,21 @@ class Keeper:
 
     @property
     def _takeover_s(self) -> float:
-        return self._tools.settings().takeover_s
+        return self._settings().takeover_s
+
+
+class Keeper(HolderLoop):
+    """Runs the background writer of a store."""
+
+    def __init__(self, tools: KeeperTools) -> None:
+        super().__init__(tools.settings)
+        self._tools = tools
+        self._writer: BackgroundWriter | None = None
+
+    @property
+    def backlog(self) -> BacklogStatus | None:
+        """See HolderLoop.backlog."""
+        return None if self._writer is None else self._writer.backlog
 
     async def _hold_once(self, on_held: Callable[[], None]) -> bool:
         """True when there is nothing left to do here: the store is fenced."""

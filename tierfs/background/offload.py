@@ -2,7 +2,7 @@
 
 Crash order: intent committed -> object created -> verified -> one commit that revalidates the source,
 links the cold chunk, drops the intent and queues the change for the journal. Whatever a crash leaves
-is an intent whose object nobody refers to; `abandon_intents` turns it into garbage.
+is an intent whose object nobody refers to; intents.py turns it into garbage.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tierfs.background.cold import ColdTier, object_metadata, object_name, require_owner
+from tierfs.background import intents
+from tierfs.background.candidates import ended_ms
+from tierfs.background.cold import ColdTier, object_metadata, object_name
 from tierfs.background.planning import OffloadAction
 from tierfs.background.source import ChunkSource, SourceChunk
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import Conflict, DataLoss, TierfsError
 from tierfs.metadata import chains, checksums, directories, journal, keys
-from tierfs.metadata.records import ChunkRecord, GarbageRecord, IntentRecord, ObjectRecord, SegmentRecord, StoreRecord
+from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import CHUNKS, INTENTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
@@ -29,9 +31,6 @@ from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, Tier
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-_SECOND_DELETE_MS = 3600 * 1000
-"""A PUT that was cut off may still be carried out by the server: its object is deleted once more later."""
 
 
 class ChunksMoved(Conflict):
@@ -77,22 +76,17 @@ class Offload:
             self._commit(job, stored, crc, grid)
         except TierfsError as exc:
             log.info("offload of %s ended: %s", job.intent.name, exc)
-            self._abandon(job.intent)
+            intents.abandon(self._metadata, job.intent)
             raise
         return action.range.length_bytes
 
     def abandon_intents(self) -> int:
-        """Turn what a crashed offload left into garbage; call it as the holder before any other work."""
-        with self._metadata.read() as txn:
-            left = [intent for _, intent in txn.scan(INTENTS)]
-        for intent in left:
-            self._abandon(intent)
-        return len(left)
+        """See intents.abandon_all."""
+        return intents.abandon_all(self._metadata)
 
     def _prepare(self, action: OffloadAction) -> _Job:
         attempt = AttemptId(new_id())
         with self._metadata.write() as txn:
-            require_owner(txn)
             segment, holders = _revalidated(txn, action)
             path = directories.path_of(txn, segment.parent_id, segment.name)
             epoch = txn.store.store_epoch
@@ -126,11 +120,11 @@ class Offload:
 
     def _commit(self, job: _Job, stored: StoredObject, crc: int, grid: tuple[int, ...]) -> None:
         with self._metadata.write() as txn:
-            require_owner(txn)
             if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
                 # Its object is garbage by now: linking it would lose bytes.
                 raise ChunksMoved(f"{job.intent.name}: another holder took this upload for a dead one's")
             segment, _ = _revalidated(txn, job.action)
+            last = job.action.chunks[-1]
             holder = ObjectRecord(
                 id=ObjectId(txn.allocate_id()),
                 tier=Tier.COLD,
@@ -143,6 +137,7 @@ class Offload:
                 attempt=job.intent.attempt,
                 created_ms=txn.now_ms,
                 linked_sequence=txn.store.next_outbox + 1,
+                written_ms=min(ended_ms(txn, segment, last), segment.modified_ms),
             )
             span = job.action.range
             chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
@@ -153,17 +148,6 @@ class Offload:
             journal.segment_changed(txn, linked)  # first: a chunk beyond the length is taken for a crashed concat
             journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
             txn.touch(inode=segment.inode, segment_id=segment.id)
-
-    def _abandon(self, intent: IntentRecord) -> None:
-        with self._metadata.write() as txn:
-            if not txn.delete(INTENTS.name, intent.attempt.encode()):
-                return
-            for due_ms in (txn.now_ms, txn.now_ms + _SECOND_DELETE_MS):
-                length = intent.end_offset - intent.start_offset
-                garbage = GarbageRecord(
-                    due_ms=due_ms, tier=Tier.COLD, location_id=intent.location_id, name=intent.name, length=length
-                )
-                chains.add_garbage(txn, garbage)
 
     def _mark_suspect(self, action: OffloadAction) -> None:
         with self._metadata.write() as txn:

@@ -23,8 +23,8 @@ from tierfs.types import LocationId, SegmentId, Tier
 
 SEGMENTS_PREFIX = "segments/"
 
-_COLD_NAME = re.compile(r".*/(?P<segment>\d+)/chunk-(?P<start>\d{20})-\d{20}-e(?P<epoch>\d+)-[0-9a-f]+", re.DOTALL)
-_LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]+")
+COLD_NAME = re.compile(r".*/(?P<segment>\d+)/chunk-(?P<start>\d{20})-\d{20}-e(?P<epoch>\d+)-[0-9a-f]+", re.DOTALL)
+LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class OrphanFinder:
 
     def _local(self, before_ms: int) -> Iterator[_Found]:
         for name in self._files.names():
-            parsed = _LOCAL_NAME.fullmatch(name)
+            parsed = LOCAL_NAME.fullmatch(name)
             if parsed is None:
                 continue
             try:
@@ -103,7 +103,7 @@ class OrphanFinder:
         with self._metadata.read() as txn:
             epoch = txn.store.store_epoch
         for listed in self._storage.list(SEGMENTS_PREFIX):
-            parsed = _COLD_NAME.fullmatch(listed.name)
+            parsed = COLD_NAME.fullmatch(listed.name)
             if parsed is None or int(parsed["epoch"]) > epoch or listed.modified_ms > before_ms:
                 continue
             orphan = Orphan(Tier.COLD, listed.name, listed.length_bytes)

@@ -91,14 +91,17 @@ class Plan:
     evictions: tuple[EvictAction, ...] = ()
 
 
-def plan(segments: Sequence[SegmentView], disk: DiskView, now_ms: int) -> Plan:
-    """The next actions. Costs one pass over the segments that have local bytes."""
+def plan(segments: Sequence[SegmentView], disk: DiskView, now_ms: int, *, lag_counts: bool = True) -> Plan:
+    """The next actions. Costs one pass over the segments that have local bytes.
+
+    Without `lag_counts` the clock is not trusted: nothing is evicted because its lag has passed.
+    """
     unoffloaded = sum(map(_unoffloaded_bytes, segments))
     pressed = unoffloaded > disk.high_unoffloaded_bytes
     return Plan(
         rolls=tuple(_rolls(segments, now_ms, unoffloaded - disk.high_unoffloaded_bytes)),
         offloads=tuple(_offloads(segments, now_ms, pressed=pressed)),
-        evictions=tuple(_evictions(segments, disk.excess_bytes, now_ms)),
+        evictions=tuple(_evictions(segments, disk.excess_bytes, now_ms if lag_counts else 0)),
     )
 
 

@@ -8,9 +8,9 @@ a crash the same intent yields the same entry, and a slot that holds it already 
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, replace
 
-from tierfs.background.cold import require_owner
 from tierfs.background.journal_names import (
     JOURNAL_PREFIX,
     checkpoint_slot,
@@ -19,8 +19,9 @@ from tierfs.background.journal_names import (
 )
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, Fenced
-from tierfs.metadata import journal, keys
-from tierfs.metadata.records import PublishIntent
+from tierfs.metadata import fence, journal, keys
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import Fencer, PublishIntent, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction
@@ -41,11 +42,12 @@ class _Entry:
 
 
 class Publisher:
-    """Writes the journal of one store. Used by the holder only."""
+    """Writes the journal of one store, and knows whether it is still ours. Used by the holder only; thread-safe."""
 
     def __init__(self, metadata: MetadataStore, storage: ChunkStorage) -> None:
         self._metadata = metadata
         self._storage = storage
+        self._one_at_a_time = threading.RLock()
 
     def publish(self) -> int:
         """Publish until the outbox is empty; returns the number of entries written. Idempotent.
@@ -54,17 +56,30 @@ class Publisher:
         what the storage raises: then nothing is lost, and the next call goes on.
         """
         entries = 0
-        while (entry := self._next_entry()) is not None:
-            self._create(entry)
-            self._require_newest(entry.intent.slot)
-            self._confirm(entry.intent)
-            entries += 1
+        with self._one_at_a_time:
+            while (entry := self._next_entry()) is not None:
+                self._create(entry)
+                self._require_newest(entry.intent.slot, checkpoints_from=entry.intent.slot)
+                self._confirm(entry.intent)
+                entries += 1
         return entries
+
+    def require_ownership(self) -> None:
+        """Make certain by one listing that nobody took the bucket over, as before a deletion.
+
+        Raises Fenced, and what the storage raises: then nothing is certain.
+        """
+        with self._one_at_a_time:
+            if self._store_record().journal.intent.attempt:
+                self.publish()  # an entry that is on its way may be in the bucket already
+            store = self._store_record()
+            fence.require_owner(store)
+            next_slot = store.journal.next_slot
+            self._require_newest(next_slot - 1, checkpoints_from=next_slot)
 
     def _next_entry(self) -> _Entry | None:
         """The entry of the standing intent, or of a new one that is committed first."""
         with self._metadata.write() as txn:
-            require_owner(txn)
             state = txn.store.journal
             intent = state.intent
             if not intent.attempt:
@@ -89,29 +104,27 @@ class Publisher:
 
     def _require_own(self, name: str, entry: _Entry, taken: AlreadyExists) -> None:
         other = journal.parse_entry(read_small(self._storage, name), name)
-        store_id, epoch = self._identity()
-        if (other.store_id, other.store_epoch, other.attempt) == (store_id, epoch, entry.intent.attempt):
+        store = self._store_record()
+        if (other.store_id, other.store_epoch, other.attempt) == (
+            store.store_id,
+            store.store_epoch,
+            entry.intent.attempt,
+        ):
             log.info("slot %d was written before a crash and is our own", entry.intent.slot)
             return
-        if other.store_id == store_id and other.store_epoch == epoch:
-            raise self._fenced(
-                epoch,
-                "the bucket is ahead of this store's metadata, which must come from an old backup",
-                "rebuild the metadata from the bucket with: tierfs recover",
-            ) from taken
-        raise self._superseded(other.store_epoch) from taken
+        raise self._fenced(other.store_epoch, _fencer(other)) from taken
 
-    def _require_newest(self, slot: int) -> None:
+    def _require_newest(self, slot: int, *, checkpoints_from: int) -> None:
         """A create that succeeds is not yet ownership: superseded slots are deleted. Later ones are not."""
         for found in self._storage.list(JOURNAL_PREFIX, after=slot_name(slot)):
             later = entry_slot(found.name)
             if later is not None and later > slot:
                 other = journal.parse_entry(read_small(self._storage, found.name), found.name)
-                raise self._superseded(other.store_epoch)
+                raise self._fenced(other.store_epoch, _fencer(other))
             checkpoint = checkpoint_slot(found.name)
-            if checkpoint is not None and checkpoint >= slot:
+            if checkpoint is not None and checkpoint >= checkpoints_from:
                 manifest = journal.parse_manifest(read_small(self._storage, found.name), found.name)
-                raise self._superseded(manifest.store_epoch)
+                raise self._fenced(manifest.store_epoch, Fencer(store_id=manifest.store_id))
 
     def _confirm(self, intent: PublishIntent) -> None:
         with self._metadata.write() as txn:
@@ -128,22 +141,23 @@ class Publisher:
             )
             txn.update_store(journal=published)
 
-    def _identity(self) -> tuple[str, int]:
+    def _store_record(self) -> StoreRecord:
         with self._metadata.read() as txn:
-            return txn.store.store_id, txn.store.store_epoch
+            return txn.store
 
-    def _superseded(self, epoch: int) -> Fenced:
-        return self._fenced(
-            epoch,
-            f"another store owns the bucket since epoch {epoch}; this one may only be read",
-            "read what only this disk holds with: tierfs cat --read-priority local-only",
-        )
+    def _fenced(self, epoch: int, fencer: Fencer) -> Fenced:
+        """Remember it: from now on the store changes nothing, here or in the bucket (invariant 7)."""
+        with self._metadata.write_notes() as txn:
+            txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=epoch, fencer=fencer))
+            return fence.fenced(txn.store)
 
-    def _fenced(self, epoch: int, message: str, remedy: str) -> Fenced:
-        """Remember it: from now on the store changes nothing in the bucket (invariant 7)."""
-        with self._metadata.write() as txn:
-            txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=epoch))
-        return Fenced(message, remedy=remedy)
+
+def _fencer(entry: pb.JournalEntry) -> Fencer:
+    """Who wrote an entry; the first one of an owner says where it runs."""
+    begins = next((change.owner_begins for change in entry.changes if change.HasField("owner_begins")), None)
+    if begins is None:
+        return Fencer(store_id=entry.store_id)
+    return Fencer(store_id=entry.store_id, host=begins.host, since_ms=begins.wall_ms)
 
 
 def _next_range(txn: ReadTransaction, published: int) -> tuple[int, int] | None:

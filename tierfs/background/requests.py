@@ -25,7 +25,7 @@ _KEPT_FINISHED = 100
 
 
 def submit(metadata: MetadataStore, verb: str, path: str, options: Mapping[str, str]) -> int:
-    """Ask for `verb` on `path`; returns the request's id."""
+    """Ask for `verb` on `path`; returns the request's id. Raises Fenced in a store that may only be read."""
     with metadata.write() as txn:
         number = txn.store.next_request
         txn.update_store(next_request=number + 1)
@@ -42,7 +42,7 @@ def get(metadata: MetadataStore, number: int) -> RequestRecord:
 
 def withdraw(metadata: MetadataStore, number: int) -> None:
     """Remove a request; a holder that works on it goes on. Idempotent."""
-    with metadata.write() as txn:
+    with metadata.write_notes() as txn:
         txn.delete(REQUESTS.name, keys.u64(number))
 
 
@@ -51,7 +51,7 @@ def take_next(metadata: MetadataStore) -> RequestRecord | None:
     with metadata.read() as txn:
         if _first_waiting(txn) is None:
             return None
-    with metadata.write() as writer:
+    with metadata.write_notes() as writer:
         found = _first_waiting(writer)
         if found is not None:
             writer.put(REQUESTS, keys.u64(found.id), replace(found, state=RequestState.RUNNING))
@@ -60,7 +60,7 @@ def take_next(metadata: MetadataStore) -> RequestRecord | None:
 
 def restart(metadata: MetadataStore) -> int:
     """Let what a dead holder was working on wait again; returns how many. For a new holder."""
-    with metadata.write() as txn:
+    with metadata.write_notes() as txn:
         running = [found for _, found in txn.scan(REQUESTS) if found.state is RequestState.RUNNING]
         for found in running:
             txn.put(REQUESTS, keys.u64(found.id), replace(found, state=RequestState.WAITING))
@@ -100,7 +100,7 @@ def _first_waiting(txn: ReadTransaction) -> RequestRecord | None:
 
 def _change(metadata: MetadataStore, number: int, **changes: Any) -> None:
     """Change a row that is still there; who asked may have gone."""
-    with metadata.write() as txn:
+    with metadata.write_notes() as txn:
         try:
             found = txn.must_get(REQUESTS, keys.u64(number), "request")
         except NotFound:

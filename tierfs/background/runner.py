@@ -14,6 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
+from tierfs.background.consolidation_plan import ConsolidateAction
+from tierfs.background.consolidation_watch import PREFIX, ConsolidationWatch, trouble_of
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.policy import EvictAction, PendingObject, Plan, plan
 from tierfs.background.pressure import disk_view
@@ -90,7 +92,12 @@ class BackgroundWriter:
             for _ in range(self._work.tools.settings.objects_in_parallel):
                 nursery.start_soon(self._upload_each, receive.clone())
             nursery.start_soon(self._publish_and_collect)
+            nursery.start_soon(self._watch_owner)
             nursery.start_soon(self._serve_requests)
+            nursery.start_soon(self._end_lifetimes)
+            nursery.start_soon(self._watch_clocks)
+            if self._work.tools.settings.consolidate_chunks:
+                nursery.start_soon(self._consolidate)
             while True:
                 await self._tick(send)
 
@@ -119,7 +126,8 @@ class BackgroundWriter:
         disk_bytes = self._work.tools.engine.files.disk_bytes()
         disk = disk_view(disk_bytes, sum(view.local_bytes for view in views), self._settings)
         self._troubles.retain(f"{_OFFLOAD} ", {_key(pending) for view in views for pending in view.pending})
-        return plan(views, disk, self._metadata.clock.now_ms())
+        trusted = self._work.tools.clocks.reason() is None
+        return plan(views, disk, self._metadata.clock.now_ms(), lag_counts=trusted)
 
     def _roll(self, segment_ids: Sequence[SegmentId]) -> None:
         for segment_id in segment_ids:
@@ -162,6 +170,47 @@ class BackgroundWriter:
             await self._attempt("publish", partial(self._in_thread, self._work.publish))
             await self._attempt("collect", partial(self._in_thread, self._work.collect))
             await trio.sleep(self._settings.tick_s)
+
+    async def _end_lifetimes(self) -> None:
+        while True:
+            await self._attempt("lifetimes", partial(self._in_thread, self._work.end_lifetimes))
+            await trio.sleep(self._settings.lifetimes_every_s)
+
+    async def _watch_clocks(self) -> None:
+        """List timed deletions as stuck while the clocks disagree; each of them looks at the clocks itself."""
+        clocks = self._work.tools.clocks
+        while True:
+            await self._attempt("timed deletions", partial(self._in_thread, clocks.require))
+            await self._in_thread(self._work.tell_clocks)
+            await trio.sleep(self._settings.clocks_every_s)
+
+    async def _watch_owner(self) -> None:
+        """Learn of another owner of the bucket also while there is nothing to publish."""
+        while True:
+            await self._attempt("owner", partial(self._in_thread, self._work.tools.publisher.require_ownership))
+            await trio.sleep(self._settings.owner_check_s)
+
+    async def _consolidate(self) -> None:
+        """One object after another, so that offloads keep most of the way to the bucket."""
+        tools = self._work.tools
+        watch = ConsolidationWatch(self._metadata, tools.cold.location_id, tools.settings)
+        while True:
+            if not await self._attempt("consolidate", partial(self._consolidate_next, watch)):
+                await trio.sleep(self._settings.tick_s)
+
+    async def _consolidate_next(self, watch: ConsolidationWatch) -> None:
+        action = await self._in_thread(partial(self._next_consolidation, watch))
+        if action is None:
+            await trio.sleep(self._settings.tick_s)
+            return
+        work = partial(self._work.consolidator.run, action, lambda _: None)
+        await self._attempt(trouble_of(action.segment_id), partial(self._in_thread, work))
+
+    def _next_consolidation(self, watch: ConsolidationWatch) -> ConsolidateAction | None:
+        now_ms = self._metadata.clock.now_ms()
+        action = watch.next(lambda segment_id: self._troubles.may_try(trouble_of(segment_id), now_ms))
+        self._troubles.retain(PREFIX, {trouble_of(segment_id) for segment_id in watch.pending})
+        return action
 
     async def _serve_requests(self) -> None:
         server = RequestServer(self._metadata, self._work)

@@ -19,9 +19,13 @@ log = logging.getLogger(__name__)
 _REPORT_EVERY_S = 0.25
 """Each report is a durable commit."""
 
-OFFLOAD, EVICT, COLLECT = "offload", "evict", "gc"
+OFFLOAD, EVICT, COLLECT, LOAD = "offload", "evict", "gc", "load"
+CONSOLIDATE = "consolidate"
 FORCE = "force"
 """Option of evict."""
+
+ACCEPT_LOSS = "accept_loss"
+"""Option of load."""
 
 GRACE_S = "grace_s"
 """Option of gc: how old an orphan has to be."""
@@ -36,8 +40,12 @@ class RequestServer:
         self._seen_transaction = -1
         self._verbs: Mapping[str, Callable[[RequestRecord, Report], Any]] = {
             OFFLOAD: lambda request, report: work.offload(request.path, report),
+            CONSOLIDATE: lambda request, report: work.consolidate(request.path, dry_run=False, report=report),
             EVICT: lambda request, report: work.evict(
                 request.path, force=FORCE in request.options, dry_run=False, report=report
+            ),
+            LOAD: lambda request, report: work.load_segment(
+                request.path, accept_loss=ACCEPT_LOSS in request.options, report=report
             ),
             COLLECT: lambda request, report: work.collect_all(grace_s=int(request.options[GRACE_S])),
         }

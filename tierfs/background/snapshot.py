@@ -10,13 +10,14 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tierfs.background.candidates import objects_to_make, placed_cold, sealed_local_chunks
+from tierfs.background.candidates import ended_ms, objects_to_make, placed_cold, sealed_local_chunks
 from tierfs.background.planning import cold_copies
 from tierfs.background.policy import ColdCopy, PendingObject, SegmentView
-from tierfs.metadata import chains, directories, keys, policies
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.background.touched import TouchedSegments
+from tierfs.metadata import chains, directories, policies
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS, TOUCHES
+from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import SegmentId, SegmentStatus, Tier
 
@@ -41,11 +42,11 @@ class Snapshots:
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._known: dict[SegmentId, _Known] = {}
-        self._next_touch: int | None = None
+        self._touched = TouchedSegments(metadata)
 
     def refresh(self) -> list[SegmentView]:
         """The views of all segments that have local bytes, as of now."""
-        changed = self._changed()
+        changed = self._touched.since_last()
         if changed is None:
             self._scan()
         else:
@@ -53,22 +54,6 @@ class Snapshots:
                 for segment_id in changed | self._restless(txn):
                     self._look_at(txn, directories.segment(txn, segment_id), segment_id)
         return [known.view for known in self._known.values()]
-
-    def _changed(self) -> set[SegmentId] | None:
-        """Segments that changed since the last call; None when everything has to be looked at."""
-        with self._metadata.read() as txn:
-            since, self._next_touch = self._next_touch, txn.store.next_change
-            if since is None:
-                return None
-            changed: set[SegmentId] = set()
-            expected = since
-            for key, touch in txn.scan(TOUCHES, keys.u64(since)):
-                if keys.read_u64(key) != expected or touch.policies:
-                    return None
-                expected += 1
-                if touch.segment_id:
-                    changed.add(SegmentId(touch.segment_id))
-            return changed if expected == self._next_touch else None
 
     def _restless(self, txn: ReadTransaction) -> set[SegmentId]:
         """Segments that change without a word: active ones grow, and others wait for the journal."""
@@ -136,10 +121,4 @@ def _known(txn: ReadTransaction, segment: SegmentRecord) -> _Known:
 
 def _pending(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[PendingObject]:
     for action in objects_to_make(txn, segment):
-        yield PendingObject(action, _ended_ms(txn, segment, action.chunks[0]))
-
-
-def _ended_ms(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> int:
-    """When a chunk was complete: as the next one began, or with the segment's last append."""
-    following = chains.chunk_at(txn, segment.id, Tier.LOCAL, chunk.next) if chunk.next else None
-    return segment.modified_ms if following is None else chains.object_of(txn, following).created_ms
+        yield PendingObject(action, ended_ms(txn, segment, action.chunks[0]))

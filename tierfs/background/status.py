@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.background import holder, requests
+from tierfs.background.dead_uploads import DeadUpload
 from tierfs.background.holder import Holder
 from tierfs.background.orphans import Orphan
 from tierfs.background.policy import SegmentView
 from tierfs.background.snapshot import Snapshots
 from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.metadata import keys
-from tierfs.metadata.records import GarbageRecord, RequestRecord, TroubleRecord
+from tierfs.metadata import fence, keys
+from tierfs.metadata.records import Fencer, GarbageRecord, LocationRecord, RequestRecord, StoreRecord, TroubleRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import DIRECTORIES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS, TROUBLES
 from tierfs.metadata.transaction import ReadTransaction
@@ -36,6 +37,12 @@ class JournalStatus:
     unpublished: int
     checkpoint_slot: int
     fenced_by_epoch: int
+    fencer: Fencer
+    """Who owns the bucket then."""
+    replica: bool
+    """Follows the journal; nothing here is written to it."""
+    old_backup: bool
+    """Fenced by its own later entries: the metadata are a copy of the past."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,8 @@ class GarbageReport:
     """Deletions to come, the next one first."""
     orphans: tuple[Orphan, ...]
     """What nothing names."""
+    uploads: tuple[DeadUpload, ...] = ()
+    """What nobody will finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +130,16 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
                 unpublished=txn.count(OUTBOX_NAME),
                 checkpoint_slot=state.checkpoint_slot,
                 fenced_by_epoch=state.fenced_by_epoch,
+                fencer=state.fencer,
+                replica=txn.store.replica,
+                old_backup=fence.is_old_backup(txn.store),
             ),
             uploads_in_flight=txn.count(INTENTS.name),
             garbage=len(garbage),
             garbage_bytes=sum(record.length for record in garbage),
             garbage_errors=tuple(record.last_error for record in garbage if record.last_error)[:_MAX_ERRORS],
             holder=holder.current(holder_path),
-            warnings=_warnings(store, location.url if location is not None else None, state.fenced_by_epoch),
+            warnings=_warnings(store, location, txn.store),
         )
 
 
@@ -157,14 +169,24 @@ class _Totals:
             self.not_offloaded_bytes += max(0, segment.range.length_bytes - segment.readable_bytes(Tier.COLD))
 
 
-def _warnings(store: Path, cold_url: str | None, fenced_by_epoch: int) -> tuple[str, ...]:
+def _warnings(store: Path, location: LocationRecord | None, record: StoreRecord) -> tuple[str, ...]:
     found: list[str] = []
-    if fenced_by_epoch:
-        found.append(f"another store owns the bucket since epoch {fenced_by_epoch}: this store may only be read")
-    shared = shared_filesystem_warning(store, cold_url)
+    if record.journal.fenced_by_epoch:
+        found.append(str(fence.fenced(record)))
+    shared = shared_filesystem_warning(store, location.url if location is not None else None)
     if shared:
         found.append(shared)
+    advisory = advisory_fence_warning(location)
+    if advisory:
+        found.append(advisory)
     return tuple(found)
+
+
+def advisory_fence_warning(location: LocationRecord | None) -> str | None:
+    """Why a second owner of the bucket would go unnoticed, or None."""
+    if location is None or location.create_only_put:
+        return None
+    return "the server ignores If-None-Match: two owners of one bucket are not kept apart"
 
 
 def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:

@@ -77,14 +77,14 @@ class Troubles:
 
     def _write(self, row: TroubleRecord) -> None:
         try:
-            with self._metadata.write() as txn:
+            with self._metadata.write_notes() as txn:
                 txn.put(TROUBLES, row.what.encode(), row)
         except TierfsError as exc:  # a full disk, most likely: memory remembers, and the log has it
             log.warning("%s: cannot be written down: %s", row.what, exc)
 
     def _remove(self, what: str) -> None:
         try:
-            with self._metadata.write() as txn:
+            with self._metadata.write_notes() as txn:
                 txn.delete(TROUBLES.name, what.encode())
         except TierfsError as exc:
             log.warning("%s: its end cannot be written down: %s", what, exc)

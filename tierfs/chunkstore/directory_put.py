@@ -10,9 +10,10 @@ from contextlib import contextmanager, suppress
 
 from tierfs.chunkstore.checks import STEP_BYTES, read_source
 from tierfs.chunkstore.directory_metadata import FileMetadata
-from tierfs.chunkstore.directory_tree import HeldTree
+from tierfs.chunkstore.directory_tree import HeldTree, map_os_errors
 from tierfs.chunkstore.protocol import Source
 from tierfs.clock import Clock
+from tierfs.errors import NotFound
 
 TEMPORARY_DIRECTORY = ".tmp"
 
@@ -73,6 +74,22 @@ class FileWriter:
                     raise
         with suppress(FileNotFoundError):  # already deleted again
             self._tree.sync_directories(parent)
+
+    def temporary_files(self) -> Iterator[tuple[str, int]]:
+        """Files that writers write, or left behind: name, and when it was written to last (ms)."""
+        try:
+            with map_os_errors(TEMPORARY_DIRECTORY), self._tree.open_directory(TEMPORARY_DIRECTORY) as directory:
+                for name in os.listdir(directory):
+                    with suppress(FileNotFoundError):
+                        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                        yield f"{TEMPORARY_DIRECTORY}/{name}", status.st_mtime_ns // _NS_PER_MS
+        except NotFound:
+            return
+
+    def remove_temporary(self, name: str) -> None:
+        """Remove one of them; a missing one is success."""
+        with suppress(FileNotFoundError), self._tree.open_directory(TEMPORARY_DIRECTORY) as directory:
+            os.unlink(os.path.basename(name), dir_fd=directory)
 
     def remove_stale(self, clock: Clock) -> None:
         """Remove temporary files that writers left behind when they were killed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tierfs.chunkstore.checks import check_name
@@ -15,6 +16,7 @@ from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
     ObjectPiece,
+    PendingUpload,
     Progress,
     RangeUrl,
     Source,
@@ -67,7 +69,8 @@ class ForeignStorage:
         progress: Progress | None = None,
     ) -> None:
         """See ChunkStorage.read_into."""
-        self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
+        with self._named():
+            self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
 
     def range_url(self, name: str) -> RangeUrl | None:
         """See ChunkStorage.range_url."""
@@ -75,7 +78,8 @@ class ForeignStorage:
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""
-        return self._inner.stat(name)
+        with self._named():
+            return self._inner.stat(name)
 
     def delete(self, name: str) -> None:
         """Raises PermissionDenied."""
@@ -83,11 +87,28 @@ class ForeignStorage:
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """See ChunkStorage.list."""
-        return self._inner.list(prefix, after=after)
+        with self._named():
+            yield from self._inner.list(prefix, after=after)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """None: uploads of others are their business."""
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Raises PermissionDenied."""
+        raise _refusal(self, upload.name)
 
     def close(self) -> None:
         """See ChunkStorage.close."""
         self._inner.close()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Say which place does not answer: it is not the store's own, which the reader may think of first."""
+        try:
+            yield
+        except Unavailable as exc:
+            raise Unavailable(f"{self!r} was adopted and is not available: {exc}", remedy=exc.remedy) from exc
 
 
 class ForeignDirectory:
@@ -161,6 +182,14 @@ class ForeignDirectory:
         """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects."""
         for name, status in list_files(self._tree, prefix, after, frozenset()):
             yield _described(name, status)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """None: whatever files others write are files."""
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Raises PermissionDenied."""
+        raise _refusal(self, upload.name)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

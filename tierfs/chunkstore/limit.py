@@ -10,6 +10,7 @@ from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
     ObjectPiece,
+    PendingUpload,
     Progress,
     RangeUrl,
     Source,
@@ -87,6 +88,17 @@ class LimitedStorage:
             if found is None:
                 return
             yield found
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads. They are few: all of them in one slot."""
+        with self._slots:
+            found = list(self._inner.uploads(prefix))
+        return iter(found)
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        with self._slots:
+            self._inner.abort_upload(upload)
 
     def close(self) -> None:
         """See ChunkStorage.close; waits for nobody."""

@@ -10,6 +10,7 @@ from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
     ObjectPiece,
+    PendingUpload,
     Progress,
     RangeUrl,
     Source,
@@ -108,6 +109,17 @@ class MeasuredStorage:
                     yield found
         finally:
             self._metrics.observe(MetricName.STORAGE_SECONDS, seconds, tier=self._tier, verb="list")
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads."""
+        with self._measured("uploads"):
+            found = list(self._inner.uploads(prefix))
+        return iter(found)
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        with self._measured("abort"):
+            self._inner.abort_upload(upload)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

@@ -22,6 +22,7 @@ from tierfs.chunkstore.protocol import (
     BufferSource,
     ComposedObject,
     ObjectPiece,
+    PendingUpload,
     Progress,
     RangeUrl,
     Source,
@@ -127,6 +128,15 @@ class MemoryStorage:
         # Code point order is UTF-8 order.
         ascending = sorted((found for found in wanted if found.name > after), key=lambda found: found.name)
         return (replace(found, metadata={}) for found in ascending)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads: a put is one step here."""
+        check_open(self._closed, self)
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload: there is none, which is success."""
+        check_open(self._closed, self)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

@@ -59,6 +59,18 @@ class ComposedObject(StoredObject):
         return cls(*known, client_bytes=client_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class PendingUpload:
+    """An upload that was begun and neither completed nor given up."""
+
+    name: str
+    """Of the object it would become; a provider's own temporary name where it does not know that."""
+    upload_id: str
+    """Opaque; tells two uploads of one name apart."""
+    started_ms: int
+    """The server's clock."""
+
+
 class Source(Protocol):
     """Bytes to upload. Reads may come from several threads, in any order, and again after a retry."""
 
@@ -180,6 +192,17 @@ class ChunkStorage(Protocol):
 
         Paginated inside. A failing page raises; an empty iterator always means that there is nothing.
         """
+        ...
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """Uploads under way or left behind whose name starts with `prefix`; no listing of objects shows them.
+
+        Paginated inside. Most providers that upload atomically have none.
+        """
+        ...
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Give up an upload and free what it holds; one that is gone or completed is success (idempotent)."""
         ...
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
     ObjectPiece,
+    PendingUpload,
     Progress,
     RangeUrl,
     Source,
@@ -162,6 +163,14 @@ class RetryingStorage:
         listing = _Listing(self._inner, prefix, after)
         while batch := self._call("list", prefix, listing.next_batch):
             yield from batch
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads. They are few, so a listing that failed begins again."""
+        return iter(self._call("uploads", prefix, lambda: list(self._inner.uploads(prefix))))
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        self._call("abort", upload.name, lambda: self._inner.abort_upload(upload))
 
     def close(self) -> None:
         """See ChunkStorage.close."""

@@ -20,6 +20,7 @@ from tierfs.chunkstore.protocol import (
     Abilities,
     ComposedObject,
     ObjectPiece,
+    PendingUpload,
     Progress,
     RangeUrl,
     Source,
@@ -27,14 +28,14 @@ from tierfs.chunkstore.protocol import (
 )
 from tierfs.chunkstore.s3_client import connect
 from tierfs.chunkstore.s3_compose import Composer
-from tierfs.chunkstore.s3_errors import map_s3_errors
+from tierfs.chunkstore.s3_errors import map_s3_errors, s3_code
 from tierfs.chunkstore.s3_location import S3Location
 from tierfs.chunkstore.s3_probe import honours_if_match, probe_abilities, server_time_ms
 from tierfs.chunkstore.s3_read import RangeReader
 from tierfs.chunkstore.s3_upload import Uploader
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import ColdSettings
-from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
 from tierfs.metrics import MetricSink, NullMetrics
 from tierfs.names import printable
 
@@ -45,6 +46,7 @@ UNPROBED = Abilities(create_only_put=True, create_only_multipart=False, verifies
 """What is assumed of a server until it was probed: safe everywhere, at the price of a HEAD and of MD5."""
 
 _MS_PER_S = 1000
+_NO_SUCH_UPLOAD = "NoSuchUpload"
 
 
 class S3Storage:
@@ -189,8 +191,9 @@ class S3Storage:
         try:
             with map_s3_errors(self.location, "abort the upload of", name):
                 self._client.abort_multipart_upload(**self._address(name), UploadId=upload_id)
-        except NotFound:
-            return
+        except (NotFound, Unavailable) as exc:
+            if not isinstance(exc, NotFound) and s3_code(exc) != _NO_SUCH_UPLOAD:
+                raise
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """See ChunkStorage.list."""
@@ -209,6 +212,25 @@ class S3Storage:
                 name = self.location.name(entry["Key"])
                 modified_ms = _milliseconds(entry["LastModified"])
                 yield StoredObject(name, entry["Size"], entry["ETag"].strip('"'), modified_ms)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See ChunkStorage.uploads."""
+        check_open(self._closed, self)
+        paginator = self._client.get_paginator("list_multipart_uploads")
+        pages = iter(paginator.paginate(Bucket=self.location.bucket, Prefix=self.location.key(prefix)))
+        while True:
+            with map_s3_errors(self.location, "list the uploads of", prefix):
+                page = next(pages, None)
+            if page is None:
+                return
+            for entry in page.get("Uploads", ()):
+                name = self.location.name(entry["Key"])
+                yield PendingUpload(name, entry["UploadId"], _milliseconds(entry["Initiated"]))
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See ChunkStorage.abort_upload."""
+        check_open(self._closed, self)
+        self._abort_upload(upload.name, upload.upload_id)
 
     def close(self) -> None:
         """See ChunkStorage.close. Uploads that wait for a worker end in Closed."""

@@ -139,6 +139,12 @@ def map_s3_errors(location: S3Location, action: str, name: str = "") -> Iterator
         ) from exc
 
 
+def s3_code(error: TierfsError) -> str:
+    """S3's code in the answer that `error` was made of; "" when there was none."""
+    cause = error.__cause__
+    return str(cause.response.get("Error", {}).get("Code", "")) if isinstance(cause, botocore.ClientError) else ""
+
+
 def _no_credentials(location: S3Location, exc: Exception) -> TierfsError:
     if isinstance(exc, botocore.ProfileNotFound):
         message = f"the AWS profile {printable(str(location.profile))} does not exist"

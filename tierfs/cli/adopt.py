@@ -17,8 +17,7 @@ from tierfs.errors import TierfsError
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.adopting import Adopted
-    from tierfs.adoption.adopt import Outcome
+    from tierfs.adopting import Adopted, Adopter
     from tierfs.adoption.plan import SegmentPlan
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -98,23 +97,26 @@ def _run(
     with session.open_store() as store:
         adopter = Adopter(store, kind, store.segment_of_path(into), Reach(**reach))
         found = [adopter.plan(place) for place in places]
-        total = sum(plan.object_bytes for one in found for plan in one.plan.segments)
-        late = None
-        if not dry_run:
-            with progress_bar(session, "adopting") as show:
-                done = 0
-
-                def advance(size: int, name: str) -> None:
-                    nonlocal done
-                    done += size
-                    show(done, total, name)
-
-                for one in found:
-                    adopter.adopt(one, jobs, advance)
-            late = adopter.settle()
+        late = None if dry_run else _adopt(session, adopter, found, jobs)
     if late is not None:
         session.note(f"the bucket will be told later: {late}")
     _report(session, found, dry_run=dry_run)
+
+
+def _adopt(session: Session, adopter: Adopter, found: Sequence[Adopted], jobs: int) -> TierfsError | None:
+    """Adopt what was planned; returns why the bucket could not be told."""
+    total = sum(plan.object_bytes for one in found for plan in one.plan.segments)
+    done = 0
+    with progress_bar(session, "adopting") as show:
+
+        def advance(size: int, name: str) -> None:
+            nonlocal done
+            done += size
+            show(done, total, name)
+
+        for one in found:
+            adopter.adopt(one, jobs, advance)
+    return adopter.settle()
 
 
 def _report(session: Session, found: Sequence[Adopted], *, dry_run: bool) -> None:
@@ -139,10 +141,10 @@ def _report(session: Session, found: Sequence[Adopted], *, dry_run: bool) -> Non
             failure = edge.describe(error)
             message = failure.message if name in failure.message else f"{name}: {failure.message}"
             edge.show(edge.Failure(message, failure.kind, failure.exit_code, failure.remedy), session)
-    _exit(session, failed, outcomes)
+    _exit(session, failed)
 
 
-def _exit(session: Session, failed: Sequence[tuple[str, TierfsError]], outcomes: Sequence[Outcome]) -> None:
+def _exit(session: Session, failed: Sequence[tuple[str, TierfsError]]) -> None:
     if not failed:
         return
     failure = edge.describe(failed[0][1])

@@ -1,4 +1,4 @@
-"""tierfs gc: what waits to be deleted, and what nothing names."""
+"""tierfs gc: what waits to be deleted, what nothing names, and uploads that nobody will finish."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tierfs.names import printable
 from tierfs.units import parse_duration
 
 if TYPE_CHECKING:
+    from tierfs.background.dead_uploads import DeadUpload
     from tierfs.background.orphans import Orphan
     from tierfs.background.status import GarbageReport
     from tierfs.metadata.records import GarbageRecord
@@ -27,13 +28,14 @@ _SIZE_WIDTH = len("1023.9 MiB")
 
 
 @command("gc")
-@click.option("--delete", is_flag=True, help="Delete what is due, and orphans.")
-@click.option("--grace", metavar="TIME", help="How old an orphan has to be  [default: offload.grace_s]")
+@click.option("--delete", is_flag=True, help="Delete what is due, and orphans; end dead uploads.")
+@click.option("--grace", metavar="TIME", help="How old an orphan or upload has to be  [default: offload.grace_s]")
 def gc(session: Session, delete: bool, grace: str | None) -> None:
-    """List garbage: what waits to be deleted, and orphans, which no record names. Deletes with --delete.
+    """List garbage: what waits to be deleted, orphans, which no record names, and dead uploads, which nobody
+    will finish. Deletes and aborts with --delete.
 
-    Garbage is deleted by itself once it is due; orphans only by this. Finding them lists all chunk files
-    and all objects of the cold tier. With --json one object per line.
+    Garbage is deleted by itself once it is due; orphans and dead uploads only by this. Finding them lists all
+    chunk files, all objects and all unfinished uploads of the cold tier. With --json one object per line.
     """
     grace_s = None if grace is None else _seconds(grace)
     with session.open_store() as store:
@@ -41,6 +43,8 @@ def gc(session: Session, delete: bool, grace: str | None) -> None:
             done = store.collect(grace_s=grace_s)
             failed = f"; {format.count(done.failed, 'deletion')} failed, see: tierfs status" if done.failed else ""
             deleted = f"deleted {format.count(done.deleted, 'object')}, {format.size(done.bytes)}"
+            if done.aborted:
+                deleted += f"; ended {format.count(done.aborted, 'dead upload')}"
             session.done(asdict(done), deleted + failed)
             return
         found = store.garbage(grace_s=grace_s)
@@ -56,7 +60,8 @@ def _seconds(text: str) -> int:
 
 
 def _json_lines(found: GarbageReport) -> list[str]:
-    return [json.dumps(_row(row)) for row in found.rows] + [json.dumps(_orphan(one)) for one in found.orphans]
+    rows = [_row(row) for row in found.rows] + [_orphan(one) for one in found.orphans]
+    return [json.dumps(row) for row in [*rows, *map(_upload, found.uploads)]]
 
 
 def _row(row: GarbageRecord) -> dict[str, Any]:
@@ -75,6 +80,17 @@ def _orphan(one: Orphan) -> dict[str, Any]:
     return {"kind": "orphan", "tier": one.tier.name.lower(), "name": one.name, "bytes": one.length}
 
 
+def _upload(one: DeadUpload) -> dict[str, Any]:
+    return {
+        "kind": "upload",
+        "tier": "cold",
+        "name": one.name,
+        "bytes": one.length,
+        "started": format.timestamp(one.started_ms),
+        "upload_id": one.upload_id or None,
+    }
+
+
 def _text_line(what: str, one: GarbageRecord | Orphan, error: str) -> str:
     because = f": {printable(error)}" if error else ""
     tier, size = one.tier.name.lower(), format.size(one.length)
@@ -84,6 +100,14 @@ def _text_line(what: str, one: GarbageRecord | Orphan, error: str) -> str:
 def _text_lines(found: GarbageReport) -> list[str]:
     lines = [_text_line(f"due {format.clock_time(row.due_ms)}", row, row.last_error) for row in found.rows]
     lines += [_text_line("orphan", one, "") for one in found.orphans]
+    lines += [_upload_line(one) for one in found.uploads]
     garbage, orphans = format.count(len(found.rows), "object"), format.count(len(found.orphans), "orphan")
     size = format.size(sum(row.length for row in found.rows) + sum(one.length for one in found.orphans))
-    return [*lines, f"{garbage} to be deleted, {orphans}; {size} in all"]
+    uploads = f", {format.count(len(found.uploads), 'dead upload')}" if found.uploads else ""
+    return [*lines, f"{garbage} to be deleted, {orphans}{uploads}; {size} in all"]
+
+
+def _upload_line(one: DeadUpload) -> str:
+    since = f"dead {format.clock_time(one.started_ms)}"
+    size = format.size(one.length) if one.length else "-"
+    return f"{since:<{_WHAT_WIDTH}}  {'cold':<{_TIER_WIDTH}}  {size:>{_SIZE_WIDTH}}  {printable(one.name)}"

@@ -113,7 +113,7 @@ class FileIngest:
     def _append(self, item: Item, stream: Source, start: int) -> int:
         """Append the rest of the stream; returns how many bytes that were."""
         engine = self._store.engine
-        writer = self._with_room(lambda: engine.open_writer(item.segment, expected_offset=start))
+        writer = self._with_room(lambda: engine.open_writer(item.segment, expected_offset=start, one_segment=True))
         size_bytes = min(BLOCK_BYTES, max(_MIN_BLOCK_BYTES, item.size_bytes - start))
         with closing_writer(self._store, writer):
             ended = False

@@ -61,7 +61,8 @@ def _long_line(name: str, item: Listed) -> str:
         flag = "S" if segment.sealed else "o"
         sizes = [format.size(number) for number in (segment.length, segment.local.bytes, segment.cold.bytes)]
     columns = "  ".join(f"{size:>{_SIZE_WIDTH}}" for size in sizes)
-    return f"{flag} {columns}  {modified:<{_TIME_WIDTH}}  {_short_line(name, item)}"
+    goes_on = f"  (sealed by policy, goes on in {printable(item.successor)})" if item.successor is not None else ""
+    return f"{flag} {columns}  {modified:<{_TIME_WIDTH}}  {_short_line(name, item)}{goes_on}"
 
 
 def _json_line(name: str, item: Listed) -> str:
@@ -71,6 +72,7 @@ def _json_line(name: str, item: Listed) -> str:
             "start_offset": item.segment.start_offset,
             "length": item.segment.length,
             "sealed": item.segment.sealed,
+            "successor": item.successor,
             "local_bytes": item.segment.local.bytes,
             "cold_bytes": item.segment.cold.bytes,
             "modified": format.timestamp(item.segment.modified_ms),
@@ -113,6 +115,7 @@ def _info_data(found: SegmentStat, writer: str | None) -> dict[str, Any]:
         "length": record.length,
         "sealed": record.sealed,
         "status": _status(record),
+        "successor": found.successor,
         "tiers": {"local": _tier_data(record.local), "cold": _tier_data(record.cold)},
         "crc32c": _crc(found),
         "read_priority": found.read_priority.value,
@@ -120,6 +123,7 @@ def _info_data(found: SegmentStat, writer: str | None) -> dict[str, Any]:
         "modified": format.timestamp(record.modified_ms),
         "sealed_at": format.timestamp(record.sealed_ms),
         "recovered_at": format.timestamp(record.recovered_ms),
+        "lost": [[gap.start, gap.end] for gap in found.lost],
         "writer": writer,
     }
 
@@ -130,7 +134,7 @@ def _info_text(found: SegmentStat, writer: str | None) -> str:
     rows = [
         ("segment", printable(found.name)),
         ("bytes", readable),
-        ("status", _status(record)),
+        ("status", _status_text(found)),
         ("local", _tier_text(record.local)),
         ("cold", _tier_text(record.cold)),
         ("crc32c", _crc(found) or "unknown"),
@@ -142,6 +146,7 @@ def _info_text(found: SegmentStat, writer: str | None) -> str:
     ]
     if record.recovered_ms:
         rows.append(("recovered", format.clock_time(record.recovered_ms)))
+    rows += [("lost", f"bytes {gap.start} … {gap.end} ({format.size(gap.length_bytes)})") for gap in found.lost]
     if writer is not None:
         rows.append(("writer", writer))
     return format.table(rows)
@@ -153,6 +158,12 @@ def _crc(found: SegmentStat) -> str | None:
 
 def _status(record: SegmentRecord) -> str:
     return SegmentStatus(record.status).name.lower().replace("_", "-")
+
+
+def _status_text(found: SegmentStat) -> str:
+    if found.successor is None:
+        return _status(found.record)
+    return f"sealed by policy, goes on in {printable(found.successor)}"
 
 
 def _tier_data(state: TierState) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,13 @@ from tierfs.cli import format
 from tierfs.cli.lazy import command
 from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
 if TYPE_CHECKING:
+    from tierfs.background.upload import Progress, Report
+    from tierfs.initialize import ColdChoice
+    from tierfs.recovery.from_objects import FromObjectsReport, Rebuilt
     from tierfs.recovery.loss import SegmentLoss
     from tierfs.recovery.recover import RecoverReport
 
@@ -24,13 +29,20 @@ if TYPE_CHECKING:
 @click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS.")
 @click.option("--region", metavar="R", help="The bucket's region.")
 @click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials.")
-def recover(session: Session, bucket: str | None, cold_dir: Path | None, **where: str | None) -> None:
+@click.option("--from-objects", is_flag=True, help="The journal is lost too: read every object instead.")
+@click.option("--yes", is_flag=True, help="With --from-objects: ignore the journal that is there without asking.")
+def recover(
+    session: Session, bucket: str | None, cold_dir: Path | None, from_objects: bool, yes: bool, **where: str | None
+) -> None:
     """Rebuild a lost store in the directory that --store names, which must be missing or empty.
 
     Everything that the bucket's journal names comes back; bytes that were only on the lost disk do not. This
     store owns the bucket from then on: the lost one, should it still run, can only be read. Settings
     (store.toml) are not in the bucket. A recovery that is killed leaves a directory that is no store: remove
     it and start again.
+
+    --from-objects rebuilds bytes, not verbs: what was concatenated, truncated or deleted may come back, seals
+    and policies do not. It reads every object once.
     """
     if (bucket is None) == (cold_dir is None):
         raise click.UsageError("name where the cold bytes are with either --bucket or --cold-dir")
@@ -39,15 +51,96 @@ def recover(session: Session, bucket: str | None, cold_dir: Path | None, **where
         raise click.UsageError(f"--{given} needs --bucket")
     path = session.require_store_path()
     from tierfs.initialize import ColdChoice
-    from tierfs.recovery.recover import recover_store
 
     choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
     with progress_bar(session, "recover") as show:
-        report = recover_store(path, choice, lambda done: show(done.done_bytes, done.total_bytes, done.item))
-    if not session.json:
-        for warning in report.warnings:
-            session.warn(warning)
+
+        def advance(done: Progress) -> None:
+            show(done.done_bytes, done.total_bytes, done.item)
+
+        if from_objects:
+            _from_objects(session, path, choice, advance, yes=yes)
+        else:
+            _from_journal(session, path, choice, advance)
+
+
+def _from_journal(session: Session, path: Path, choice: ColdChoice, advance: Report) -> None:
+    from tierfs.recovery.recover import recover_store
+
+    report = recover_store(path, choice, advance)
+    _warn(session, report.warnings)
     session.done(_data(report), _text(report))
+
+
+def _from_objects(session: Session, path: Path, choice: ColdChoice, advance: Report, *, yes: bool) -> None:
+    from tierfs.recovery.from_objects import recover_from_objects
+
+    def confirm(what: str) -> None:
+        if not yes:
+            raise InvalidRequest(
+                f"there is {what}; --from-objects ignores it",
+                remedy="first try it without; to ignore it add: --yes",
+            )
+        session.note(f"ignoring {what}")
+
+    report = recover_from_objects(path, choice, advance, confirm)
+    _warn(session, report.warnings)
+    session.done(_objects_data(report), _objects_text(report))
+
+
+def _warn(session: Session, warnings: Sequence[str]) -> None:
+    """With --json they are in the result."""
+    if not session.json:
+        for warning in warnings:
+            session.warn(warning)
+
+
+def _objects_data(report: FromObjectsReport) -> dict[str, Any]:
+    return {
+        "path": str(report.path),
+        "store_id": report.store_id,
+        "store_epoch": report.store_epoch,
+        "cold_url": report.cold_url,
+        "objects": report.objects,
+        "bytes": report.bytes,
+        "segments": [_rebuilt_data(one) for one in report.rebuilt],
+        "left": [{"object": one.name, "why": one.why} for one in report.left],
+        "warnings": list(report.warnings),
+    }
+
+
+def _rebuilt_data(one: Rebuilt) -> dict[str, Any]:
+    return {
+        "segment": one.segment,
+        "wanted": one.wanted,
+        "start_offset": one.start_offset,
+        "length": one.length,
+        "objects": one.objects,
+        "lost": [[gap.start, gap.end] for gap in one.lost],
+    }
+
+
+def _objects_text(report: FromObjectsReport) -> str:
+    lines = [_rebuilt_line(one) for one in report.rebuilt]
+    lines += [f"left aside: {printable(one.name)}: {printable(one.why)}" for one in report.left]
+    objects, segments = format.count(report.objects, "object"), format.count(len(report.rebuilt), "segment")
+    return "\n".join(
+        [
+            *lines,
+            f"rebuilt {segments} of {format.size(report.bytes)} in {objects}; {len(report.left)} left aside",
+            f"store {printable(str(report.path))} ({report.store_id}) owns the bucket with epoch {report.store_epoch}",
+            "bytes were rebuilt, not verbs: what was concatenated, truncated or deleted may be back, every segment is",
+            "open, and policies are those of a new store; objects left aside are orphans: gc --delete deletes them",
+        ]
+    )
+
+
+def _rebuilt_line(one: Rebuilt) -> str:
+    name = printable(one.segment)
+    if one.segment != one.wanted:
+        name += f" (its name {printable(one.wanted)} was taken)"
+    lost = "".join(f", bytes {gap.start} … {gap.end} are lost" for gap in one.lost)
+    return f"{name}: {one.start_offset} … {one.length} in {format.count(one.objects, 'object')}{lost}"
 
 
 def _data(report: RecoverReport) -> dict[str, Any]:

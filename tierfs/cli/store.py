@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs.background.only_here import only_here
 from tierfs.cli import format
+from tierfs.cli.fenced import print_fenced
 from tierfs.cli.lazy import command
 from tierfs.cli.session import Session
 from tierfs.mounts import mounts
@@ -59,7 +61,12 @@ def status(session: Session) -> None:
     with session.open_store() as store:
         found = store.status()
         points = [str(mount.mountpoint) for mount in mounts() if mount.store == store.path]
-    session.result({**status_data(found), "mounts": points}, status_text(found, points))
+        data, text = {**status_data(found), "mounts": points}, status_text(found, points)
+        if not found.journal.fenced_by_epoch:
+            session.result(data, text)
+            return
+        with store.metadata.read() as txn:
+            print_fenced(session, data, text, store.path, only_here(txn))
 
 
 def status_data(found: StoreStatus) -> dict[str, Any]:
@@ -68,6 +75,7 @@ def status_data(found: StoreStatus) -> dict[str, Any]:
     if found.holder is not None:
         data["holder"] = {**asdict(found.holder), "since": format.timestamp(found.holder.since_ms)}
         del data["holder"]["since_ms"]
+    data["journal"]["fencer"] = _fencer_data(found.journal)
     data["troubles"] = [_plain(row) for row in found.troubles]
     data["requests"] = [_plain(row) for row in found.requests]
     return data
@@ -140,6 +148,24 @@ def _tier(tier: TierStatus) -> str:
 
 
 def _journal(journal: JournalStatus) -> str:
-    fenced = f", fenced by epoch {journal.fenced_by_epoch}" if journal.fenced_by_epoch else ""
+    if journal.replica:
+        return f"a replica, up to slot {journal.slot}"
+    fenced = f", fenced by epoch {journal.fenced_by_epoch}{_fencer(journal)}" if journal.fenced_by_epoch else ""
     changes = format.count(journal.unpublished, "change")
     return f"at slot {journal.slot}, checkpoint at {journal.checkpoint_slot}, {changes} not published{fenced}"
+
+
+def _fencer(journal: JournalStatus) -> str:
+    """Who the owner is, as far as it is known."""
+    if journal.old_backup:
+        return " of its own (this is an old backup)"
+    host = f" on {printable(journal.fencer.host)}" if journal.fencer.host else ""
+    since = f" since {format.clock_time(journal.fencer.since_ms)}" if journal.fencer.since_ms else ""
+    return host + since
+
+
+def _fencer_data(journal: JournalStatus) -> dict[str, Any] | None:
+    if not journal.fenced_by_epoch:
+        return None
+    fencer = journal.fencer
+    return {"store_id": fencer.store_id, "host": fencer.host, "since": format.timestamp(fencer.since_ms)}

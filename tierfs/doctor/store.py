@@ -42,7 +42,7 @@ def owner(status: StoreStatus) -> Finding:
     return fail(
         "store",
         f"another store owns the bucket since epoch {fenced}: this one may only be read",
-        f"copy what only this disk holds, then retire it: tierfs --store {status.path} cat SEGMENT",
+        f"save what only this disk holds, then retire it: tierfs --store {status.path} status",
     )
 
 

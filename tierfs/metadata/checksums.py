@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tierfs.errors import DataLoss
+from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import keys
 from tierfs.metadata.records import ChecksumRun
-from tierfs.metadata.tables import CHECKSUMS
+from tierfs.metadata.tables import CHECKSUMS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
 
@@ -42,6 +42,12 @@ def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRu
     return run
 
 
+def run_behind(txn: ReadTransaction, object_id: ObjectId, offset: int) -> int | None:
+    """Where the first run behind an offset of the object begins; None when there is none."""
+    rows = txn.scan_raw(CHECKSUMS.name, keys.pair(object_id, offset + 1), prefix=keys.u64(object_id))
+    return next((int.from_bytes(key[keys.U64_BYTES :], "big") for key, _ in rows), None)
+
+
 def runs(txn: ReadTransaction, object_id: ObjectId) -> Iterator[ChecksumRun]:
     """All runs of an object, ascending."""
     for _, run in txn.scan(CHECKSUMS, prefix=keys.u64(object_id)):
@@ -49,11 +55,13 @@ def runs(txn: ReadTransaction, object_id: ObjectId) -> Iterator[ChecksumRun]:
 
 
 def runs_covering(txn: ReadTransaction, object_id: ObjectId, wanted: ByteRange) -> tuple[ChecksumRun, ...]:
-    """The runs that cover a range of an object. Raises DataLoss where there is none."""
+    """The runs that cover a range of an object. Raises DataLoss where there is none, NotFound without the object."""
     found: list[ChecksumRun] = []
     offset = wanted.start
     while offset < wanted.end:
         run = run_at(txn, object_id, offset)
+        if run is None and txn.get(OBJECTS, keys.u64(object_id)) is None:
+            raise NotFound(f"object {object_id} was replaced or deleted")
         if run is None:
             raise DataLoss(f"object {object_id} has no checksum at {offset}", remedy="run: tierfs fsck")
         found.append(run)

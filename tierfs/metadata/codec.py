@@ -56,6 +56,13 @@ class Codec(Generic[R]):
         record.check()
         return self.to_message(record).SerializeToString(deterministic=True)
 
+    def parse_or_none(self, data: bytes) -> Any | None:
+        """The message in `data`; None for damage. For checks, which go on."""
+        try:
+            return self._message_type.FromString(data)
+        except DecodeError:
+            return None
+
     def _parse(self, data: bytes) -> Message:
         try:
             return self._message_type.FromString(data)

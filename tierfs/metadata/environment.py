@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -61,11 +61,26 @@ class Environment:
                 writemap=False,
             )
             self.databases = {name: self.lmdb.open_db(name, create=create) for name in ALL_NAMES}
+            self._open_others()
             self.lmdb.reader_check()
+
+    def add_databases(self, names: Iterable[bytes]) -> None:
+        """Make databases that are missing, such as those of a newer version whose dump is loaded."""
+        with map_lmdb_errors(self.path):
+            for name in names:
+                if name not in self.databases:
+                    self.databases[name] = self.lmdb.open_db(name)
 
     def last_transaction_id(self) -> int:
         """Number of the newest committed transaction of any process; costs no transaction."""
         return int(self.lmdb.info()["last_txnid"])
+
+    def _open_others(self) -> None:
+        """Open what a newer version made, so that a dump has it too."""
+        with self.lmdb.begin() as txn, txn.cursor() as cursor:
+            others = [bytes(name) for name in cursor.iternext(values=False) if name not in self.databases]
+        for name in others:
+            self.databases[name] = self.lmdb.open_db(name, create=False)
 
     def close(self) -> None:
         """Release everything; idempotent. The owner makes sure that no transaction is open."""

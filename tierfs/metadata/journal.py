@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -25,6 +25,7 @@ from tierfs.metadata.records import (
     DirectoryRecord,
     LocationRecord,
     ObjectRecord,
+    OwnerView,
     PolicyRecord,
     SegmentRecord,
     TierState,
@@ -50,6 +51,15 @@ MAGIC = b"TFSJ"
 _HEADER = struct.Struct(">4sIIQ")
 """Magic, format version, CRC32C of the payload, length of the payload."""
 
+
+class Readable(Protocol):
+    """A file, or something else that is read in order."""
+
+    def read(self, size_bytes: int, /) -> bytes:
+        """The next bytes; fewer only at the end."""
+        ...
+
+
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
 """Journal objects are single PUTs and are refused above this size before they are read."""
 
@@ -65,6 +75,7 @@ def bucket_view(segment: SegmentRecord) -> SegmentRecord:
         active=False,
         resumable=False,
         writer=WriterInfo(),
+        owner_view=OwnerView(),
         stored=segment.stored,
     )
 
@@ -171,6 +182,15 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
             yield pb.Change(garbage=GARBAGE.codec.to_message(garbage))  # type: ignore[arg-type]
 
 
+def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
+    """One segment as changes without sequence: its record, its own policy, its cold chain."""
+    yield pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
+    policy = txn.get(POLICIES, keys.u64(segment.id))
+    if policy is not None:
+        yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+    yield from _cold_chain(txn, segment)
+
+
 def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
     for chunk in chains.chunks(txn, segment.id, Tier.COLD):
         holders = () if chunk.lost else (chains.object_of(txn, chunk),)
@@ -209,6 +229,32 @@ def parse_manifest(data: bytes, name: str) -> pb.CheckpointManifest:
 def parse_part(data: bytes, name: str) -> pb.CheckpointPart:
     """The checkpoint part in an object's bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.CheckpointPart)
+
+
+def parse_dump_part(data: bytes, name: str) -> pb.DumpPart:
+    """The part of a dump in its framed bytes; raises DataLoss naming the file."""
+    return _parse(data, name, pb.DumpPart)
+
+
+def parse_segment_dump(data: bytes, name: str) -> pb.SegmentDump:
+    """A piece of a segment's dump in its framed bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.SegmentDump)
+
+
+def read_framed(file: Readable, name: str) -> bytes | None:
+    """The next framed message of a file, unparsed; None at its end. Raises DataLoss before it reads too much."""
+    header = file.read(_HEADER.size)
+    if not header:
+        return None
+    if len(header) < _HEADER.size:
+        raise DataLoss(f"{name} is cut in the middle of a header")
+    magic, _, _, length = _HEADER.unpack(header)
+    if magic != MAGIC or length > MAX_OBJECT_BYTES:
+        raise DataLoss(f"{name} is damaged, or no tierfs dump")
+    payload = file.read(length)
+    if len(payload) < length:
+        raise DataLoss(f"{name} is cut: {len(payload)} of {length} bytes of a part")
+    return header + payload
 
 
 def _parse(data: bytes, name: str, kind: type[M]) -> M:

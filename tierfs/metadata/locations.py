@@ -21,21 +21,25 @@ def same_place(one: LocationRecord, other: LocationRecord) -> bool:
     return (one.url, one.endpoint_url) == (other.url, other.endpoint_url)
 
 
+def foreign_at(txn: ReadTransaction, wanted: LocationRecord) -> LocationRecord | None:
+    """The record of a place of others, or None when there is none."""
+    records = (record for _, record in txn.scan(LOCATIONS))
+    return next((record for record in records if not record.writable and same_place(record, wanted)), None)
+
+
 def register_foreign(txn: WriteTransaction, wanted: LocationRecord) -> LocationRecord:
     """The record of a place of others, made when there is none; `wanted` has no id yet.
 
-    One record per URL and server. Region and profile are those given last.
+    One record per URL and server. Region and profile are those given last. What is named here is allowed
+    here, even if only a journal knew it before.
     """
     require(not wanted.writable, "a foreign location that may be written", wanted.url)
-    newest, found = 0, None
-    for key, record in txn.scan(LOCATIONS):
-        newest = max(newest, int.from_bytes(key, "big"))
-        if not record.writable and same_place(record, wanted):
-            found = record
+    found = foreign_at(txn, wanted)
     if found is None:
+        newest = max((record.id for _, record in txn.scan(LOCATIONS)), default=0)
         new = replace(wanted, id=LocationId(newest + 1))
     else:
-        new = replace(found, region=wanted.region, profile=wanted.profile)
+        new = replace(found, region=wanted.region, profile=wanted.profile, from_journal=False)
     if new != found:
         txn.put(LOCATIONS, keys.u32(new.id), new)
         journal.location_changed(txn, new)

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tierfs import names
-from tierfs.errors import NotFound
+from tierfs.errors import InvalidRequest, NotFound
 from tierfs.metadata import directories, journal, keys
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import PolicyRecord, SegmentRecord
-from tierfs.metadata.tables import POLICIES
+from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.policy import Policy, inherit
-from tierfs.types import ROOT_DIRECTORY, EntryKind
+from tierfs.policy import Policy, inherit, retention_conflict
+from tierfs.types import DirectoryId, EntryKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,8 @@ class Level:
 
 def effective(txn: ReadTransaction, segment: SegmentRecord) -> Policy:
     """The policy in force for a segment: its own settings, then its directories' up to the root."""
-    levels = [_settings(txn, segment.id)]
-    directory_id = segment.parent_id
-    while True:
-        levels.append(_settings(txn, directory_id))
-        if directory_id == ROOT_DIRECTORY:
-            break
-        directory_id = directories.directory(txn, directory_id).parent_id
-    return inherit(levels[::-1])
+    nearest_first = (segment.id, *_directories_above(txn, segment.parent_id))
+    return inherit([_settings(txn, one) for one in reversed(nearest_first)])
 
 
 def levels(txn: ReadTransaction, path: str) -> Iterator[Level]:
@@ -54,7 +48,8 @@ def change(
 ) -> Mapping[str, str]:
     """Change some settings of a directory or segment, leaving the others; returns what was set there before.
 
-    Writes nothing where nothing changes. Raises NotFound, NotDirectory or InvalidRequest.
+    Writes nothing where nothing changes. Raises NotFound, NotDirectory or InvalidRequest: also when somewhere
+    at or below `path` bytes would be deleted before they are due to be offloaded.
     """
     entry = _must_find(txn, path)
     before = _settings(txn, entry.id)
@@ -62,6 +57,7 @@ def change(
     after = {**kept, **put_settings}
     if after != before:
         put(txn, entry.id, after)
+        _check_below(txn, entry)
     return before
 
 
@@ -73,6 +69,46 @@ def put(txn: WriteTransaction, target_id: int, settings: Mapping[str, str]) -> N
     txn.put(POLICIES, keys.u64(target_id), record)
     journal.policy_changed(txn, record)
     txn.touch(policies=True)
+
+
+def inherit_from(txn: WriteTransaction, target_id: int, other_id: int) -> None:
+    """Set on a segment what is set on another one itself."""
+    settings = _settings(txn, other_id)
+    if settings:
+        put(txn, target_id, settings)
+
+
+def _check_below(txn: ReadTransaction, entry: Entry) -> None:
+    """The policies in force at an entry and wherever below it something is set contradict themselves nowhere."""
+    for _, record in txn.scan(POLICIES):
+        found = _place_of(txn, record.target_id)
+        if found is None:
+            continue
+        parent_id, name = found
+        above = list(_directories_above(txn, parent_id))
+        if entry.id != record.target_id and entry.id not in above:
+            continue
+        holds = inherit([_settings(txn, one) for one in (*reversed(above), record.target_id)])
+        if retention_conflict(holds):
+            path = directories.path_of(txn, parent_id, name) if parent_id else ""
+            raise InvalidRequest(
+                f"policy of {names.printable(path) or '/'}: bytes would be deleted after retention_age "
+                f"{holds.retention_age_s} s, before they are offloaded after {holds.offload_after_s} s",
+                remedy="set offload_after below retention_age there",
+            )
+
+
+def _place_of(txn: ReadTransaction, target_id: int) -> tuple[DirectoryId, str] | None:
+    """Parent and name of a directory or segment; no parent for the root, None when it is gone."""
+    found = txn.get(DIRECTORIES, keys.u64(target_id)) or txn.get(SEGMENTS, keys.u64(target_id))
+    return None if found is None else (found.parent_id, found.name)
+
+
+def _directories_above(txn: ReadTransaction, parent_id: DirectoryId) -> Iterator[DirectoryId]:
+    """A directory and those it lies in, up to the root; nothing for no directory."""
+    while parent_id:
+        yield parent_id
+        parent_id = directories.directory(txn, parent_id).parent_id
 
 
 def _must_find(txn: ReadTransaction, path: str) -> Entry:

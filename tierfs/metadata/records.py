@@ -72,6 +72,15 @@ class WriterInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerView:
+    """What the owner says of a segment that a replica shows up to where the bucket holds it; length 0: the same."""
+
+    length: int = 0
+    status: SegmentStatus = SegmentStatus.OPEN
+    sealed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRecord(Record):
     """A segment: its name, its range and the heads of its chains."""
 
@@ -96,6 +105,26 @@ class SegmentRecord(Record):
     active: bool = False
     resumable: bool = False
     writer: WriterInfo = field(default_factory=WriterInfo)
+    stream_name: str = ""
+    predecessor_id: int = 0
+    first_offset: int = 0
+    first_byte_ms: int = 0
+    owner_view: OwnerView = field(default_factory=OwnerView)
+
+    @property
+    def stream(self) -> str:
+        """Last component of the name of the stream that the segment belongs to, if only as its one member."""
+        return self.stream_name or self.name
+
+    @property
+    def written_bytes(self) -> int:
+        """How long the segment has become, whatever of its head is left."""
+        return self.length - self.first_offset
+
+    @property
+    def began_ms(self) -> int:
+        """When its first byte was written; segments of older versions of tierfs tell when they were created."""
+        return self.first_byte_ms or self.created_ms
 
     @property
     def range(self) -> ByteRange:
@@ -119,6 +148,7 @@ class SegmentRecord(Record):
     def check(self) -> None:
         """Lengths are ordered, empty chains have no chunks, only an open segment has an active chunk."""
         require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
+        require(self.first_offset <= self.start_offset, "a segment starts before it began", self.id, self.name)
         for tier in Tier:
             state = self.tier_state(tier)
             require(state.count > 0 or state.bytes == 0, "an empty chain holds bytes", self.id, tier.name)
@@ -187,6 +217,12 @@ class ObjectRecord(Record):
     attempt: AttemptId = AttemptId("")
     created_ms: int = 0
     linked_sequence: int = 0
+    written_ms: int = 0
+
+    @property
+    def written_by_ms(self) -> int:
+        """A time by which every byte of a cold object had been appended."""
+        return self.written_ms or self.created_ms
 
     def check(self) -> None:
         """A cold object belongs to a location and has an etag."""
@@ -240,6 +276,15 @@ class CheckpointIntent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fencer:
+    """The owner that was found in the bucket instead of this store, as far as it is known."""
+
+    store_id: str = ""
+    host: str = ""
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalState:
     """Where this owner stands in the bucket's journal. Slots start at 1; an intent without attempt means none."""
 
@@ -250,6 +295,7 @@ class JournalState:
     intent: PublishIntent = field(default_factory=PublishIntent)
     fenced_by_epoch: int = 0
     checkpoint: CheckpointIntent = field(default_factory=CheckpointIntent)
+    fencer: Fencer = field(default_factory=Fencer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from tierfs.clock import Clock
 from tierfs.errors import AlreadyExists, DataLoss
 from tierfs.metadata import environment as lmdb_environment
 from tierfs.metadata import keys
+from tierfs.metadata.fence import require_owner
 from tierfs.metadata.records import RECORD_VERSION, DirectoryRecord, JournalState, StoreRecord
 from tierfs.metadata.tables import DIRECTORIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, read_transaction, write_transaction
@@ -54,7 +55,21 @@ class MetadataStore:
         return read_transaction(lmdb_environment.open_environment(self.path))
 
     def write(self) -> AbstractContextManager[WriteTransaction]:
-        """The one writer; durable when its block ends."""
+        """The one writer; durable when its block ends.
+
+        Raises Fenced, before the block, in a store that may only be read: a fenced one or a replica.
+        """
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner)
+
+    def write_notes(self) -> AbstractContextManager[WriteTransaction]:
+        """The writer of rows that no segment depends on: requests, troubles, where the store stands.
+
+        Works in a store that may only be read, too.
+        """
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock)
+
+    def write_replayed(self) -> AbstractContextManager[WriteTransaction]:
+        """The writer of what the owner's journal says, into a replica."""
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock)
 
     def last_transaction_id(self) -> int:

@@ -7,7 +7,7 @@ superblock is read once and written at commit if it changed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -56,6 +56,11 @@ class ReadTransaction:
         data = self._txn.get(key, db=self._databases[table.name])
         return None if data is None else table.codec.decode(data)
 
+    def get_raw(self, name: bytes, key: bytes) -> bytes | None:
+        """The same, undecoded."""
+        data: bytes | None = self._txn.get(key, db=self._databases[name])
+        return data
+
     def must_get(self, table: Table[R], key: bytes, what: str) -> R:
         """The record under `key`; raises NotFound naming `what`."""
         record = self.get(table, key)
@@ -88,6 +93,16 @@ class ReadTransaction:
                 return None
             found, data = cursor.item()
         return table.codec.decode(data) if found.startswith(prefix) else None
+
+    @property
+    def database_names(self) -> Collection[bytes]:
+        """Every database there is, those of newer versions included."""
+        return self._databases.keys()
+
+    def last_key(self, name: bytes) -> bytes | None:
+        """The greatest key of a database; None when it is empty."""
+        with self._txn.cursor(db=self._databases[name]) as cursor:
+            return bytes(cursor.key()) if cursor.last() else None
 
     def count(self, name: bytes) -> int:
         """Number of rows of a database."""
@@ -195,9 +210,12 @@ def read_transaction(environment: Environment) -> Iterator[ReadTransaction]:
 
 
 @contextmanager
-def write_transaction(environment: Environment, clock: Clock) -> Iterator[WriteTransaction]:
+def write_transaction(
+    environment: Environment, clock: Clock, may_write: Callable[[StoreRecord], None] | None = None
+) -> Iterator[WriteTransaction]:
     """The writer's transaction: durable when the block ends, undone when it raises.
 
+    `may_write` sees the superblock first and raises what forbids the change.
     A commit that fails for anything but a full disk leaves the environment unusable for writing.
     """
     if environment.broken is not None:
@@ -206,6 +224,8 @@ def write_transaction(environment: Environment, clock: Clock) -> Iterator[WriteT
         txn = _begin(environment)
         try:
             writer = WriteTransaction(environment, txn, clock.now_ms())
+            if may_write is not None:
+                may_write(writer.store)
             yield writer
             writer.finish()
             environment.watch.released()

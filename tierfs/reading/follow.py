@@ -13,7 +13,8 @@ from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import MIB, ReadPriority
+from tierfs.segments import streams
+from tierfs.types import MIB, ReadPriority, SegmentId
 
 POLL_S = 0.1
 """How often the number of the last commit is looked at: far below the half second people may wait."""
@@ -40,8 +41,8 @@ def follow_segment(
 ) -> None:
     """Write the bytes from `start` on, and those that are appended meanwhile, until the segment is sealed.
 
-    Runs its own trio loop. Raises InvalidRequest for a start outside the segment, NotFound once it is
-    deleted, and what reading raises.
+    A segment sealed by policy is followed into its successor. Runs its own trio loop. Raises InvalidRequest for
+    a start outside the segment, NotFound once it is deleted, and what reading raises.
     """
     start = segment.start_offset if start is None else start
     if not segment.start_offset <= start <= segment.length:
@@ -52,24 +53,34 @@ def follow_segment(
 
     async def follow() -> None:
         async with reader:
-            handle = reader.open(segment.id, priority=priority)
-            try:
-                await _follow(reader, handle, start, output)
-            finally:
-                handle.close()
+            following: SegmentId | None = segment.id
+            offset = start
+            while following is not None:
+                handle = reader.open(following, priority=priority)
+                try:
+                    offset, following = await _follow(reader, handle, offset, output)
+                finally:
+                    handle.close()
 
     trio.run(follow, restrict_keyboard_interrupt_to_checkpoints=True)  # see copy_segment
 
 
-async def _follow(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> None:
+async def _follow(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> tuple[int, SegmentId | None]:
+    """Write a segment's bytes until it is sealed; returns where they end, and in which one they go on."""
     while True:
         seen = reader.metadata.last_transaction_id()
         offset = await _copy_all(reader, handle, offset, output)
         if handle.segment.sealed:
-            return
+            return offset, _successor(reader, handle)
         while reader.metadata.last_transaction_id() == seen:
             output.check()
             await trio.sleep(POLL_S)
+
+
+def _successor(reader: Reader, handle: ReadHandle) -> SegmentId | None:
+    with reader.metadata.read() as txn:
+        following = streams.successor(txn, handle.segment)
+    return None if following is None else following.id
 
 
 async def _copy_all(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> int:

@@ -130,16 +130,17 @@ class ReadHandle:
     async def _read_piece(self, piece: Piece, wanted: ByteRange) -> Buffer:
         """One piece, from the best candidate that delivers; renews the snapshot once when a copy is gone."""
         try:
-            return await self._from_candidates(piece, wanted)
+            return await self._from_candidates(piece, wanted, renewed=False)
         except NotFound:
             self._view.renew()
             self._view.require(piece.range.start)
             try:
-                return await self._from_candidates(self._piece(piece.range), wanted)
+                return await self._from_candidates(self._piece(piece.range), wanted, renewed=True)
             except NotFound as exc:
                 raise DataLoss(f"{self._view.name}: {exc}", remedy="run: tierfs fsck") from exc
 
-    async def _from_candidates(self, piece: Piece, wanted: ByteRange) -> Buffer:
+    async def _from_candidates(self, piece: Piece, wanted: ByteRange, *, renewed: bool) -> Buffer:
+        """From the first that delivers. What an old snapshot names and is gone is no failure of its tier: NotFound."""
         if not piece.candidates:
             raise self._no_copy(piece.range)
         first: TierfsError | None = None
@@ -147,6 +148,8 @@ class ReadHandle:
             try:
                 data = await self._from_candidate(placed, piece.range, wanted)
             except TierfsError as exc:
+                if isinstance(exc, NotFound) and not renewed:
+                    raise
                 first = first or exc
                 log.info("%s: %s failed: %s", self._view.name, placed.object.tier.name.lower(), exc)
                 continue

@@ -18,6 +18,7 @@ from tierfs.background.journal_names import (
     entry_slot,
     part_name,
     part_of,
+    slot_name,
 )
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -28,8 +29,8 @@ from tierfs.metadata import records_pb2 as pb
 T = TypeVar("T")
 R = TypeVar("R")
 
-READ_AHEAD = 8
-"""Journal objects read at once: at most 64 MiB of memory (8 MiB each), and a round trip is hidden."""
+READ_AHEAD = 4
+"""Journal objects read at once: at most 8 MiB each, some 30 MiB decoded, and the round trips are hidden."""
 
 
 @dataclass(slots=True)
@@ -49,10 +50,10 @@ class JournalListing:
         return max([0, *self.slots, *self.checkpoints])
 
 
-def list_journal(storage: ChunkStorage) -> JournalListing:
-    """List the journal. Names that are none of a journal's are ignored."""
+def list_journal(storage: ChunkStorage, *, after_slot: int = 0) -> JournalListing:
+    """List the journal: slots behind `after_slot`, all checkpoints. Names that are none of a journal's are ignored."""
     found = JournalListing()
-    for item in storage.list(JOURNAL_PREFIX):
+    for item in storage.list(JOURNAL_PREFIX, after=slot_name(after_slot) if after_slot else ""):
         slot, checkpoint = entry_slot(item.name), checkpoint_slot(item.name)
         if slot:
             found.slots[slot] = item
@@ -98,14 +99,14 @@ def read_part(
     return journal.parse_part(data, item.name)
 
 
-def in_order(items: Iterable[T], read: Callable[[T], R]) -> Generator[R]:
-    """`read` of each item, in order; a few are read ahead in threads. Close the iterator to end early."""
+def in_order(items: Iterable[T], read: Callable[[T], R], at_once: int = READ_AHEAD) -> Generator[R]:
+    """`read` of each item, in order, `at_once` in threads. Close the iterator to end early."""
     waiting: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(READ_AHEAD, "tierfs-recover") as pool:
+    with ThreadPoolExecutor(at_once, "tierfs-recover") as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(read, item))
-                if len(waiting) >= READ_AHEAD:
+                if len(waiting) >= at_once:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -78,7 +78,7 @@ def recover_store(path: Path, choice: ColdChoice, report: Report, clock: Clock |
     paths = StorePaths(path.absolute())
     with store_directory.new_directory(paths), reached(choice, paths) as (location, storage):
         listing = bucket.list_journal(storage)
-        progress = _Advance(report, listing)
+        progress = Advance(report, listing)
         rebuilt = Rebuilder(paths.metadata, storage, location, clock, progress.advance).rebuild(listing)
         with closing(rebuilt.metadata) as metadata:
             publisher = Publisher(metadata, storage)
@@ -135,7 +135,7 @@ def settle(metadata: MetadataStore, publisher: Publisher) -> Losses:
     return losses
 
 
-class _Advance:
+class Advance:
     """Progress in bytes of the journal."""
 
     def __init__(self, report: Report, listing: bucket.JournalListing) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tierfs.checksum import Buffer
-from tierfs.metadata import chains, checksums, journal, keys
+from tierfs.metadata import chains, checksums, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments import ownership
+from tierfs.segments import ownership, seal_record
 from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs
 from tierfs.segments.group_commit import PendingCommit, StaleBase
-from tierfs.types import ObjectId, SegmentId, SegmentStatus, Tier
+from tierfs.types import ObjectId, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,10 @@ class PendingAppend(PendingCommit):
             segment = replace(segment, active=not piece.fills_chunk)
         segment = replace(segment, resumable=self._last and segment.active)
         if self._pieces:
-            segment = replace(segment, modified_ms=txn.now_ms)
+            first_byte_ms = segment.began_ms if writing.base_length > segment.first_offset else txn.now_ms
+            segment = replace(segment, modified_ms=txn.now_ms, first_byte_ms=first_byte_ms)
         if self._seal:
-            seal_record(txn, segment)
+            seal_record.write(txn, segment)
         else:
             txn.put(SEGMENTS, keys.u64(segment.id), segment)
 
@@ -82,22 +83,6 @@ class PendingAppend(PendingCommit):
         last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
         if not segment.active or last is None or last.object_id != self._pieces[0].chunk.object_id:
             raise StaleBase("the active chunk was sealed meanwhile")
-
-
-def seal_record(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
-    """Write the segment as sealed by the user, and tell mounts and the journal."""
-    sealed = replace(
-        segment,
-        status=SegmentStatus.SEALED,
-        active=False,
-        resumable=False,
-        sealed_ms=txn.now_ms,
-        changed_ms=txn.now_ms,
-    )
-    txn.put(SEGMENTS, keys.u64(sealed.id), sealed)
-    txn.touch(inode=sealed.inode, segment_id=sealed.id)
-    journal.segment_changed(txn, sealed)
-    return sealed
 
 
 def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: Piece) -> SegmentRecord:

@@ -74,7 +74,7 @@ def concat(
     """
     with metadata.write() as txn:
         found = plan(txn, target_name, source_name)
-        ownership.require_no_writer_elsewhere(found.target, writer_locks)
+        ownership.require_no_writer_elsewhere(txn, found.target, writer_locks)
         ended = seal.active_file(txn, found.target)
         _apply(txn, replace(found.target, active=False, resumable=False), _cut(txn, found.source), found.range)
         return found, ended

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tierfs import names
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import directories, journal, keys
@@ -23,17 +25,18 @@ def create(txn: WriteTransaction, name: str, kind: SegmentKind = SegmentKind.BYT
     for record in made:
         journal.directory_changed(txn, record)
     segment_id = SegmentId(txn.allocate_id())
-    segment = SegmentRecord(
-        id=segment_id,
-        parent_id=parent_id,
-        name=parts[-1],
-        inode=Inode(txn.allocate_id()),
-        kind=kind,
-        created_ms=txn.now_ms,
-        modified_ms=txn.now_ms,
-        changed_ms=txn.now_ms,
-    )
-    directories.add_entry(txn, parent_id, Entry(parts[-1], EntryKind.SEGMENT, segment_id))
-    txn.put(SEGMENTS, keys.u64(segment_id), segment)
+    return add(txn, SegmentRecord(id=segment_id, parent_id=parent_id, name=parts[-1], inode=new_inode(txn), kind=kind))
+
+
+def add(txn: WriteTransaction, new: SegmentRecord) -> SegmentRecord:
+    """Put a new segment into its directory, and tell the journal. Raises AlreadyExists."""
+    segment = replace(new, created_ms=txn.now_ms, modified_ms=txn.now_ms, changed_ms=txn.now_ms)
+    directories.add_entry(txn, segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
+    txn.put(SEGMENTS, keys.u64(segment.id), segment)
     journal.segment_changed(txn, segment)
     return segment
+
+
+def new_inode(txn: WriteTransaction) -> Inode:
+    """An inode number that no file ever had."""
+    return Inode(txn.allocate_id())

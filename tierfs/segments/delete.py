@@ -16,7 +16,7 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import dismantle, ownership
+from tierfs.segments import dismantle, ownership, streams
 from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import DirectoryId, EntryKind
 
@@ -107,8 +107,15 @@ def _remove_name(
         gone = dismantle.Batch(txn, cold_due_ms, dismantle.BATCH_RECORDS + 1).remove(parent_id, entry)
         assert gone
     else:
-        removals.queue(txn, parent_id, entry)
+        _queue(txn, parent_id, entry)
     return expected
+
+
+def _queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
+    segment = txn.get(SEGMENTS, keys.u64(entry.id)) if entry.kind is EntryKind.SEGMENT else None
+    if segment is not None:
+        streams.unlink(txn, segment)
+    removals.queue(txn, parent_id, entry)
 
 
 def _count(txn: ReadTransaction, entry: Entry, found: Deletion, writer_locks: WriterLocks | None) -> Deletion:
@@ -116,7 +123,7 @@ def _count(txn: ReadTransaction, entry: Entry, found: Deletion, writer_locks: Wr
     if entry.kind is EntryKind.SEGMENT:
         segment = txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(entry.name)}")
         if writer_locks is not None:
-            ownership.require_no_writer_elsewhere(segment, writer_locks)
+            ownership.require_no_writer_elsewhere(txn, segment, writer_locks)
         return found.plus(segment)
     for child in directories.entries(txn, DirectoryId(entry.id)):
         found = _count(txn, child, found, writer_locks)
@@ -126,7 +133,19 @@ def _count(txn: ReadTransaction, entry: Entry, found: Deletion, writer_locks: Wr
 def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:
     """Remove the name and the record of a segment whose chunks belong to another one now."""
     journal.segment_removed(txn, segment.id)
+    streams.unlink(txn, segment)
     txn.delete(SEGMENTS.name, keys.u64(segment.id))
     txn.delete(POLICIES.name, keys.u64(segment.id))
     directories.remove_entry(txn, segment.parent_id, segment.name)
     txn.touch(inode=segment.inode, segment_id=segment.id)
+
+
+def remove_segment(
+    txn: WriteTransaction, writer_locks: WriterLocks, segment: SegmentRecord, *, cold_due_ms: int
+) -> None:
+    """Delete one segment inside a transaction. Raises Conflict naming a live writer in another process."""
+    ownership.require_no_writer_elsewhere(txn, segment, writer_locks)
+    room = segment.local.count + segment.cold.count + 1
+    entry = Entry(segment.name, EntryKind.SEGMENT, segment.id)
+    gone = dismantle.Batch(txn, cold_due_ms, room).remove(segment.parent_id, entry)
+    assert gone

@@ -10,20 +10,21 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.clock import Clock
 from tierfs.config import WriteSettings
 from tierfs.errors import IsDirectory, Sealed, StorageFull
-from tierfs.metadata import chains, directories, policies
+from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.policy import Policy
-from tierfs.segments import concat, create, delete, ownership, seal, truncate, unseal
+from tierfs.segments import concat, create, delete, ownership, seal, streams, succession, truncate, unseal
 from tierfs.segments.active_chunk import ChunkDescriptors
 from tierfs.segments.concat import Concatenation
 from tierfs.segments.delete import Deletion
 from tierfs.segments.group_commit import GroupCommit
+from tierfs.segments.succession import Moved
 from tierfs.segments.truncate import Truncation
 from tierfs.segments.writer import SegmentWriter, WriterTools, offset_mismatch
 from tierfs.segments.writer_locks import WriterLocks
-from tierfs.types import EntryKind, SegmentId, SegmentStatus, Tier
+from tierfs.types import EntryKind, SegmentId, SegmentStatus
 
 
 class Engine:
@@ -39,14 +40,24 @@ class Engine:
         self._locks = WriterLocks(locks_path)
         descriptors = ChunkDescriptors(files, settings.open_chunks)
         self._tools = WriterTools(
-            metadata, files, descriptors, GroupCommit(metadata, descriptors), clock, settings.free_space_floor_bytes
+            metadata,
+            files,
+            descriptors,
+            GroupCommit(metadata, descriptors),
+            clock,
+            settings.free_space_floor_bytes,
+            self._move,
         )
         self._writers: dict[SegmentId, SegmentWriter] = {}
         self._lock = threading.Lock()
 
-    def open_writer(self, name: str, *, expected_offset: int | None = None, take_over: bool = False) -> SegmentWriter:
+    def open_writer(
+        self, name: str, *, expected_offset: int | None = None, take_over: bool = False, one_segment: bool = False
+    ) -> SegmentWriter:
         """Become the writer of a segment, creating it and its directories when they are missing.
 
+        A name of a stream means its newest segment, and the writer goes on in successors by itself, unless
+        `one_segment` says that all it appends belongs together.
         Raises Conflict naming a live writer in another process (unless `take_over`), Sealed,
         OffsetMismatch, IsDirectory, NotDirectory, StorageFull or InvalidRequest, with nothing created.
         """
@@ -58,7 +69,8 @@ class Engine:
                 own.abandon()
             if ended is not None:
                 self.files.seal(ended)
-            writer = SegmentWriter(self._tools, names.join(names.split(name)), segment, policy.chunk_bytes)
+            canonical = names.join(names.split(name))
+            writer = SegmentWriter(self._tools, canonical, segment, policy, one_segment=one_segment)
             self._writers[segment.id] = writer
             return writer
 
@@ -86,6 +98,16 @@ class Engine:
         if ended is not None:
             self.files.seal(ended)
 
+    def end_if_due(self, segment_id: SegmentId) -> bool:
+        """Seal a segment by policy that is long or old enough, and make its successor; True if that was due."""
+        with self.metadata.write() as txn:
+            done = succession.end_if_due(txn, self._locks, segment_id, now_ms=txn.now_ms)
+        if done is None:
+            return False
+        if done[1] is not None:
+            self.files.seal(done[1])
+        return True
+
     def truncate(self, name: str, before_offset: int, *, cold_due_ms: int) -> Truncation:
         """Drop a segment's bytes below an offset; see truncate.truncate."""
         return truncate.truncate(self.metadata, name, before_offset, cold_due_ms=cold_due_ms)
@@ -96,6 +118,15 @@ class Engine:
         if ended is not None:
             self.files.seal(ended)
         return done
+
+    def remove(self, txn: WriteTransaction, segment: SegmentRecord, *, cold_due_ms: int) -> None:
+        """Delete one segment inside a transaction; raises Conflict while it has a writer, also one of this process.
+
+        A writer of a segment that policy sealed leaves it with its next append, and finds the way by its record.
+        """
+        if segment.id in self._writers:
+            raise ownership.live_writer_conflict(segment)
+        delete.remove_segment(txn, self._locks, segment, cold_due_ms=cold_due_ms)
 
     def delete(self, path: str, *, recursive: bool, cold_due_ms: int) -> Deletion:
         """Delete a segment or, with `recursive`, a directory; see delete.delete."""
@@ -120,7 +151,7 @@ class Engine:
                 locked = (before.id, before.writer_epoch + 1)
                 segment = ownership.register(txn, before, self._locks, take_over=take_over)
                 policy = policies.effective(txn, segment)
-                ended = _ended_chunk(txn, before, segment)
+                ended = None if segment.active else seal.active_file(txn, before)
         except BaseException:
             if locked is not None:
                 self._locks.unlock(*locked)
@@ -134,15 +165,37 @@ class Engine:
             return create.create(txn, name)
         if entry.kind is EntryKind.DIRECTORY:
             raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
-        segment = directories.segment_by_name(txn, name)
-        while segment.status is SegmentStatus.SEALED_BY_POLICY and segment.successor_id:
-            successor = directories.segment(txn, SegmentId(segment.successor_id))
-            if successor is None:
-                break
-            segment = successor
-        if segment.sealed:
+        segment = streams.newest(txn, directories.segment_by_name(txn, name))
+        if not segment.sealed:
+            return segment
+        following = streams.go_on(txn, segment) if segment.status is SegmentStatus.SEALED_BY_POLICY else None
+        if following is None:
             raise Sealed(f"cannot append to {names.printable(name)}: it is sealed", remedy="append to another segment")
-        return segment
+        return following
+
+    def _move(self, writer: SegmentWriter) -> Moved | None:
+        """Make a writer the one of its segment's successor; see succession.move. Called under the writer's lock."""
+        old, moved = (writer.segment_id, writer.epoch), None
+        try:
+            with self.metadata.write() as txn:
+                moved = succession.move(txn, self._locks, *old, writer.name)
+                if moved is not None:
+                    # Inside the transaction: who opens the same segment next finds the writer here.
+                    self._writers[moved.segment.id] = writer
+        except BaseException:
+            if moved is not None:
+                del self._writers[moved.segment.id]
+                self._locks.unlock(moved.segment.id, moved.segment.writer_epoch)
+            raise
+        if moved is None:
+            return None
+        if self._writers.get(old[0]) is writer:
+            del self._writers[old[0]]
+        self._locks.unlock(*old)
+        self._locks.unlock(moved.segment.id, moved.segment.writer_epoch - 1)
+        if moved.ended is not None:
+            self.files.seal(moved.ended)
+        return moved
 
     def _require_floor(self, name: str) -> None:
         floor = self._tools.free_space_floor_bytes
@@ -159,11 +212,3 @@ class Engine:
             if self._writers.get(writer.segment_id) is writer:
                 del self._writers[writer.segment_id]
                 self._locks.unlock(writer.segment_id, writer.epoch)
-
-
-def _ended_chunk(txn: WriteTransaction, before: SegmentRecord, after: SegmentRecord) -> str | None:
-    """File of the active chunk that a new writer did not go on with."""
-    if not before.active or after.active:
-        return None
-    last = chains.chunk_at(txn, before.id, Tier.LOCAL, before.length)
-    return None if last is None else chains.object_of(txn, last).name

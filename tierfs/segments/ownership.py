@@ -13,10 +13,15 @@ from tierfs.metadata import directories, keys
 from tierfs.metadata.records import SegmentRecord, WriterInfo
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.segments.group_commit import StaleBase
 from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import SegmentId, SegmentStatus
 
 _COMMAND_CHARACTERS = 120
+
+
+class Continued(StaleBase):
+    """Internal: policy sealed the segment; its writer goes on in the successor."""
 
 
 def register(
@@ -28,6 +33,9 @@ def register(
     committed length. Raises Conflict naming a live writer unless `take_over`. Holds the lock of the
     new epoch; the caller releases it if the transaction fails, and the old epoch's when it succeeded.
     """
+    coming = _writer_on_its_way(txn, segment, writer_locks)
+    if coming is not None and not take_over:
+        raise live_writer_conflict(coming)
     held = writer_locks.try_lock(segment.id, segment.writer_epoch)
     if not held and not take_over:
         raise live_writer_conflict(segment)
@@ -47,29 +55,46 @@ def register(
 
 def fence(txn: WriteTransaction, segment: SegmentRecord, writer_locks: WriterLocks) -> SegmentRecord:
     """End whoever wrote before without becoming a writer; raises Conflict while another process writes."""
-    require_no_writer_elsewhere(segment, writer_locks)
+    require_no_writer_elsewhere(txn, segment, writer_locks)
     return replace(segment, writer_epoch=segment.writer_epoch + 1, active=False, resumable=False)
 
 
-def require_no_writer_elsewhere(segment: SegmentRecord, writer_locks: WriterLocks) -> None:
+def require_no_writer_elsewhere(txn: ReadTransaction, segment: SegmentRecord, writer_locks: WriterLocks) -> None:
     """Raise Conflict while another process writes the segment."""
     if writer_locks.is_alive_elsewhere(segment.id, segment.writer_epoch):
         raise live_writer_conflict(segment)
+    coming = _writer_on_its_way(txn, segment, writer_locks)
+    if coming is not None:
+        raise live_writer_conflict(coming)
 
 
 def require_current(txn: ReadTransaction, segment_id: SegmentId, epoch: int, name: str) -> SegmentRecord:
-    """The record of a segment this process writes. Raises NotFound, Fenced or Sealed when it no longer does."""
+    """The record of a segment this process writes. Raises NotFound, Fenced or Sealed when it no longer does,
+    Continued when it does so in the segment's successor.
+    """
     segment = directories.segment(txn, segment_id)
     if segment is None or segment.status is SegmentStatus.DELETED:
         raise NotFound(f"segment {names.printable(name)} was deleted")
-    if segment.sealed:
+    if segment.sealed and segment.status is not SegmentStatus.SEALED_BY_POLICY:
         raise Sealed(f"segment {names.printable(name)} is sealed")
     if segment.writer_epoch != epoch:
         raise Fenced(
             f"segment {names.printable(name)} was taken over by {describe_writer(segment)}",
             remedy="stop this writer; what it was told is written stays written",
         )
+    if segment.sealed:
+        raise Continued(f"segment {names.printable(name)} goes on in its successor")
     return segment
+
+
+def _writer_on_its_way(txn: ReadTransaction, segment: SegmentRecord, writer_locks: WriterLocks) -> SegmentRecord | None:
+    """The segment before this one, if its writer in another process lives and has not come here yet."""
+    if segment.writer_epoch or not segment.predecessor_id:
+        return None
+    before = directories.segment(txn, SegmentId(segment.predecessor_id))
+    if before is None or not writer_locks.is_alive_elsewhere(before.id, before.writer_epoch):
+        return None
+    return before
 
 
 def live_writer_conflict(segment: SegmentRecord) -> Conflict:

@@ -9,23 +9,23 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.segments import ownership
-from tierfs.segments.append import seal_record
+from tierfs.segments import ownership, seal_record, streams
 from tierfs.segments.writer_locks import WriterLocks
-from tierfs.types import SegmentId, Tier
+from tierfs.types import SegmentId, SegmentStatus, Tier
 
 
 def seal(metadata: MetadataStore, writer_locks: WriterLocks, name: str) -> tuple[SegmentRecord, str | None]:
     """End a segment for good; a sealed one is success. Returns it and the chunk file that ended.
 
-    Raises NotFound, or Conflict naming a live writer. Earlier writers are fenced.
+    Of a stream, the member that is appended to is sealed, whichever of them `name` names. Raises NotFound, or
+    Conflict naming a live writer. Earlier writers are fenced.
     """
     with metadata.write() as txn:
-        segment = directories.segment_by_name(txn, name)
-        if segment.sealed:
+        segment = streams.newest(txn, directories.segment_by_name(txn, name))
+        if segment.status is SegmentStatus.SEALED:
             return segment, None
         fenced = ownership.fence(txn, segment, writer_locks)
-        return seal_record(txn, fenced), active_file(txn, segment)
+        return seal_record.write(txn, fenced), active_file(txn, segment)
 
 
 def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:

@@ -12,7 +12,8 @@ from tierfs.metadata import chains, directories, keys, policies
 from tierfs.metadata.records import ChunkRecord, DirectoryRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import DirectoryId, EntryKind, ReadPriority, Tier
+from tierfs.segments import streams
+from tierfs.types import ByteRange, DirectoryId, EntryKind, ReadPriority, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class SegmentStat:
     read_priority: ReadPriority
     crc32c: int | None
     """CRC32C of all readable bytes, from the records; None when they do not tell."""
+    successor: str | None
+    """Full name of the segment it goes on in, if policy sealed it."""
+    lost: tuple[ByteRange, ...] = ()
+    """Bytes that no tier holds any more; reading them fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +39,30 @@ class Listed:
     kind: EntryKind
     segment: SegmentRecord | None
     directory: DirectoryRecord | None
+    successor: str | None = None
+    """Name, in the same directory, of the segment it goes on in."""
 
 
 def stat(txn: ReadTransaction, name: str) -> SegmentStat:
     """Everything about one segment. Raises NotFound or IsDirectory."""
     segment = directories.segment_by_name(txn, name)
+    crc = segment_crc(txn, segment)
+    following = streams.successor(txn, segment)
     return SegmentStat(
         names.join(names.split(name)),
         segment,
         policies.effective(txn, segment).read_priority,
-        segment_crc(txn, segment),
+        crc,
+        directories.path_of(txn, following.parent_id, following.name) if following is not None else None,
+        lost_ranges(txn, segment) if crc is None else (),
     )
+
+
+def lost_ranges(txn: ReadTransaction, segment: SegmentRecord) -> tuple[ByteRange, ...]:
+    """What is lost for good inside a segment, in offset order. Walks the cold chain."""
+    gone = (chunk for chunk in chains.chunks(txn, segment.id, Tier.COLD) if chunk.lost)
+    readable = (chunk.range.intersect(segment.range) for chunk in gone)
+    return tuple(span for span in readable if span)
 
 
 def segment_crc(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
@@ -88,4 +106,6 @@ def listing(txn: ReadTransaction, path: str) -> Iterator[Listed]:
 def _listed(txn: ReadTransaction, entry: directories.Entry) -> Listed:
     if entry.kind is EntryKind.DIRECTORY:
         return Listed(entry.name, entry.kind, None, txn.get(DIRECTORIES, keys.u64(entry.id)))
-    return Listed(entry.name, entry.kind, txn.get(SEGMENTS, keys.u64(entry.id)), None)
+    segment = txn.get(SEGMENTS, keys.u64(entry.id))
+    following = streams.successor(txn, segment) if segment is not None else None
+    return Listed(entry.name, entry.kind, segment, None, following.name if following is not None else None)

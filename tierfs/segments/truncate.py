@@ -71,6 +71,11 @@ def truncate(metadata: MetadataStore, name: str, before_offset: int, *, cold_due
         return found.truncation
 
 
+def cut(txn: WriteTransaction, segment: SegmentRecord, before_offset: int, *, cold_due_ms: int) -> None:
+    """Drop a segment's bytes below an offset inside it, inside a transaction; see truncate."""
+    _apply(txn, _plan_cut(txn, segment, before_offset), cold_due_ms)
+
+
 def _plan(txn: ReadTransaction, name: str, before_offset: int) -> _Plan:
     segment = directories.segment_by_name(txn, name)
     if segment.kind is not SegmentKind.BYTES:
@@ -84,6 +89,10 @@ def _plan(txn: ReadTransaction, name: str, before_offset: int) -> _Plan:
         )
     if before_offset <= segment.start_offset:
         return _Plan(segment, segment.start_offset, [], [])
+    return _plan_cut(txn, segment, before_offset)
+
+
+def _plan_cut(txn: ReadTransaction, segment: SegmentRecord, before_offset: int) -> _Plan:
     local, cold = (chains.ending_by(txn, segment.id, tier, before_offset) for tier in Tier)
     return _Plan(segment, before_offset, local, cold)
 
@@ -96,7 +105,7 @@ def _apply(txn: WriteTransaction, found: _Plan, cold_due_ms: int) -> None:
     left = chains.remove(txn, before, Tier.LOCAL, found.local, due_ms=txn.now_ms, after_sequence=0)
     left = chains.remove(txn, left, Tier.COLD, found.cold, due_ms=cold_due_ms, after_sequence=after)
     keeps_active = before.active and found.start_offset < before.length
-    cut = replace(
+    shorter = replace(
         directories.renew_inode(txn, left),
         start_offset=found.start_offset,
         generation=before.generation + 1,
@@ -104,5 +113,5 @@ def _apply(txn: WriteTransaction, found: _Plan, cold_due_ms: int) -> None:
         active=keeps_active,
         resumable=before.resumable and keeps_active,
     )
-    txn.put(SEGMENTS, keys.u64(cut.id), cut)
-    journal.segment_changed(txn, cut)
+    txn.put(SEGMENTS, keys.u64(shorter.id), shorter)
+    journal.segment_changed(txn, shorter)

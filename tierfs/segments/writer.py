@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name, map_os_errors
 from tierfs.clock import Clock
-from tierfs.errors import Closed, Conflict, DataLoss, NotFound, OffsetMismatch, StorageFull
-from tierfs.metadata import chains, checksums
+from tierfs.errors import Closed, Conflict, NotFound, OffsetMismatch, Sealed, StorageFull
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.segments import ownership
+from tierfs.policy import Policy
+from tierfs.segments import ownership, streams
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded, write_all
 from tierfs.segments.append import PendingAppend, Piece, Writing, split
 from tierfs.segments.group_commit import GroupCommit, StaleBase
-from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, Tier
+from tierfs.segments.ownership import Continued
+from tierfs.segments.resume import resume
+from tierfs.segments.succession import Moved
+from tierfs.types import AttemptId, ByteRange
 
 log = logging.getLogger(__name__)
 
@@ -36,25 +40,33 @@ class WriterTools:
     commits: GroupCommit
     clock: Clock
     free_space_floor_bytes: int
+    move: Callable[[SegmentWriter], Moved | None]
+    """Makes a writer the one of its segment's successor; None when the segment cannot be continued."""
 
 
 class SegmentWriter:
-    """Appends to one segment in order. Made by Engine.open_writer; close it to let others go on at once."""
+    """Appends to one segment in order. Made by Engine.open_writer; close it to let others go on at once.
 
-    def __init__(self, tools: WriterTools, name: str, segment: SegmentRecord, chunk_bytes: int) -> None:
+    A segment that policy seals it leaves for the successor: offsets go on, and nobody who appends notices.
+    That happens between two appends, so that each lies in one segment.
+    """
+
+    def __init__(
+        self, tools: WriterTools, name: str, segment: SegmentRecord, policy: Policy, *, one_segment: bool = False
+    ) -> None:
         self.name = name
-        self.segment_id = segment.id
-        self.epoch = segment.writer_epoch
         self._tools = tools
-        self._chunk_bytes = chunk_bytes
+        self._one_segment = one_segment
         self._lock = threading.Lock()
-        self._length = segment.length
-        self._chunk: ActiveChunk | None = None
+        self._segment = segment
+        self._policy = policy
         self._newest: PendingAppend | None = None
+        self._chunk: ActiveChunk | None = None
+        self._write_to(segment, policy)
         self._resumable = False
         self._closed = False
         if segment.active:
-            self._chunk = self._resume(segment)
+            self._chunk = resume(tools.metadata, tools.files, segment, name)
 
     @property
     def length(self) -> int:
@@ -70,10 +82,12 @@ class SegmentWriter:
         the segment. Raises OffsetMismatch, Sealed, Fenced, NotFound, StorageFull or Unavailable, and then
         none of `data` is part of the segment.
         """
+        view = memoryview(data).cast("B")
         for _ in range(_MAX_REWRITES):
             try:
                 with self._lock:
-                    pending, written = self._write(memoryview(data).cast("B"), expected_offset, last=last, seal=seal)
+                    self._prepare(len(view), expected_offset)
+                    pending, written = self._write(view, last=last, seal=seal)
                     self._tools.commits.enqueue(pending)
                     self._newest = pending
                 self._tools.commits.wait(pending)
@@ -100,20 +114,24 @@ class SegmentWriter:
         """Stop writing without a word, as a crash would; committed bytes stay."""
         self._closed = True
         with self._lock:
-            if self._chunk is not None:
-                self._tools.descriptors.close(self._chunk)
-                self._chunk = None
+            self._forget_chunk()
 
-    def _write(
-        self, data: memoryview, expected_offset: int | None, *, last: bool, seal: bool
-    ) -> tuple[PendingAppend, ByteRange]:
-        """Write the bytes to chunk files; undone when a write fails."""
+    def _prepare(self, size_bytes: int, expected_offset: int | None) -> None:
+        """Stand where the next bytes belong, in the successor if the segment is to end before them."""
         if self._closed:
             raise Closed(f"the writer of {names.printable(self.name)} is closed")
         self._catch_up()
         if expected_offset is not None and expected_offset != self._length:
             raise offset_mismatch(self.name, expected_offset, self._length)
-        self._require_room(len(data))
+        self._require_room(size_bytes)
+        if size_bytes and self._ends_here():
+            self._finish_queued()
+            self._move()
+        if self._length == self._segment.first_offset:
+            self._segment = replace(self._segment, first_byte_ms=self._tools.clock.now_ms())
+
+    def _write(self, data: memoryview, *, last: bool, seal: bool) -> tuple[PendingAppend, ByteRange]:
+        """Write the bytes to chunk files; undone when a write fails."""
         before = _Before(self._chunk, self._length)
         pieces: list[Piece] = []
         try:
@@ -174,38 +192,59 @@ class SegmentWriter:
         """After a failed commit the store's view counts: its length, and no active chunk of ours."""
         if self._newest is None or not self._newest.is_stale:
             return
-        with self._tools.metadata.read() as txn:
-            segment = ownership.require_current(txn, self.segment_id, self.epoch, self.name)
-        if self._chunk is not None:
-            self._tools.descriptors.close(self._chunk)
-        self._chunk = None
+        try:
+            with self._tools.metadata.read() as txn:
+                segment = ownership.require_current(txn, self.segment_id, self.epoch, self.name)
+        except Continued as exc:
+            if self._one_segment:
+                raise Sealed(f"segment {names.printable(self.name)} was sealed by policy") from exc
+            self._move()
+            return
+        self._forget_chunk()
         self._length = segment.length
         self._newest = None
 
-    def _resume(self, segment: SegmentRecord) -> ActiveChunk:
-        """Go on with the chunk of a writer that closed cleanly; its running CRCs are in the records."""
-        with self._tools.metadata.read() as txn:
-            last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
-            assert last is not None
-            holder = chains.object_of(txn, last)
-            run = checksums.run_at(txn, holder.id, last.length - 1)
-        stored = self._tools.files.length_bytes(holder.name)
-        if stored < last.length or run is None:
-            raise DataLoss(
-                f"segment {names.printable(self.name)}: {holder.name} has {stored} of {last.length} bytes",
-                remedy="run: tierfs fsck",
-            )
-        partial = last.length % CRC_BLOCK_BYTES
-        return ActiveChunk(
-            holder.name,
-            holder.attempt,
-            last.start_offset,
-            length=last.length,
-            object_id=holder.id,
-            tail_crc=run.crc(run.count - 1) if partial else 0,
-            whole_crc=holder.crc32c or 0,
-            directory_synced=True,
+    def _ends_here(self) -> bool:
+        """Whether policy seals the segment at its length, with what is on its way."""
+        if self._one_segment:
+            return False
+        segment = replace(self._segment, length=self._length)
+        now_ms = self._tools.clock.now_ms()
+        return streams.may_end(segment) and (
+            streams.is_long(segment, self._policy) or streams.is_old(segment, self._policy, now_ms)
         )
+
+    def _finish_queued(self) -> None:
+        """Wait for the appends before this one. Raises StaleBase when one of them failed."""
+        if self._newest is None:
+            return
+        try:
+            self._tools.commits.wait(self._newest)
+        except Exception as exc:  # whoever made that append is told; this one begins anew
+            raise StaleBase("an append before this one failed") from exc
+
+    def _move(self) -> None:
+        """Go on in the successor; a segment that cannot have one stays as it is."""
+        moved = self._tools.move(self)
+        if moved is None:
+            self._policy = replace(self._policy, seal_bytes=None, seal_age_s=None)
+            return
+        self._forget_chunk()
+        self._write_to(moved.segment, moved.policy)
+
+    def _write_to(self, segment: SegmentRecord, policy: Policy) -> None:
+        self.segment_id = segment.id
+        self.epoch = segment.writer_epoch
+        self._segment = segment
+        self._policy = policy
+        self._chunk_bytes = policy.chunk_bytes
+        self._length = segment.length
+        self._newest = None
+
+    def _forget_chunk(self) -> None:
+        if self._chunk is not None:
+            self._tools.descriptors.close(self._chunk)
+        self._chunk = None
 
     def _require_room(self, size_bytes: int) -> None:
         free = self._tools.files.free_bytes()

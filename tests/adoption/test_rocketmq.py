@@ -1,0 +1,203 @@
+"""RocketMQ: names in all their layouts, and which objects make which bytes of a queue's file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.adoption.foreign import ForeignBucket, directory_state, write_files
+from tests.adoption.planned import Picture, left_out, listed, picture, refused
+from tests.adoption.test_directory import cat, states
+from tests.commands import tierfs
+from tests.conftest import Bucket
+from tierfs.adoption.plan import Plan
+from tierfs.adoption.rocketmq import plan_rocketmq
+from tierfs.adoption.rocketmq_names import Named, Queue, java_hash, md5_prefix, parse
+
+C, Q = "DefaultCluster", "broker-a/orders/3"
+PLUGIN = f"{java_hash(C)}/{C}/{Q}/COMMIT_LOG"
+POSIX = f"{md5_prefix(C)}_{C}/{Q}/COMMIT_LOG"
+BEYOND_32_BITS = 5 << 30
+
+
+def posix(base: int) -> str:
+    return f"{POSIX}/{md5_prefix(str(base))}{base:020d}"
+
+
+def planned(lengths: dict[str, int]) -> Plan:
+    plan = Plan()
+    plan_rocketmq(plan, listed(lengths), "in")
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("\U0001f600", 1772899)],
+)
+def test_java_hashes(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        (0, "cfcd208400000000000000000000"),
+        (4294937144, "b10da56800000000004294937144"),
+        (1073741775, "1f329fef00000000001073741775"),
+        (2147483550, "dcb86ff200000000002147483550"),
+    ],
+)
+def test_names_that_rocketmq_gave_its_files(base: int, name: str) -> None:
+    """The first two are those of its own tests, the others of a broker under load."""
+    assert posix(base).rpartition("/")[2] == name
+    assert (md5_prefix("DefaultCluster"), md5_prefix("TieredStorageDailyTest")) == ("212d6b50", "161c08ff")
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "position"),
+    [
+        (f"{C}/{Q}/COMMIT_LOG/seg-0/chunk-1024", 0, 1024),
+        (f"{C}/{Q}/COMMIT_LOG/seg-1073741824/segment", 1 << 30, None),
+        (f"{C}/{Q}/COMMIT_LOG-0/chunk-4096", 0, 4096),
+        (f"{C}/{Q}/COMMIT_LOG-{BEYOND_32_BITS}-seg", BEYOND_32_BITS, None),
+        (f"{PLUGIN}/seg-0/chunk/chunk-5120", 0, 5120),
+        (f"{PLUGIN}/seg-{BEYOND_32_BITS}/segment/segment-0", BEYOND_32_BITS, None),
+        (posix(0), 0, None),
+        (posix(BEYOND_32_BITS), BEYOND_32_BITS, None),
+    ],
+)
+def test_every_layout(name: str, base: int, position: int | None) -> None:
+    found = parse(name)
+    assert found is not None
+    assert (found.queue.name, found.base, found.position, found.doubt) == (f"{Q}/COMMIT_LOG", base, position, "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x", "a/b/seg-0", "a/b/seg-0/chunk-", "a/b/seg-0/chunk--1", "a/b/seg-x/chunk-0", f"a/b/seg-{2**63}/segment",
+     f"a/b/seg-0/chunk-{2**63}", "a/b/seg-0/chunk-٣", "a/COMMIT_LOG/cfcd20840000", "tieredStoreMetadata.json"],
+)  # fmt: skip
+def test_what_is_no_name_of_rocketmqs(name: str) -> None:
+    assert parse(name) is None
+
+
+@given(st.text(max_size=80), st.lists(st.sampled_from(["seg-", "chunk", "/", "-", "0", "9" * 21, "segment", "-seg"])))
+def test_hostile_names_are_parsed_or_not_but_never_fail(text: str, parts: list[str]) -> None:
+    found = parse(text + "".join(parts))
+    assert found is None or (0 <= found.base < 2**63 and 0 <= (found.position or 0) < 2**63)
+
+
+@given(
+    st.from_regex(r"[a-zA-Z][\w.-]{0,8}", fullmatch=True),
+    st.lists(st.from_regex(r"[a-zA-Z][\w.]{0,8}", fullmatch=True), min_size=3, max_size=3),
+    st.integers(0, 2**62),
+    st.integers(0, 2**62),
+)
+def test_names_come_back(cluster: str, queue: list[str], base: int, position: int) -> None:
+    path = "/".join(queue)
+    above = f"{java_hash(cluster)}/{cluster}"
+    name = f"{above}/{path}/INDEX/seg-{base}/chunk/chunk-{position}"
+    assert parse(name) == Named(Queue(above, path, "INDEX"), base, position)
+
+
+def test_a_wrong_hash_is_a_warning() -> None:
+    plan = planned({f"12345/{C}/{Q}/INDEX/seg-0/chunk/chunk-0": 4, f"00000000_{C}/{Q}/INDEX/{'0' * 28}": 4})
+    assert len(plan.warnings) == 2
+    assert all("is not the hash of" in warning for warning in plan.warnings)
+
+
+def test_chunks_and_sealed_segments_join_at_their_base_offsets() -> None:
+    plan = planned(
+        {
+            f"{PLUGIN}/seg-100/segment/segment-0": 60,
+            f"{PLUGIN}/seg-160/chunk/chunk-0": 10,
+            f"{PLUGIN}/seg-160/chunk/chunk-9": 0,
+            f"{PLUGIN}/seg-160/chunk/chunk-10": 5,
+            f"{PLUGIN.replace('COMMIT_LOG', 'CONSUME_QUEUE')}/seg-0/chunk/chunk-0": 20,
+        }
+    )
+    expected: Picture = {
+        f"in/{Q}/COMMIT_LOG": (
+            100,
+            [
+                (f"{PLUGIN}/seg-100/segment/segment-0", 60),
+                (f"{PLUGIN}/seg-160/chunk/chunk-0", 10),
+                (f"{PLUGIN}/seg-160/chunk/chunk-10", 5),
+            ],
+        ),
+        f"in/{Q}/CONSUME_QUEUE": (0, [(f"{PLUGIN.replace('COMMIT_LOG', 'CONSUME_QUEUE')}/seg-0/chunk/chunk-0", 20)]),
+    }
+    assert picture(plan) == expected
+
+
+def test_behind_a_hole_begins_another_segment() -> None:
+    plan = planned({posix(0): 10, posix(10): 10, posix(BEYOND_32_BITS): 7})
+    assert picture(plan) == {
+        f"in/{Q}/COMMIT_LOG": (0, [(posix(0), 10), (posix(10), 10)]),
+        f"in/{Q}/COMMIT_LOG.{BEYOND_32_BITS}": (BEYOND_32_BITS, [(posix(BEYOND_32_BITS), 7)]),
+    }
+    assert plan.warnings == [
+        f"{Q}/COMMIT_LOG: bytes 20 to {BEYOND_32_BITS} are nowhere; what follows becomes a segment of its own"
+    ]
+
+
+def test_the_sealed_object_wins_over_chunks_left_behind() -> None:
+    base = f"{C}/{Q}/COMMIT_LOG"
+    plan = planned({f"{base}/seg-0/segment": 10, f"{base}/seg-0/chunk-0": 10, f"{base}/seg-0/chunk-10": 3})
+    assert picture(plan) == {f"in/{Q}/COMMIT_LOG": (0, [(f"{base}/seg-0/segment", 10)])}
+    assert {one.what: one.why.split()[2] for one in plan.left_out} == {
+        f"{base}/seg-0/chunk-0": "that",
+        f"{base}/seg-0/chunk-10": "beyond",
+    }
+
+
+def test_two_objects_for_one_byte_refuse_the_whole_queue_and_no_other() -> None:
+    other = posix(0).replace("orders", "other")
+    plan = planned({posix(0): 11, posix(10): 10, other: 1, "readme": 3})
+    assert set(picture(plan)) == {"in/broker-a/other/3/COMMIT_LOG"}
+    assert refused(plan) == {f"in/{Q}/COMMIT_LOG": "InvalidRequest"}
+    assert left_out(plan) == {"readme"}
+
+
+def test_two_clusters_of_the_same_queues_are_told_apart_by_the_user() -> None:
+    plan = planned({f"one/{Q}/INDEX/seg-0/segment": 1, f"two/{Q}/INDEX/seg-0/segment": 1})
+    assert picture(plan) == {f"in/{Q}/INDEX": (0, [(f"one/{Q}/INDEX/seg-0/segment", 1)])}
+    assert refused(plan) == {f"in/{Q}/INDEX": "InvalidRequest"}
+
+
+def test_a_place_may_be_a_part_of_the_tree() -> None:
+    plan = planned({"COMMIT_LOG/seg-0/chunk/chunk-0": 4, "INDEX-0/chunk-0": 2})
+    assert set(picture(plan)) == {"in/COMMIT_LOG", "in/INDEX"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    tierfs("-q", "init", store=tmp_path / "store")
+    return tmp_path / "store"
+
+
+def test_a_posix_tree_reads_as_one_file(store: Path, tmp_path: Path) -> None:
+    data = os.urandom(300_000)
+    root = write_files(tmp_path / "theirs", {posix(0): data[:200_000], posix(200_000): data[200_000:]})
+    before = directory_state(root)
+    done = tierfs("-q", "adopt", "rocketmq", root, "--into", "mq", "--json", store=store)
+    assert states(done) == {f"mq/{Q}/COMMIT_LOG": "adopted"}
+    assert cat(store, f"mq/{Q}/COMMIT_LOG") == data
+    assert directory_state(root) == before
+
+
+@pytest.mark.slow
+def test_more_chunks_than_a_page_of_a_listing(store: Path, moto_bucket: Bucket) -> None:
+    theirs, chunks = ForeignBucket(moto_bucket), [b"%d," % number for number in range(1500)]
+    offsets = [sum(map(len, chunks[:number])) for number in range(1500)]
+    theirs.put({f"{PLUGIN}/seg-0/chunk/chunk-{start}": chunk for start, chunk in zip(offsets, chunks, strict=True)})
+    words = ("adopt", "rocketmq", theirs.url(), "--into", "mq", *theirs.options)
+    assert states(tierfs("-q", *words, "--json", store=store)) == {f"mq/{Q}/COMMIT_LOG": "adopted"}
+    assert cat(store, f"mq/{Q}/COMMIT_LOG") == b"".join(chunks)
+    info = tierfs("info", f"mq/{Q}/COMMIT_LOG", "--json", store=store).json
+    assert info["tiers"]["cold"]["chunks"] == 1500
+    assert states(tierfs("-q", *words, "--json", store=store)) == {f"mq/{Q}/COMMIT_LOG": "already adopted"}

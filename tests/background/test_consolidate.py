@@ -1,0 +1,520 @@
+"""Consolidate: which chunks become one, what every crash and fault leaves, and who may read on meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
+from tierfs.background.consolidate import Consolidate
+from tierfs.background.consolidation import asked_for
+from tierfs.background.consolidation_plan import ConsolidateAction
+from tierfs.background.offload import ChunksMoved
+from tierfs.checksum import block_crcs
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, ComposedObject
+from tierfs.config import OffloadSettings
+from tierfs.errors import DataLoss, Unavailable
+from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata.records import ChunkRecord, ObjectRecord
+from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS, SEGMENTS
+from tierfs.types import CRC_BLOCK_BYTES, ChunkState, ObjectId, Tier
+
+GRACE_S = OffloadSettings().grace_s
+POLICY = {"chunk_bytes": "1000000", "object_bytes": "3000000"}
+BLOCK = CRC_BLOCK_BYTES
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=POLICY) as opened:
+        yield opened
+
+
+def cold_pieces(store: TestStore, *sizes: int, name: str = "s", seal: bool = False) -> bytes:
+    """Append so that each size becomes a cold object of its own; returns the bytes."""
+    data = b""
+    for size in sizes:
+        part = os.urandom(size)
+        store.append(name, part)
+        store.offload(name)
+        store.evict(name)
+        data += part
+    if seal:
+        store.engine.seal(name)
+    return data
+
+
+def cut_head(store: TestStore, name: str, start_offset: int) -> None:
+    """What truncation does to a segment whose chunks all go on behind the new start."""
+    with store.metadata.write() as txn:
+        segment = replace(directories.segment_by_name(txn, name), start_offset=start_offset)
+        txn.put(SEGMENTS, keys.u64(segment.id), segment)
+        journal.segment_changed(txn, segment)
+
+
+def actions(store: TestStore, name: str = "s") -> list[ConsolidateAction]:
+    with store.metadata.read() as txn:
+        return asked_for(txn, directories.segment_by_name(txn, name), LOCATION, store.settings)
+
+
+def objects(store: TestStore) -> list[str]:
+    return [found.name for found in store.cold.list("segments/")]
+
+
+def rows(store: TestStore) -> tuple[int, int]:
+    """How many intents and how much garbage there is."""
+    with store.metadata.read() as txn:
+        return txn.count(INTENTS.name), txn.count(GARBAGE.name)
+
+
+def assert_grids(store: TestStore, name: str, data: bytes) -> None:
+    """Every cold object has the grid that an offload of the same bytes would have given it."""
+    with store.metadata.read() as txn:
+        for placed in store.layout(name).cold:
+            held = bytearray(placed.object.length)
+            store.cold.read_into(placed.object.name, 0, memoryview(held))
+            found = [run.crc(i) for run in checksums.runs(txn, placed.object.id) for i in range(run.count)]
+            assert found == block_crcs(held)
+            at = placed.chunk.object_offset
+            assert held[at : at + placed.chunk.length] == data[placed.chunk.start_offset : placed.chunk.end_offset]
+
+
+def test_small_neighbours_become_one_object(store: TestStore) -> None:
+    data = cold_pieces(store, 300_000, 2, BLOCK, 500_001)
+    report = store.consolidate()
+    assert (report.segments, report.objects_before, report.objects_after, report.bytes) == (1, 4, 1, len(data))
+    assert_layout(store, "s", local=[], cold=[len(data)])
+    assert store.read("s", Tier.COLD) == data
+    assert_grids(store, "s", data)
+
+
+def test_it_is_repeated_with_nothing_to_do(store: TestStore) -> None:
+    cold_pieces(store, 100, 100, 100)
+    store.consolidate()
+    report = store.consolidate()
+    assert (report.objects_before, report.objects_after, report.merged_chunks, report.journal_entries) == (0, 0, 0, 0)
+
+
+def test_a_thousand_tiny_objects_become_one(store: TestStore) -> None:
+    data = b"".join(number.to_bytes(4, "big") * 9 for number in range(1000))
+    for at in range(0, len(data), 36):
+        link_object(store, data[at : at + 36], at, len(data))
+    assert len(store.layout("s").cold) == 64  # a window of them
+    assert store.consolidate().objects_before == 1000
+    assert_layout(store, "s", local=[], cold=[len(data)])
+    assert store.read("s", Tier.COLD) == data
+
+
+def link_object(store: TestStore, data: bytes, start: int, length: int) -> None:
+    """One cold object and its chunk, without the way there."""
+    if not start:
+        store.append("s", b"")
+    stored = store.cold.put(f"segments/s/2/tiny-{start}", BufferSource(data))
+    with store.metadata.write() as txn:
+        segment = replace(directories.segment_by_name(txn, "s"), length=length)
+        holder = ObjectRecord(
+            id=ObjectId(txn.allocate_id()),
+            tier=Tier.COLD,
+            location_id=LOCATION,
+            name=stored.name,
+            length=len(data),
+            etag=stored.etag,
+        )
+        for run in checksums.runs_of(holder.id, block_crcs(data)):
+            checksums.put_run(txn, holder.id, replace(run, object_id=0))
+        chunk = ChunkRecord(start_offset=start, length=len(data), object_id=holder.id)
+        txn.put(SEGMENTS, keys.u64(segment.id), chains.insert(txn, segment, Tier.COLD, chunk, holder))
+
+
+def test_old_objects_stay_for_the_grace_period_and_until_the_journal_names_the_new_one(store: TestStore) -> None:
+    data = cold_pieces(store, 100, 200)
+    old = objects(store)
+    (action,) = actions(store)
+    store.cold_work().consolidator.run(action, lambda _: None)
+    store.clock.advance(GRACE_S + 1)
+    store.cold_work().collect()
+    assert set(old) < set(objects(store))  # the journal still names them
+    store.work().settle()
+    assert len(objects(store)) == 1
+    assert store.read("s", Tier.COLD) == data
+
+    data += cold_pieces(store, 300)
+    old = objects(store)
+    store.consolidate()
+    store.clock.advance(GRACE_S - 1)
+    store.work().settle()
+    assert set(old) < set(objects(store))
+    store.clock.advance(2)
+    store.work().settle()
+    assert len(objects(store)) == 1
+    assert store.read("s", Tier.COLD) == data
+
+
+def test_copying_does_not_make_bytes_new(store: TestStore) -> None:
+    cold_pieces(store, 100)
+    store.clock.advance(500)
+    cold_pieces(store, 100)
+    made_ms = store.layout("s").cold[1].object.created_ms
+    store.clock.advance(500)
+    store.consolidate()
+    assert store.layout("s").cold[0].object.created_ms == made_ms
+
+
+@pytest.mark.parametrize("start", [1, 50_000, BLOCK, 299_999])
+def test_bytes_before_the_start_offset_are_left_behind(store: TestStore, start: int) -> None:
+    data = cold_pieces(store, 300_000, 200_000)
+    cut_head(store, "s", start)
+    store.consolidate()
+    assert_layout(store, "s", local=[], cold=[500_000 - start])
+    assert store.read("s", Tier.COLD)[start:] == data[start:]
+    assert_grids(store, "s", data)
+
+
+def test_a_mostly_dead_object_is_copied_without_its_head(tmp_path: Path) -> None:
+    settings = OffloadSettings(relocate_min_bytes=1)
+    with open_test_store(tmp_path / "s", policy=POLICY, settings=settings) as store:
+        data = cold_pieces(store, 1_000_000)
+        cut_head(store, "s", 799_999)
+        assert store.consolidate().objects_after == 0
+        cut_head(store, "s", 800_000)
+        report = store.consolidate()
+        assert (report.objects_before, report.objects_after, report.bytes) == (1, 1, 200_000)
+        assert_layout(store, "s", local=[], cold=[200_000])
+        assert store.read("s", Tier.COLD)[800_000:] == data[800_000:]
+        store.clock.advance(GRACE_S + 1)
+        store.work().settle()
+        assert [found.length_bytes for found in store.cold.list("segments/")] == [200_000]
+
+
+def test_parts_of_one_object_merge_without_moving_a_byte(store: TestStore) -> None:
+    data = cold_pieces(store, 700_000, 10)
+    split_first_chunk(store, 300_001)
+    assert_layout(store, "s", local=[], cold=[300_001, 399_999, 10])
+    before = objects(store)
+    (merge, join) = actions(store)
+    assert (merge.merges, join.merges) == (True, False)
+    store.cold_work().consolidator.run(merge, lambda _: None)
+    assert_layout(store, "s", local=[], cold=[700_000, 10])
+    assert store.layout("s").cold[0].object.references == 1
+    assert objects(store) == before
+    store.consolidate()
+    assert_layout(store, "s", local=[], cold=[700_010])
+    assert store.read("s", Tier.COLD) == data
+
+
+def split_first_chunk(store: TestStore, at: int) -> None:
+    """Two chunks that follow each other in one object, as concatenation leaves them."""
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, "s")
+        first = next(chains.chunks(txn, segment.id, Tier.COLD))
+        holder = replace(chains.object_of(txn, first), references=2)
+        txn.put(OBJECTS, keys.u64(holder.id), holder)
+        second = replace(first, start_offset=at, length=first.length - at, object_offset=at)
+        txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, 0), replace(first, length=at, next=at))
+        txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, at), second)
+        cold = replace(segment.cold, count=segment.cold.count + 1)
+        txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, cold=cold))
+
+
+def test_an_object_that_another_segment_uses_stays(store: TestStore) -> None:
+    data = cold_pieces(store, 1000, 2000)
+    with store.metadata.write() as txn:
+        shared = store.layout("s").cold[0].object
+        txn.put(OBJECTS, keys.u64(shared.id), replace(shared, references=2))
+    store.consolidate()
+    store.clock.advance(GRACE_S + 1)
+    store.work().settle()
+    assert store.read("s", Tier.COLD) == data
+    assert len(objects(store)) == 2
+    with store.metadata.read() as txn:
+        assert txn.must_get(OBJECTS, keys.u64(shared.id), "shared").references == 1
+        assert list(checksums.runs(txn, shared.id))
+
+
+def test_adopted_objects_are_copied_and_never_deleted(store: TestStore) -> None:
+    cold_pieces(store, 1000, 2000)
+    with store.metadata.write() as txn:
+        for placed in store.layout("s").cold:
+            txn.put(OBJECTS, keys.u64(placed.object.id), replace(placed.object, foreign=True))
+    before = objects(store)
+    assert store.consolidate().objects_after == 1
+    store.clock.advance(GRACE_S + 1)
+    store.work().settle()
+    assert set(before) < set(objects(store))
+
+
+def test_objects_of_another_location_and_suspect_chunks_are_left_alone(store: TestStore) -> None:
+    cold_pieces(store, 10, 20, 30, 40, 50)
+    with store.metadata.write() as txn:
+        placed = store.layout("s").cold
+        elsewhere = placed[1].object
+        txn.put(OBJECTS, keys.u64(elsewhere.id), replace(elsewhere, location_id=LOCATION + 1))
+        key = keys.chunk(store.segment("s").id, Tier.COLD, placed[4].chunk.start_offset)
+        txn.put(CHUNKS, key, replace(placed[4].chunk, state=ChunkState.SUSPECT))
+    store.consolidate()
+    assert_layout(store, "s", local=[], cold=[10, 20, 70, 50])
+
+
+def test_a_lost_extent_is_never_inside_a_run(store: TestStore) -> None:
+    cold_pieces(store, 10, 20, 30, 40, 50)
+    with store.metadata.write() as txn:
+        segment = store.segment("s")
+        lost = store.layout("s").cold[2].chunk
+        segment = chains.remove(txn, segment, Tier.COLD, [lost], due_ms=txn.now_ms, after_sequence=0)
+        txn.put(SEGMENTS, keys.u64(segment.id), segment)
+        extent = replace(lost, object_id=ObjectId(0), state=ChunkState.LOST)
+        from tierfs.metadata import chain
+
+        previous = chains.chunk_at(txn, segment.id, Tier.COLD, lost.start_offset - 1)
+        following = next(chains.chunks(txn, segment.id, Tier.COLD, lost.end_offset))
+        edit = chain.insert(segment.cold, extent, previous=previous, following=following)
+        for record in edit.put:
+            txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, record.start_offset), record)
+        txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, cold=edit.state))
+    store.consolidate()
+    with store.metadata.read() as txn:
+        chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
+    assert [(chunk.length, chunk.lost) for chunk in chunks] == [(30, False), (30, True), (90, False)]
+
+
+class Killed(BaseException):
+    """The process ended."""
+
+
+def dying(verb: str, *, after: bool) -> Callable[..., Any]:
+    """A method that ends the process before or after it did its work."""
+    original = getattr(Consolidate, verb) if hasattr(Consolidate, verb) else getattr(MemoryStorage, verb)
+
+    def die(*arguments: Any, **named: Any) -> Any:
+        if after:
+            original(*arguments, **named)
+        raise Killed
+
+    return die
+
+
+@pytest.mark.parametrize(
+    ("owner", "verb", "after", "left", "made"),
+    [
+        (Consolidate, "_intend", False, 0, 0),
+        (Consolidate, "_intend", True, 1, 0),
+        (MemoryStorage, "compose", True, 1, 1),
+        (Consolidate, "_verified", True, 1, 1),
+        (Consolidate, "_commit", False, 1, 1),
+        (Consolidate, "_commit", True, 0, 1),
+    ],
+)
+def test_a_crash_at_any_step_loses_nothing_and_leaves_no_mystery(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, owner: type, verb: str, after: bool, left: int, made: int
+) -> None:
+    data = cold_pieces(store, 300_000, 200_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, verb, dying(verb, after=after))
+        with pytest.raises(Killed):
+            store.consolidate()
+    assert (rows(store)[0], len(objects(store))) == (left, 2 + made)
+    assert store.read("s", Tier.COLD) == data
+    store.consolidate()  # what the next holder does first is to resolve what was left
+    assert_layout(store, "s", local=[], cold=[500_000])
+    store.clock.advance(2 * 3600)
+    store.work().settle()
+    assert len(objects(store)) == 1
+    assert rows(store) == (0, 0)
+    assert store.read("s", Tier.COLD) == data
+
+
+class FailingStorage(MemoryStorage):
+    """Composes the object, then says that it could not."""
+
+    def compose(self, *arguments: Any, **named: Any) -> ComposedObject:
+        super().compose(*arguments, **named)
+        raise Unavailable("the connection was lost")
+
+
+def test_a_compose_of_unknown_end_leaves_no_orphan(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "s", policy=POLICY, cold=FailingStorage()) as store:
+        data = cold_pieces(store, 100, 200)
+        with pytest.raises(Unavailable):
+            store.consolidate()
+        assert_layout(store, "s", local=[], cold=[100, 200])
+        store.clock.advance(3601)
+        store.work().settle()
+        assert len(objects(store)) == 2
+        assert store.read("s", Tier.COLD) == data
+
+
+class CorruptingStorage(MemoryStorage):
+    """Composes other bytes than it should."""
+
+    def compose(self, name: str, *arguments: Any, **named: Any) -> ComposedObject:
+        made = super().compose(name, *arguments, **named)
+        data = bytearray(made.length_bytes)
+        self.read_into(name, 0, memoryview(data))
+        data[200_000] ^= 1
+        return ComposedObject.of(self.put(name, BufferSource(data), create_only=False))
+
+
+def test_a_copy_that_differs_is_never_linked(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "s", policy=POLICY, cold=CorruptingStorage()) as store:
+        data = cold_pieces(store, 100_000, 300_000)
+        with pytest.raises(DataLoss, match="the copy differs from its source"):
+            store.consolidate()
+        assert_layout(store, "s", local=[], cold=[100_000, 300_000])
+        assert [placed.chunk.state for placed in store.layout("s").cold] == [ChunkState.GOOD, ChunkState.GOOD]
+        assert store.read("s", Tier.COLD) == data
+        store.work().settle()
+        assert len(objects(store)) == 2
+
+
+@pytest.mark.parametrize("cut", [0, 1000])
+def test_a_damaged_piece_becomes_suspect(store: TestStore, cut: int) -> None:
+    cold_pieces(store, 100_000, 300_000, 5)
+    if cut:
+        cut_head(store, "s", cut)
+    holder = store.layout("s").cold[0 if cut else 1].object
+    held = bytearray(holder.length)
+    store.cold.read_into(holder.name, 0, memoryview(held))
+    held[0 if cut else 200_000] ^= 1  # with `cut`, bytes that are not copied but share a block with those that are
+    assert isinstance(store.cold, MemoryStorage)
+    kept = store.cold._objects[holder.name]
+    store.cold._objects[holder.name] = replace(kept, data=bytes(held))
+    with pytest.raises(DataLoss, match="does not match its checksum"):
+        store.consolidate()
+    states = [placed.chunk.state for placed in store.layout("s").cold]
+    assert states.index(ChunkState.SUSPECT) == (0 if cut else 1)
+    assert states.count(ChunkState.SUSPECT) == 1
+    store.work().settle()
+    assert len(objects(store)) == 3
+
+
+def test_chunks_that_moved_are_planned_anew(store: TestStore) -> None:
+    data = cold_pieces(store, 100, 200, 300)
+    (action,) = actions(store)
+    run = store.cold_work().consolidator.run
+    run(action, lambda _: None)
+    with pytest.raises(ChunksMoved, match="changed meanwhile"):
+        run(action, lambda _: None)
+    assert rows(store)[0] == 0
+    assert store.read("s", Tier.COLD) == data
+
+
+class Meddling(MemoryStorage):
+    """Does something else while it composes, once."""
+
+    meddle: Callable[[], object] | None = None
+
+    def compose(self, *arguments: Any, **named: Any) -> ComposedObject:
+        made = super().compose(*arguments, **named)
+        meddle, self.meddle = self.meddle, None
+        if meddle is not None:
+            meddle()
+        return made
+
+
+@pytest.fixture
+def meddling(tmp_path: Path) -> Iterator[tuple[TestStore, Meddling]]:
+    cold = Meddling()
+    with open_test_store(tmp_path / "store", policy=POLICY, cold=cold) as opened:
+        yield opened, cold
+
+
+def test_offload_and_evict_while_it_composes(meddling: tuple[TestStore, Meddling]) -> None:
+    store, cold = meddling
+    data = cold_pieces(store, 100, 200)
+    store.append("s", b"more")
+
+    def meddle() -> None:
+        work = store.cold_work()
+        work.offload("s", quiet)
+        work.evict("s", force=False, dry_run=False, report=quiet)
+
+    cold.meddle = meddle
+    store.consolidate()
+    assert_layout(store, "s", local=[], cold=[304])  # planned anew, with what came
+    assert store.read("s", Tier.COLD) == data + b"more"
+
+
+def test_head_truncation_while_it_composes(meddling: tuple[TestStore, Meddling]) -> None:
+    store, cold = meddling
+    data = cold_pieces(store, 100, 200, 300)
+
+    def drop_first() -> None:
+        with store.metadata.write() as txn:
+            segment = replace(store.segment("s"), start_offset=100)
+            first = next(chains.chunks(txn, segment.id, Tier.COLD))
+            segment = chains.remove(txn, segment, Tier.COLD, [first], due_ms=txn.now_ms, after_sequence=0)
+            txn.put(SEGMENTS, keys.u64(segment.id), segment)
+
+    cold.meddle = drop_first
+    store.consolidate()
+    assert_layout(store, "s", local=[], cold=[500])
+    assert store.read("s", Tier.COLD)[100:] == data[100:]
+    store.clock.advance(2 * 3600)
+    store.work().settle()
+    assert len(objects(store)) == 1
+
+
+def test_deletion_while_it_composes(meddling: tuple[TestStore, Meddling]) -> None:
+    store, cold = meddling
+    cold_pieces(store, 100, 200)
+    cold.meddle = lambda: store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms())
+    assert store.consolidate().objects_after == 0
+    store.clock.advance(2 * 3600)
+    store.work().settle()
+    assert objects(store) == []
+
+
+def test_an_object_that_was_taken_for_a_dead_ones_is_not_linked(meddling: tuple[TestStore, Meddling]) -> None:
+    store, cold = meddling
+    data = cold_pieces(store, 100, 200)
+    (action,) = actions(store)
+    work = store.cold_work()
+    cold.meddle = work.resolve_crashed  # what the next holder does first
+    with pytest.raises(ChunksMoved, match="dead one"):
+        work.consolidator.run(action, lambda _: None)
+    assert_layout(store, "s", local=[], cold=[100, 200])
+    work.collect()
+    assert len(objects(store)) == 2
+    assert store.read("s", Tier.COLD) == data
+
+
+def test_the_journal_names_the_new_chunk_in_one_change(store: TestStore) -> None:
+    cold_pieces(store, 100, 200)
+    (action,) = actions(store)
+    with store.metadata.read() as txn:
+        first = txn.store.next_outbox
+    store.cold_work().consolidator.run(action, lambda _: None)
+    with store.metadata.read() as txn:
+        entry = journal.entry_of(txn, 1, first, txn.store.next_outbox - 1, "")
+    assert [change.WhichOneof("body") for change in entry.changes] == ["cold_link", "segment"]
+    link = entry.changes[0].cold_link
+    assert [(chunk.start_offset, chunk.length) for chunk in link.chunks] == [(0, 300)]
+    assert (link.objects[0].references, link.objects[0].linked_sequence) == (1, first)
+    assert len(link.checksums) == 1
+    with store.metadata.read() as txn:
+        assert {row.after_sequence for _, row in txn.scan(GARBAGE) if row.due_ms > store.clock.now_ms()} == {first}
+
+
+def test_a_dry_run_says_what_would_be_done(store: TestStore) -> None:
+    cold_pieces(store, 100, 200)
+    report = store.work().consolidate("", dry_run=True, report=quiet)
+    assert (report.objects_before, report.objects_after, report.bytes) == (2, 1, 300)
+    assert_layout(store, "s", local=[], cold=[100, 200])
+
+
+def test_a_second_store_owner_stops_it(store: TestStore) -> None:
+    from tierfs.errors import Fenced
+
+    cold_pieces(store, 100, 200)
+    (action,) = actions(store)
+    with store.metadata.write() as txn:
+        txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=9))
+    with pytest.raises(Fenced):
+        store.cold_work().consolidator.run(action, lambda _: None)
+    assert len(objects(store)) == 2

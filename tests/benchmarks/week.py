@@ -1,0 +1,164 @@
+"""A week in the life of a store, in simulated time: what metadata and garbage take of the data held.
+
+Everything runs that a holder runs: the background writer's own plan, uploads, the journal with its checkpoints,
+eviction after the lag, sealing and retention by policy, collection after the grace period. Only time is simulated,
+the uploads happen one after the other, and the cold tier keeps the bytes of the journal but of segments no more
+than lengths and checksums.
+
+The bytes are 1/64 of a real store's, chunks included (1 MiB for 64 MiB): as many records for 1/64 of the data, so
+the metadata's share is many times what a real store has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.stores import TestStore, open_test_store
+from tierfs.background.policy import DiskView, plan
+from tierfs.background.snapshot import Snapshots
+from tierfs.background.work import ColdWork
+from tierfs.chunkstore import memory
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.clock import ManualClock
+from tierfs.config import OffloadSettings
+from tierfs.metadata import environment
+from tierfs.metadata.tables import ALL_NAMES, GARBAGE, SEGMENTS
+from tierfs.types import MIB, Tier
+
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+STEP_S = 15 * MINUTE_S
+"""Between two looks of the holder: as long as it takes a slow stream's chunk (chunk_age, 10 min) to be due."""
+
+SHARE_LIMIT = 0.01
+"""Design §5."""
+
+POLICY = {
+    "chunk_bytes": str(MIB),
+    "object_bytes": str(MIB),
+    "seal_bytes": str(64 * MIB),
+    "seal_age": str(DAY_S),
+    "retention_age": str(6 * DAY_S),
+}
+"""The rest are defaults. Garbage is what retention took within the grace period of 1 h: 1/144 of six days."""
+
+RATES = {"fast": 320 * MIB, "middle": 64 * MIB, "slow": 4 * MIB, "trickle": MIB // 2}
+"""Bytes per day; together as a real store's 24 GiB a day."""
+
+ROOMY = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """The store at the end of one simulated hour."""
+
+    hour: int
+    data_bytes: int
+    """What can be read."""
+    lmdb_bytes: int
+    """Pages in use; the file is larger, and sparse."""
+    journal_bytes: int
+    """Entries and checkpoints in the bucket."""
+    garbage_bytes: int
+    """Files and objects that wait to be deleted."""
+    segments: int
+    cold_chunks: int
+
+    @property
+    def share(self) -> float:
+        """Metadata and garbage of the data held."""
+        return (self.lmdb_bytes + self.journal_bytes + self.garbage_bytes) / max(1, self.data_bytes)
+
+
+class ForgetfulStorage(MemoryStorage):
+    """Reads and checks what it is given, but keeps the bytes of journals only."""
+
+    def _copy(self, name, source, metadata):  # type: ignore[no-untyped-def]
+        held: memory._Held = super()._copy(name, source, metadata)
+        return held if name.startswith("journal/") else dataclasses.replace(held, data=b"")
+
+
+def live(directory: Path, hours: int, policy: dict[str, str] | None = None) -> Iterator[Hour]:
+    """Run a store for so many simulated hours; yields how it stands after each."""
+    clock = ManualClock()
+    settings = OffloadSettings(checkpoint_entries=200)  # a fifth: a day's entries are a fifth of a busy store's
+    cold = ForgetfulStorage(clock)
+    with open_test_store(directory, policy=policy or POLICY, cold=cold, settings=settings, clock=clock) as store:
+        work, snapshots = store.cold_work(), Snapshots(store.metadata)
+        writers = {name: store.engine.open_writer(f"streams/{name}") for name in RATES}
+        block = bytes(range(256)) * 4096
+        for hour in range(hours):
+            for _ in range(HOUR_S // STEP_S):
+                for name, rate in RATES.items():
+                    size = rate * STEP_S // DAY_S
+                    for at in range(0, size, len(block)):
+                        writers[name].append(block[: size - at])
+                clock.advance(STEP_S)
+                hold(store, work, snapshots)
+            yield measure(store, hour + 1)
+
+
+def hold(store: TestStore, work: ColdWork, snapshots: Snapshots) -> None:
+    """What a holder does in between: one look, then all that is due."""
+    work.end_lifetimes()
+    for _ in range(2):  # what rolls in the first is offloaded in the second
+        todo = plan(snapshots.refresh(), ROOMY, store.clock.now_ms())
+        for segment_id in todo.rolls:
+            store.engine.roll(segment_id)
+        for pending in todo.offloads:
+            work.tools.offload.run(pending.action)
+        for eviction in todo.evictions:
+            work.evict_segment(eviction.segment_id, cold_before_ms=eviction.cold_before_ms)
+    work.publish()
+    work.collect()
+
+
+def measure(store: TestStore, hour: int) -> Hour:
+    """Everything there is besides the data."""
+    with store.metadata.read() as txn:
+        segments = [segment for _, segment in txn.scan(SEGMENTS)]
+        return Hour(
+            hour,
+            data_bytes=sum(segment.range.length_bytes for segment in segments),
+            lmdb_bytes=lmdb_bytes(store.metadata.path),
+            journal_bytes=sum(found.length_bytes for found in store.cold.list("journal/")),
+            garbage_bytes=sum(row.length for _, row in txn.scan(GARBAGE)),
+            segments=len(segments),
+            cold_chunks=sum(segment.tier_state(Tier.COLD).count for segment in segments),
+        )
+
+
+def lmdb_bytes(path: Path) -> int:
+    """Pages of all databases that hold rows."""
+    opened = environment.open_environment(path)
+    with opened.lmdb.begin() as txn:
+        stats = [txn.stat(db=opened.databases[name]) for name in ALL_NAMES]
+    return sum(one["psize"] * (one["branch_pages"] + one["leaf_pages"] + one["overflow_pages"]) for one in stats)
+
+
+COLUMNS = ("hour", "data", "LMDB", "journal", "garbage", "segments", "cold chunks", "share")
+
+
+def report(hours: list[Hour]) -> str:
+    """The table that `python -m tests.benchmarks week` prints: every twelfth hour, and the worst one."""
+    worst = max(hours, key=lambda one: one.share)
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    shown = hours[11::12]
+    for one in shown if worst in shown else [*shown, worst]:
+        sizes = (one.data_bytes, one.lmdb_bytes, one.journal_bytes, one.garbage_bytes)
+        cells = [f"{size / MIB:,.1f} MiB" for size in sizes]
+        mark = " (worst)" if one is worst else ""
+        row = [f"{one.hour}{mark}", *cells, str(one.segments), str(one.cold_chunks), f"{one.share:.2%}"]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def bench_week(hours: int = 7 * 24) -> str:
+    """Run the week; raises AssertionError where metadata and garbage exceed their share."""
+    with tempfile.TemporaryDirectory(prefix="tierfs-week-") as directory:
+        found = list(live(Path(directory) / "store", hours))
+    assert max(one.share for one in found) < SHARE_LIMIT, report(found)
+    return report(found)

@@ -1,0 +1,359 @@
+"""Two owners of one bucket: one wins; the other is fenced before it changes or deletes anything (invariant 7)."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.storages import opened
+from tests.faults.flaky import FlakyChunkStorage
+from tests.faults.two_owners import StallingStorage, bucket, copy_metadata, new_owner, opened_copy
+from tests.stores import TestStore, open_test_store
+from tierfs.background.journal_names import checkpoint_slot, entry_slot, slot_name
+from tierfs.background.only_here import OnlyHere, only_here, uncovered
+from tierfs.background.publish import Publisher, read_small
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import Fenced, Unavailable
+from tierfs.metadata import journal, policies
+from tierfs.types import ByteRange, Tier
+
+KINDS = ["memory", "directory", pytest.param("rgw", marks=pytest.mark.s3)]
+HOUR_S = 3600
+
+
+@pytest.fixture
+def storage(request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
+    with opened(getattr(request, "param", "memory"), request) as found:
+        yield found
+
+
+@pytest.fixture
+def store(tmp_path: Path, storage: ChunkStorage) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "first", cold=storage) as first:
+        yield first
+
+
+def remove(store: TestStore, name: str) -> None:
+    store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
+
+
+def set_policy(store: TestStore) -> None:
+    with store.metadata.write() as txn:
+        policies.change(txn, "", put_settings={"chunk_bytes": "16"})
+
+
+VERBS: dict[str, Callable[[TestStore], object]] = {
+    "append": lambda store: store.append("s", b"more"),
+    "create": lambda store: store.append("new", b"bytes"),
+    "seal": lambda store: store.engine.seal("s"),
+    "rm": lambda store: remove(store, "s"),
+    "policy": set_policy,
+    "offload": lambda store: store.offload(),
+    "evict": lambda store: store.evict(),
+    "gc --delete": lambda store: store.work().collect_all(grace_s=0),
+    "publish": lambda store: store.cold_work().publish(),
+    "checkpoint": lambda store: store.cold_work().tools.checkpointer.checkpoint(),
+}
+
+
+@pytest.mark.parametrize("storage", KINDS, indirect=True)
+def test_one_wins_and_the_other_changes_nothing_in_the_bucket(store: TestStore, tmp_path: Path) -> None:
+    store.append("s", b"abcdefgh")
+    store.append("gone", b"12345678")
+    store.offload()
+    remove(store, "gone")
+    store.cold_work().publish()  # its object is garbage that is due, and both stores know of it
+    with new_owner(store, tmp_path / "second") as second:
+        second.append("s", b"ijkl")
+        second.offload()
+        before = bucket(store.cold)
+        for verb in ("gc --delete", "offload", "evict", "checkpoint"):
+            with pytest.raises(Fenced, match="since epoch 2"):
+                VERBS[verb](store)
+            assert bucket(store.cold) == before
+        assert second.read("s", Tier.COLD) == b"abcdefghijkl"
+        second.work().settle()
+        assert len([name for name in bucket(store.cold) if name.startswith("segments/gone/")]) == 0
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_once_it_knows_no_verb_changes_anything(store: TestStore, tmp_path: Path, verb: str) -> None:
+    store.append("s", b"abcdef")
+    store.offload()
+    with new_owner(store, tmp_path / "second"):
+        with pytest.raises(Fenced):
+            store.cold_work().tools.publisher.require_ownership()
+        files, objects = sorted((store.path / "chunks").rglob("*")), bucket(store.cold)
+        with pytest.raises(Fenced, match="since epoch 2; this one may only be read") as caught:
+            VERBS[verb](store)
+        assert "tierfs status" in (caught.value.remedy or "")
+        assert (sorted((store.path / "chunks").rglob("*")), bucket(store.cold)) == (files, objects)
+    assert store.read("s") == b"abcdef"
+
+
+def test_a_running_writer_learns_it_at_its_next_commit(store: TestStore, tmp_path: Path) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"abcd")
+    store.cold_work().publish()
+    with new_owner(store, tmp_path / "second"):
+        writer.append(b"ef")  # nothing told this host yet: acknowledged, and listed below
+        with pytest.raises(Fenced):
+            store.cold_work().tools.publisher.require_ownership()
+        with pytest.raises(Fenced, match="since epoch 2"):
+            writer.append(b"gh")
+        store.engine.close_writer(writer)
+    assert store.read("s") == b"abcdef"
+    with store.metadata.read() as txn:
+        assert list(only_here(txn)) == [OnlyHere("s", 0, 6)]
+
+
+def test_a_cold_object_is_deleted_only_after_a_listing_that_shows_no_other_owner(tmp_path: Path) -> None:
+    flaky = FlakyChunkStorage(MemoryStorage())
+    with open_test_store(tmp_path / "first", cold=flaky) as store:
+        store.append("s", b"abcdefgh")
+        store.offload()
+        remove(store, "s")
+        store.cold_work().publish()
+        flaky.fail("list", Unavailable("the server does not answer"))
+        assert store.cold_work().collect().failed == 1  # nothing is certain: put off, not deleted
+        assert flaky.calls["delete"] == 0
+        store.clock.advance(HOUR_S)  # type: ignore[attr-defined]
+        listings = flaky.calls["list"]
+        assert store.cold_work().collect().deleted == 1
+        assert flaky.calls["list"] == listings + 1
+
+
+@pytest.mark.parametrize("storage", KINDS, indirect=True)
+def test_a_zombie_that_creates_a_deleted_slot_is_fenced_and_its_entry_is_void(
+    storage: ChunkStorage, tmp_path: Path
+) -> None:
+    stalling = StallingStorage(storage, slot_name(500))
+    with open_test_store(tmp_path / "first", cold=stalling) as zombie:
+        with zombie.metadata.write() as txn:
+            txn.update_store(journal=replace(txn.store.journal, next_slot=499))
+        zombie.append("s", b"abcdefgh")
+        zombie.offload()
+        zombie.append("late", b"x")
+        failed: list[BaseException] = []
+        thread = threading.Thread(target=lambda: failed.append(_error_of(zombie.cold_work().publish)))
+        with opened_copy(zombie, tmp_path / "copy") as copied:
+            copied.cold = storage
+            thread.start()
+            assert stalling.stalled.wait(30)
+            with new_owner(copied, tmp_path / "second") as owner:
+                _checkpoint_after_an_append(owner, "a")
+                _checkpoint_after_an_append(owner, "b")
+                assert slot_name(500) not in bucket(storage)
+                before = bucket(storage)
+                stalling.go_on.set()
+                thread.join(30)
+                assert isinstance(failed[0], Fenced)
+                void = {name: data for name, data in bucket(storage).items() if name not in before}
+                assert list(void) == [slot_name(500)]
+                assert journal.parse_entry(void[slot_name(500)], "void").store_epoch == 1
+                newest = max(slot for name in before if (slot := checkpoint_slot(name)) is not None)
+                assert newest > 500  # where readers start
+                _checkpoint_after_an_append(owner, "c")
+                assert slot_name(500) not in bucket(storage)
+                assert owner.read("s", Tier.COLD) == b"abcdefgh"
+        with pytest.raises(Fenced):
+            zombie.append("s", b"x")
+
+
+def _checkpoint_after_an_append(owner: TestStore, name: str) -> None:
+    owner.append(name, b"abcd")
+    owner.cold_work().tools.checkpointer.checkpoint()
+
+
+def _error_of(work: Callable[[], object]) -> BaseException:
+    try:
+        work()
+    except BaseException as exc:
+        return exc
+    return AssertionError("it did not fail")
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_interleavings_of_two_hosts(tmp_path: Path, seed: int) -> None:
+    """Whatever both do in whatever order: the old owner's verbs never change the bucket after the takeover."""
+    chance = random.Random(seed)
+    with ExitStack() as stack:
+        first = stack.enter_context(open_test_store(tmp_path / "first"))
+        model: dict[str, bytes] = {}
+        for _ in range(chance.randrange(8)):
+            _random_verb(chance, first, model)
+        first.cold_work().publish()
+        second = stack.enter_context(new_owner(first, tmp_path / "second"))
+        for _ in range(12):
+            if chance.random() < 0.5:
+                _random_verb(chance, second, model)
+                continue
+            before = bucket(first.cold)
+            with suppress(Fenced):
+                _random_verb(chance, first, {})
+            assert without_void(bucket(first.cold)) == without_void(before)
+        second.offload()
+        assert {name: second.read(name, Tier.COLD) for name in model} == model
+        with pytest.raises(Fenced):
+            first.offload()
+
+
+def without_void(found: dict[str, bytes]) -> dict[str, bytes]:
+    """What readers see: they start at the newest checkpoint, so slots up to it do not count."""
+    newest = max((slot for name in found if (slot := checkpoint_slot(name)) is not None), default=0)
+    return {name: data for name, data in found.items() if (entry_slot(name) or newest + 1) > newest}
+
+
+def _random_verb(chance: random.Random, store: TestStore, model: dict[str, bytes]) -> None:
+    name, data = chance.choice("abc"), chance.randbytes(chance.randrange(1, 20))
+    match chance.randrange(7):
+        case 0 | 1 | 2:
+            store.append(name, data)
+            model[name] = model.get(name, b"") + data
+        case 3:
+            store.offload()
+        case 4:
+            store.evict()
+        case 5:
+            store.cold_work().tools.checkpointer.checkpoint()
+            store.work().collect_all(grace_s=0)
+        case 6:
+            if name in model:
+                remove(store, name)
+                del model[name]
+            store.work().settle()
+
+
+@pytest.mark.parametrize("storage", KINDS, indirect=True)
+def test_parallel_write_two_hosts(store: TestStore, tmp_path: Path) -> None:
+    """Both append and offload at once. What the loser acknowledged is in the journal, or listed as only here."""
+    store.append("s", b"begin")
+    store.offload()
+    acknowledged: dict[int, list[bytes]] = {1: [], 2: []}
+
+    def write(host: TestStore, number: int, rounds: int) -> None:
+        try:
+            for count in range(rounds):
+                data = b"%d:%03d;" % (number, count)
+                host.append(f"of-{number}", data)
+                acknowledged[number].append(data)
+                if count % 3 == 2:
+                    host.offload()
+        except Fenced:
+            assert number == 1
+
+    with new_owner(store, tmp_path / "second") as second:
+        threads = [threading.Thread(target=write, args=(host, n, 12)) for n, host in ((1, store), (2, second))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        second.offload()
+        assert second.read("of-2", Tier.COLD) == b"".join(acknowledged[2])
+        assert len(acknowledged[1]) <= 3
+        lost = b"".join(acknowledged[1])
+        assert store.read("of-1") == lost
+        with store.metadata.read() as txn:
+            assert list(only_here(txn)) == [OnlyHere("of-1", 0, len(lost))]
+
+
+def test_many_failovers_leave_one_owner_with_every_byte(store: TestStore, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        owners = [store]
+        for number in range(5):
+            owners[-1].append("s", b"%d" % number)
+            owners[-1].offload()
+            owners.append(stack.enter_context(new_owner(owners[-1], tmp_path / f"owner{number}")))
+        before = bucket(store.cold)
+        for epoch, old in enumerate(owners[:-1], start=1):
+            old.append("s", b"x")
+            with pytest.raises(Fenced, match=f"since epoch {epoch + 1}"):
+                old.offload()
+        assert bucket(store.cold) == before
+        owners[-1].append("s", b"5")
+        owners[-1].offload()
+        assert owners[-1].read("s", Tier.COLD) == b"012345"
+
+
+@pytest.mark.parametrize("deleted_slots", [False, True])
+def test_an_old_backup_over_a_newer_bucket_is_refused_and_recover_named(
+    store: TestStore, tmp_path: Path, deleted_slots: bool
+) -> None:
+    store.append("s", b"abcd")
+    store.offload()
+    copy_metadata(store.path / "metadata", tmp_path / "backup" / "metadata")
+    shutil.copytree(store.path / "chunks", tmp_path / "backup" / "chunks", copy_function=shutil.copy)
+    for name in "abc":
+        store.append(name, b"later")
+        store.offload()
+        if deleted_slots:
+            store.cold_work().tools.checkpointer.checkpoint()
+    before = bucket(store.cold)
+    backup = replace_path(store, tmp_path / "backup")
+    with opened_copy(backup, tmp_path / "restored") as restored:
+        restored.append("new", b"x")
+        with pytest.raises(Fenced, match="old backup") as caught:
+            Publisher(restored.metadata, restored.cold).publish()
+        assert "recover" in (caught.value.remedy or "")
+        with pytest.raises(Fenced, match="old backup"):
+            restored.append("s", b"y")
+    after = bucket(store.cold)
+    assert {name: data for name, data in after.items() if name in before} == before
+    assert len(after) - len(before) <= int(deleted_slots)  # a void slot below the checkpoint
+    store.append("s", b"y")
+    store.offload()
+
+
+def replace_path(store: TestStore, path: Path) -> TestStore:
+    """The same store as its files lay in `path`."""
+    return replace(store, path=path)
+
+
+def test_an_old_backup_with_nothing_to_publish_is_noticed_before_it_deletes(store: TestStore, tmp_path: Path) -> None:
+    store.append("s", b"abcd")
+    store.offload()
+    with opened_copy(store, tmp_path / "restored") as restored:
+        store.append("s", b"efgh")
+        store.offload()
+        with pytest.raises(Fenced, match="old backup"):
+            restored.evict()
+        assert restored.read("s", Tier.LOCAL) == b"abcd"
+
+
+@pytest.mark.parametrize(
+    ("held", "cover", "expected"),
+    [
+        ([(0, 4), (4, 8)], [], [(0, 8)]),
+        ([(0, 4), (4, 8)], [(0, 8)], []),
+        ([(0, 4), (4, 8)], [(2, 6)], [(0, 2), (6, 8)]),
+        ([(0, 4), (6, 8)], [(3, 7)], [(0, 3), (7, 8)]),
+        ([(2, 4), (8, 12)], [(0, 1), (4, 8), (9, 10), (10, 11)], [(2, 4), (8, 9), (11, 12)]),
+        ([], [(0, 4)], []),
+    ],
+)
+def test_what_a_cover_leaves_out(
+    held: list[tuple[int, int]], cover: list[tuple[int, int]], expected: list[tuple[int, int]]
+) -> None:
+    found = uncovered((ByteRange(*one) for one in held), (ByteRange(*one) for one in cover))
+    assert [(run.start, run.end) for run in found] == expected
+
+
+def test_who_fenced_is_remembered(store: TestStore, tmp_path: Path) -> None:
+    store.cold_work().publish()
+    with new_owner(store, tmp_path / "second"):
+        with pytest.raises(Fenced):
+            store.cold_work().tools.publisher.require_ownership()
+        with store.metadata.read() as txn:
+            state = txn.store.journal
+            assert (state.fenced_by_epoch, state.fencer.host) == (2, "another-host")
+            assert state.fencer.since_ms == store.clock.now_ms()
+            assert state.fencer.store_id == txn.store.store_id
+            assert read_small(store.cold, slot_name(state.next_slot))

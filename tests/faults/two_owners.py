@@ -1,0 +1,96 @@
+"""Two stores and one bucket: the second becomes the owner, as on another host, and nobody tells the first."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from tests.faults.flaky import FlakyChunkStorage
+from tests.stores import TestStore
+from tierfs.background.journal_names import JOURNAL_PREFIX, entry_slot
+from tierfs.background.publish import Publisher
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage, Source, StoredObject
+from tierfs.clock import Clock
+from tierfs.config import WriteSettings
+from tierfs.metadata import journal
+from tierfs.metadata.store import MetadataStore
+from tierfs.segments.engine import Engine
+
+STALL_S = 30
+
+
+class StallingStorage(FlakyChunkStorage):
+    """Stops before it creates one object, until it is let go on."""
+
+    def __init__(self, inner: ChunkStorage, name: str) -> None:
+        super().__init__(inner)
+        self._name = name
+        self.stalled = threading.Event()
+        self.go_on = threading.Event()
+
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
+        if name == self._name:
+            self.stalled.set()
+            assert self.go_on.wait(STALL_S)
+        return super().put(name, source, metadata=metadata, create_only=create_only)
+
+
+def copy_metadata(source: Path, target: Path) -> None:
+    """What a backup holds: the records, not the locks."""
+    target.mkdir(parents=True)
+    shutil.copyfile(source / "data.mdb", target / "data.mdb")
+
+
+@contextmanager
+def opened_copy(store: TestStore, path: Path) -> Iterator[TestStore]:
+    """The store's metadata and chunk files as they are now, opened in another directory."""
+    copy_metadata(store.path / "metadata", path / "metadata")
+    shutil.copytree(store.path / "chunks", path / "chunks", copy_function=shutil.copy)
+    metadata = MetadataStore(path / "metadata", store.clock)
+    files = ChunkFiles(path / "chunks")
+    engine = Engine(metadata, files, path / "writers", store.clock, WriteSettings())
+    opened = TestStore(path, store.clock, metadata, files, engine, store.cold, store.settings)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@contextmanager
+def new_owner(store: TestStore, path: Path) -> Iterator[TestStore]:
+    """A copy that owns the bucket from now on, as `recover` makes one on another host."""
+    with opened_copy(store, path) as owner:
+        become_owner(owner.metadata, owner.cold)
+        yield owner
+
+
+def become_owner(metadata: MetadataStore, storage: ChunkStorage) -> None:
+    """One epoch further, at the next free slot, with nothing of the old owner's left to publish."""
+    slots = [slot for found in storage.list(JOURNAL_PREFIX) if (slot := entry_slot(found.name)) is not None]
+    with metadata.write() as txn:
+        state = replace(txn.store.journal, next_slot=max(slots, default=0) + 1)
+        txn.update_store(store_epoch=txn.store.store_epoch + 1, journal=state)
+        journal.owner_begins(txn, "another-host")
+    Publisher(metadata, storage).publish()
+
+
+def bucket(storage: ChunkStorage) -> dict[str, bytes]:
+    """Every object with its bytes."""
+    found = {}
+    for listed in storage.list(""):
+        buffer = bytearray(listed.length_bytes)
+        storage.read_into(listed.name, 0, memoryview(buffer))
+        found[listed.name] = bytes(buffer)
+    return found
+
+
+def fast(clock: Clock, seconds: float) -> None:
+    """Let time pass on a clock that only tests move."""
+    clock.advance(seconds)  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""fsck: what it finds, what it mends, what it leaves alone."""

@@ -1,0 +1,153 @@
+"""Every damage is found, what can be mended is, and nothing changes without --repair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fsck.damages import DAMAGES, Damage
+from tierfs.app import ColdChoice, Store, init_store, open_store
+from tierfs.background.holder import HeldElsewhere, hold
+from tierfs.checking import Checking, Options, Outcome, Summary
+from tierfs.errors import TierfsError
+from tierfs.fsck.findings import Severity
+from tierfs.metadata import policies
+from tierfs.types import ROOT_DIRECTORY
+
+CONTENT = {"s": b"abcdefghij", "t": b"klmnopq", "c": b"rstuvwxyz", "d/e": b"0123"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """`s` in both tiers, `t` and `d/e` local, `c` cold; a local chunk has 4 bytes, an object 8."""
+    where = tmp_path / "store"
+    init_store(where, ColdChoice())
+    with open_store(where) as store:
+        with store.metadata.write() as txn:
+            policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "8"})
+        for name in ("s", "c"):
+            append(store, name)
+            store.engine.seal(name)
+            store.offload(name, lambda _: None)
+        store.evict("c", force=True, report=lambda _: None)
+        append(store, "t")
+        append(store, "d/e")
+    return where
+
+
+def append(store: Store, name: str) -> None:
+    writer = store.engine.open_writer(name)
+    writer.append(CONTENT[name])
+    store.engine.close_writer(writer)
+
+
+def fsck(path: Path, *, deep: bool = True, repair: bool = False) -> tuple[list[Outcome], Summary]:
+    said: list[Outcome] = []
+    summary = Checking(path, Options(deep=deep, repair=repair), said.append, lambda *_: None).run()
+    return said, summary
+
+
+def rows(path: Path) -> dict[bytes, list[tuple[bytes, bytes]]]:
+    """All of the metadata."""
+    with open_store(path) as store, store.metadata.read() as txn:
+        return {name: list(txn.scan_raw(name)) for name in txn._databases}
+
+
+def readable(path: Path) -> dict[str, bytes | None]:
+    """What each segment holds; None where it cannot be read."""
+    found: dict[str, bytes | None] = {}
+    with open_store(path) as store:
+        for name in CONTENT:
+            out = bytearray()
+            try:
+                store.cat(name, None, None, None, out.extend)
+                found[name] = bytes(out)
+            except* TierfsError:
+                found[name] = None
+    return found
+
+
+@pytest.fixture(params=DAMAGES.values(), ids=DAMAGES.keys())
+def damage(request: pytest.FixtureRequest, path: Path) -> Damage:
+    with open_store(path) as store:
+        request.param.do(store)
+    return request.param
+
+
+def test_a_sound_store_is_clean(path: Path) -> None:
+    said, summary = fsck(path)
+    assert said == []
+    assert (summary.segments, summary.files, summary.read_bytes > 0) == (4, 6, True)
+    assert fsck(path, repair=True)[0] == []
+
+
+def test_every_damage_is_found_and_nothing_is_changed(damage: Damage, path: Path) -> None:
+    before = rows(path)
+    files = {file: file.read_bytes() for file in path.rglob("*/*") if file.is_file() and "metadata" not in file.parts}
+    said, summary = fsck(path, deep=damage.deep)
+    assert damage.kind in {one.finding.kind for one in said}, [one.finding for one in said]
+    assert summary.damaged > 0
+    assert not any(one.mended for one in said)
+    assert rows(path) == before
+    now = {file: file.read_bytes() for file in path.rglob("*/*") if file.is_file() and "metadata" not in file.parts}
+    assert now.keys() == files.keys()
+
+
+def test_what_can_be_mended_is(damage: Damage, path: Path) -> None:
+    said, summary = fsck(path, repair=True)
+    mine = [one for one in said if one.finding.kind is damage.kind]
+    assert mine
+    if not damage.mended:
+        assert all(not one.mended for one in mine), mine
+        assert summary.damaged > 0
+        return
+    assert summary.damaged == 0, [one for one in said if not one.mended]
+    assert bool(summary.lost) == damage.lost
+    left, _ = fsck(path)
+    assert [one for one in left if one.finding.severity is not Severity.NOTE] == []
+    found = readable(path)
+    gone = {name for name in CONTENT if found[name] != CONTENT[name]}
+    assert len(gone) == (1 if damage.lost or damage.do.__name__ == "chunks_of_a_segment_that_is_gone" else 0), found
+
+
+def test_after_the_mend_everything_becomes_cold_again(path: Path) -> None:
+    for name in ("bit_of_an_object_that_is_local_too", "name_of_a_directory_gone", "checksums_of_an_object_gone"):
+        with open_store(path) as store:
+            DAMAGES[name].do(store)
+        fsck(path, repair=True)
+    with open_store(path) as store:
+        store.offload("", lambda _: None)
+        store.evict("", force=True, report=lambda _: None)
+    assert fsck(path)[0] == []
+    assert readable(path) == CONTENT
+
+
+def test_repair_is_refused_while_somebody_holds_the_store(path: Path) -> None:
+    with open_store(path) as store, hold(store.paths.holder, store.clock):
+        assert fsck(path)[0] == []
+        with pytest.raises(HeldElsewhere):
+            fsck(path, repair=True)
+
+
+def test_a_cold_tier_that_is_not_mounted_makes_nothing_lost(path: Path) -> None:
+    (path / "cold").rename(path / "elsewhere")
+    (path / "cold").mkdir()
+    said, summary = fsck(path, repair=True)
+    assert not any(one.mended for one in said if one.finding.place is not None)
+    (path / "cold").rmdir()
+    (path / "elsewhere").rename(path / "cold")
+    assert fsck(path)[1].lost == 0
+    assert readable(path) == CONTENT
+    assert summary.damaged > 0
+
+
+def test_metadata_that_kills_its_reader_is_a_finding(path: Path) -> None:
+    data = path / "metadata" / "data.mdb"
+    size = data.stat().st_size
+    with data.open("r+b") as file:
+        file.truncate(size // 2 // 4096 * 4096)
+    said, summary = fsck(path)
+    assert [one.finding.kind.value for one in said] == ["metadata-unreadable"]
+    assert "tierfs recover" in (said[0].finding.remedy or "")
+    assert summary.damaged == 1

@@ -1,0 +1,126 @@
+"""A mounted replica: what the owner makes cold shows within a refresh, and nothing of a file goes away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tests.conftest import Bucket
+from tests.mount.conftest import Mounted, stop
+from tests.mount.waiting import eventually
+from tierfs import app
+
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(240, method="thread")]
+
+REFRESH_S = 1.0
+WITHIN_S = REFRESH_S + 1.0 + 4.0
+"""Promised is refresh + 1 s; the rest is for a machine with other things to do."""
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Path:
+    (tmp_path / "cold").mkdir()
+    app.init_store(tmp_path / "owner", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    return tmp_path / "owner"
+
+
+def append(owner: Path, name: str, data: bytes, *options: str) -> None:
+    tierfs("append", name, *options, store=owner, stdin=data)
+    tierfs("offload", store=owner)
+
+
+def make_replica(path: Path, *where: str) -> Path:
+    tierfs("-q", "replica", *where, store=path)
+    (path / "store.toml").write_text(f"[background]\nreplica_refresh_s = {REFRESH_S}\n")
+    return path
+
+
+@pytest.fixture
+def mounted(owner: Path, tmp_path: Path) -> Iterator[Path]:
+    append(owner, "old", b"from before", "--seal")
+    with mounting(make_replica(tmp_path / "replica", "--cold-dir", str(tmp_path / "cold")), tmp_path / "mnt") as path:
+        yield path
+
+
+class mounting:
+    """A mount of a store in a process of its own."""
+
+    def __init__(self, store: Path, point: Path) -> None:
+        point.mkdir()
+        self._point = point
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.mount.runner", str(store), str(point)], stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Path:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+        return self._point
+
+    def __exit__(self, *_: object) -> None:
+        stop(Mounted(self._point, self._process))
+
+
+def cat(path: Path) -> bytes:
+    return subprocess.run(["cat", str(path)], capture_output=True, check=True).stdout
+
+
+def test_what_the_owner_makes_cold_shows_and_never_shrinks(owner: Path, mounted: Path) -> None:
+    assert cat(mounted / "old") == b"from before"
+    expected = b""
+    for number in range(4):
+        expected += b"piece %d;" % number
+        append(owner, "dir/grows", b"piece %d;" % number, *(["--seal"] if number == 3 else []))
+        sizes: list[int] = []
+
+        def has_grown(sizes: list[int] = sizes, wanted: bytes = expected) -> bool:
+            path = mounted / "dir" / "grows"
+            if path.exists():
+                sizes.append(path.stat().st_size)
+            return bool(sizes) and sizes[-1] == len(wanted)
+
+        assert eventually(has_grown, WITHIN_S)
+        assert sizes == sorted(sizes)
+        assert cat(mounted / "dir" / "grows") == expected
+    tierfs("append", "dir/grows2", store=owner, stdin=b"only local")
+    tierfs("rm", "old", "--yes", store=owner)
+    assert eventually(lambda: not (mounted / "old").exists(), WITHIN_S)
+    assert (mounted / "dir" / "grows2").stat().st_size == 0  # the journal names it, the bucket has no byte of it
+    with pytest.raises(OSError, match="Read-only"):
+        (mounted / "new").touch()
+
+
+def test_one_process_refreshes_and_says_so(owner: Path, mounted: Path, tmp_path: Path) -> None:
+    replica = tmp_path / "replica"
+    assert eventually(lambda: tierfs("status", "--json", store=replica).json["holder"] is not None)
+    refused = tierfs("replica", "--refresh", store=replica, check=False)
+    assert (refused.code, "is held by" in refused.err) == (5, True)
+    refused = tierfs("append", "x", store=replica, stdin=b"x", check=False)
+    assert (refused.code, "tierfs recover" in refused.err) == (6, True)
+    assert tierfs("status", "--json", store=replica).json["journal"]["replica"] is True
+
+
+def test_on_ceph_through_a_takeover(rgw_bucket: Bucket, tmp_path: Path) -> None:
+    endpoint, bucket = rgw_bucket
+    where = ("--bucket", f"s3://{bucket}/p", "--endpoint-url", endpoint.endpoint_url)
+    owner, second = tmp_path / "owner", tmp_path / "second"
+    tierfs("init", *where, store=owner)
+    append(owner, "a/s", b"one ")
+    replica = make_replica(tmp_path / "replica", *where)
+    with mounting(replica, tmp_path / "mnt") as mounted:
+        assert cat(mounted / "a" / "s") == b"one "
+        tierfs("-q", "recover", *where, store=second)
+        append(second, "a/s", b"two")
+        append(second, "t", os.urandom(1 << 20), "--seal")
+        assert eventually(lambda: (mounted / "t").exists() and cat(mounted / "a" / "s") == b"one two", WITHIN_S)
+        expected = subprocess.run(
+            [sys.executable, "-m", "tierfs", "--store", str(second), "cat", "t"], capture_output=True, check=True
+        ).stdout
+        assert cat(mounted / "t") == expected
+    assert tierfs("status", "--json", store=replica).json["store_epoch"] == 2

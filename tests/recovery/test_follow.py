@@ -1,0 +1,290 @@
+"""Replicas: whatever the owner does, a replica holds what the bucket holds, and changes nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.faults.flaky import FlakyChunkStorage
+from tests.faults.two_owners import bucket as objects
+from tests.faults.two_owners import new_owner
+from tests.recovery.replaying import check_store
+from tests.stores import LOCATION, TestStore, open_test_store
+from tierfs.background.journal_names import slot_name
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import StoredObject
+from tierfs.config import WriteSettings
+from tierfs.errors import DataLoss, Fenced
+from tierfs.metadata import chains, directories, keys, policies, replica
+from tierfs.metadata.directories import Entry
+from tierfs.metadata.records import LocationRecord, SegmentRecord, TouchRecord
+from tierfs.metadata.tables import GARBAGE, TOUCHES
+from tierfs.recovery import bucket
+from tierfs.recovery.bucket import JournalListing
+from tierfs.recovery.follow import Follower, must_start_over
+from tierfs.recovery.rebuild import Rebuilder
+from tierfs.segments.engine import Engine
+from tierfs.types import ROOT_DIRECTORY, EntryKind, Tier
+
+HERE = LocationRecord(id=LOCATION, url="memory:")
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "owner", cold=FlakyChunkStorage(MemoryStorage())) as store:
+        store.cold_work().publish()
+        yield store
+
+
+@contextmanager
+def following(owner: TestStore, path: Path) -> Iterator[TestStore]:
+    """A replica of the owner's bucket as it is now."""
+    path.mkdir()
+    rebuilder = Rebuilder(path / "metadata", owner.cold, HERE, owner.clock, lambda *_: None)
+    metadata = rebuilder.rebuild(bucket.list_journal(owner.cold)).metadata
+    replica.become_replica(metadata)
+    files = ChunkFiles.create(path / "chunks")
+    engine = Engine(metadata, files, path / "writers", owner.clock, WriteSettings())
+    store = TestStore(path, owner.clock, metadata, files, engine, owner.cold, owner.settings)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def follower(store: TestStore) -> Follower:
+    return Follower(store.metadata, store.cold, HERE)
+
+
+def segments(store: TestStore) -> dict[str, SegmentRecord]:
+    with store.metadata.read() as txn:
+        return dict(directories.segments_below(txn, Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY), ""))
+
+
+def cold_bytes(store: TestStore) -> dict[str, tuple[int, bytes]]:
+    """Start and bytes of every segment up to the first gap of its cold chain."""
+    found = {}
+    for name, segment in segments(store).items():
+        end = segment.start_offset
+        with store.metadata.read() as txn:
+            for chunk in chains.chunks(txn, segment.id, Tier.COLD, end):
+                if chunk.start_offset > end:
+                    break
+                end = min(chunk.end_offset, segment.length)
+        found[name] = (segment.start_offset, store.read(name, Tier.COLD)[segment.start_offset : end])
+    return found
+
+
+def shown(store: TestStore) -> dict[str, tuple[int, bytes]]:
+    """The same as a replica shows it: from its records alone."""
+    return {
+        name: (segment.start_offset, store.read(name, Tier.COLD)[segment.start_offset : segment.length])
+        for name, segment in segments(store).items()
+    }
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_it_follows_whatever_the_owner_does(owner: TestStore, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    lengths: dict[int, int] = {}
+    with following(owner, tmp_path / "replica") as store:
+        for _ in range(30):
+            for _ in range(chance.randrange(1, 6)):
+                random_verb(chance, owner)
+            owner.cold_work().publish()
+            before = objects(owner.cold)
+            follower(store).refresh()
+            assert objects(owner.cold) == before
+            assert shown(store) == cold_bytes(owner)
+            with store.metadata.read() as txn:
+                check_store(txn)
+            for name, segment in segments(store).items():
+                assert segment.range.length_bytes >= lengths.get(segment.inode, 0), name
+                lengths[segment.inode] = segment.range.length_bytes
+                of_owner = owner.segment(name)
+                assert (segment.id, segment.inode) == (of_owner.id, of_owner.inode)
+                assert segment.sealed == (of_owner.sealed and segment.length == of_owner.length)
+
+
+def random_verb(chance: random.Random, store: TestStore) -> None:
+    name = chance.choice(["a", "b", "dir/c", "dir/deep/d"])
+    there = name in segments(store)
+    match chance.randrange(9):
+        case 0 | 1 | 2:
+            if not (there and store.segment(name).sealed):
+                store.append(name, chance.randbytes(chance.randrange(1, 20)))
+        case 3 | 4:
+            store.offload(name if there else "")
+        case 5:
+            store.evict()
+        case 6:
+            if there:
+                store.engine.seal(name)
+        case 7:
+            if there and chance.random() < 0.5:
+                store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
+                store.work().settle()
+        case 8:
+            store.cold_work().tools.checkpointer.checkpoint()
+            store.work().collect_all(grace_s=0)
+
+
+def test_nothing_new_costs_one_listing(owner: TestStore, tmp_path: Path) -> None:
+    owner.append("s", b"abcdefgh")
+    owner.offload()
+    owner.cold_work().tools.checkpointer.checkpoint()
+    flaky = owner.cold
+    assert isinstance(flaky, FlakyChunkStorage)
+    with following(owner, tmp_path / "replica") as store:
+        committed = store.metadata.last_transaction_id()
+        flaky.calls.clear()
+        found = follower(store).refresh()
+        assert (found.entries, found.started_over) == (0, False)
+        assert dict(flaky.calls) == {"list": 1}
+        assert store.metadata.last_transaction_id() == committed
+
+
+def test_a_segment_ends_at_the_first_gap_and_is_open_until_all_of_it_is_cold(owner: TestStore, tmp_path: Path) -> None:
+    owner.append("s", b"abcdefgh")
+    owner.offload()
+    owner.append("s", b"ijklmnop", seal=True)
+    owner.cold_work().publish()
+    with following(owner, tmp_path / "replica") as store:
+        assert (store.segment("s").length, store.segment("s").sealed) == (8, False)
+        owner.offload()
+        follower(store).refresh()
+        assert (store.segment("s").length, store.segment("s").sealed) == (16, True)
+        assert store.segment("s").sealed_ms == owner.segment("s").sealed_ms
+        assert store.read("s", Tier.COLD) == b"abcdefghijklmnop"
+
+
+def touches(store: TestStore, after: int) -> list[TouchRecord]:
+    with store.metadata.read() as txn:
+        return [touch for _, touch in txn.scan(TOUCHES, keys.u64(after))]
+
+
+def test_a_replica_that_was_left_behind_starts_over_and_touches_only_what_changed(
+    owner: TestStore, tmp_path: Path
+) -> None:
+    for name in ("same", "more", "gone"):
+        owner.append(name, b"abcdefgh", seal=name == "same")
+    owner.offload()
+    with following(owner, tmp_path / "replica") as store:
+        before = segments(store)
+        with store.metadata.read() as txn:
+            seen = txn.store.next_change
+        owner.append("more", b"ijkl")
+        owner.append("new", b"x")
+        owner.offload()
+        owner.cold_work().tools.checkpointer.checkpoint()
+        owner.engine.delete("gone", recursive=False, cold_due_ms=owner.clock.now_ms())
+        owner.work().settle()
+        owner.cold_work().tools.checkpointer.checkpoint()
+        owner.append("after", b"yz")
+        owner.offload()
+        found = follower(store).refresh()
+        assert found.started_over
+        assert shown(store) == cold_bytes(owner)
+        after = segments(store)
+        assert after["same"] == before["same"]
+        assert after["more"].generation > before["more"].generation
+        changed = touches(store, seen)
+        assert before["same"].inode not in {touch.inode for touch in changed}
+        assert {touch.name for touch in changed if touch.name} == {"gone", "new", "after"}
+        assert {before["more"].inode, before["gone"].inode} <= {touch.inode for touch in changed}
+        assert not list(store.path.glob("metadata.*"))
+        assert follower(store).refresh().entries == 0
+        owner.append("more", b"!!!!")
+        owner.offload()
+        assert follower(store).refresh().entries > 0
+        assert shown(store) == cold_bytes(owner)
+
+
+def listing(slots: list[int], checkpoints: list[int]) -> JournalListing:
+    def item(slot: int) -> StoredObject:
+        return StoredObject(slot_name(slot), 1, "etag")
+
+    return JournalListing({slot: item(slot) for slot in slots}, {slot: item(slot) for slot in checkpoints})
+
+
+@pytest.mark.parametrize(
+    ("slots", "checkpoints", "expected"),
+    [
+        ([], [], False),
+        ([], [300, 499], False),
+        ([500, 501], [400, 499], False),
+        ([500, 501, 502], [499, 501], False),
+        ([502], [499, 501], True),  # deleted under a checkpoint
+        ([500, 502, 503], [500, 502], True),  # 500 may be a zombie's, created again after it was deleted
+        ([500, 501, 502], [500, 501], True),
+    ],
+)
+def test_when_it_starts_over(slots: list[int], checkpoints: list[int], expected: bool) -> None:
+    assert must_start_over(listing(slots, checkpoints), 499) is expected
+
+
+def test_a_new_owner_is_followed(owner: TestStore, tmp_path: Path) -> None:
+    owner.append("s", b"abcd")
+    owner.offload()
+    with following(owner, tmp_path / "replica") as store, new_owner(owner, tmp_path / "second") as second:
+        second.append("s", b"efgh")
+        second.offload()
+        with pytest.raises(Fenced):
+            owner.offload()
+        follower(store).refresh()
+        assert shown(store) == cold_bytes(second)
+        with store.metadata.read() as txn:
+            assert txn.store.store_epoch == 2
+
+
+def test_a_replica_changes_nothing_and_names_the_way_out(owner: TestStore, tmp_path: Path) -> None:
+    owner.append("s", b"abcd")
+    owner.offload()
+    owner.engine.delete("s", recursive=False, cold_due_ms=owner.clock.now_ms())
+    owner.append("t", b"abcd")
+    owner.cold_work().publish()
+    with following(owner, tmp_path / "replica") as store:
+        before = objects(owner.cold)
+
+        def set_policy() -> None:
+            with store.metadata.write() as txn:
+                policies.change(txn, "", put_settings={"chunk_bytes": "16"})
+
+        for verb in (
+            lambda: store.append("t", b"x"),
+            lambda: store.append("new", b"x"),
+            lambda: store.engine.seal("t"),
+            lambda: store.engine.delete("t", recursive=False, cold_due_ms=0),
+            set_policy,
+            store.offload,
+            store.evict,
+            lambda: store.work().collect_all(grace_s=0),
+            lambda: store.work().settle(),
+            lambda: store.cold_work().orphans(grace_s=0),
+        ):
+            with pytest.raises(Fenced, match="replica") as caught:
+                verb()
+            assert "tierfs recover" in (caught.value.remedy or "")
+        assert objects(owner.cold) == before
+        with store.metadata.read() as txn:
+            assert txn.count(GARBAGE.name) == 0
+
+
+def test_a_missing_slot_is_damage_and_the_replica_stays_as_it_was(owner: TestStore, tmp_path: Path) -> None:
+    owner.append("s", b"abcd")
+    owner.offload()
+    with following(owner, tmp_path / "replica") as store:
+        before = shown(store)
+        for name in "ab":
+            owner.append(name, b"abcd")
+            owner.offload()
+        with store.metadata.read() as txn:
+            owner.cold.delete(slot_name(txn.store.journal.next_slot))
+        with pytest.raises(DataLoss, match=r"slot .* is missing"):
+            follower(store).refresh()
+        assert shown(store) == before

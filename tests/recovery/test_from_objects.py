@@ -1,0 +1,226 @@
+"""Journal and checkpoints are lost too: the objects say of themselves what they are."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tests.recovery.recovering import recovered
+from tests.recovery.replaying import check_store
+from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
+from tierfs.background.cold import object_name
+from tierfs.background.journal_names import JOURNAL_PREFIX, checkpoint_name, slot_name
+from tierfs.checksum import crc32c
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.clock import ManualClock
+from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.errors import DataLoss, NotFound
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.recovery import bucket, from_objects, inventory
+from tierfs.recovery.from_objects import Rebuilding, Rebuilt
+from tierfs.segments.engine import Engine
+from tierfs.types import AttemptId, ByteRange, SegmentId, Tier
+
+STORE = "5" * 32
+
+
+def put(
+    cold: ChunkStorage,
+    path: str,
+    start: int,
+    data: bytes,
+    said: dict[str, str] | None = None,
+    *,
+    number: int = 10,
+    epoch: int = 1,
+) -> str:
+    """An object as offload makes it; `said` says something else of it."""
+    attempt, span = new_id(), ByteRange(start, start + len(data))
+    name = object_name(path, SegmentId(number), span, epoch, AttemptId(attempt))
+    truth = {
+        "format": "1",
+        "store": STORE,
+        "segment": str(number),
+        "name": base64.urlsafe_b64encode(path.encode()).decode(),
+        "start": str(span.start),
+        "end": str(span.end),
+        "epoch": str(epoch),
+        "attempt": attempt,
+        "crc32c": f"{crc32c(data):08x}",
+    }
+    cold.put(name, BufferSource(data), metadata={**truth, **(said or {})})
+    return name
+
+
+@dataclass(slots=True)
+class Found:
+    store: TestStore
+    rebuilt: dict[str, Rebuilt]
+    left: dict[str, str]
+
+
+@contextmanager
+def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
+    """Rebuild from the objects of `cold`, of which none may go."""
+    path.mkdir()
+    clock = ManualClock()
+    before = [item.name for item in cold.list("segments/")]
+    found = inventory.take(cold, path / "objects")
+    past = from_objects._past(cold, bucket.list_journal(cold), found)
+    with closing(MetadataStore.create(path / "metadata", clock, found.store_id)) as metadata:
+        made = Rebuilding(metadata, cold, LocationRecord(id=LOCATION, url="memory:"), quiet).run(found, past)
+        with metadata.read() as txn:
+            check_store(txn)
+        files = ChunkFiles.create(path / "chunks")
+        engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
+        store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
+        assert [item.name for item in cold.list("segments/")] == before
+        yield Found(store, {one.segment: one for one in made}, {one.name: one.why for one in found.left})
+        engine.close()
+        files.close()
+
+
+@pytest.fixture
+def cold() -> MemoryStorage:
+    return MemoryStorage()
+
+
+def test_every_byte_that_was_cold_comes_back(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        store.append("a/s", b"abcdefgh" * 5, seal=True)
+        store.append("b", b"0123456789")
+        store.offload()
+        for item in list(store.cold.list(JOURNAL_PREFIX)):
+            store.cold.delete(item.name)
+        with rebuilt(tmp_path / "new", store.cold) as found:
+            assert found.left == {}
+            assert found.store.read("a/s", Tier.COLD) == b"abcdefgh" * 5
+            assert found.store.read("b", Tier.COLD) == b"0123456789"
+            assert found.store.segment("a/s").id == store.segment("a/s").id
+            found.store.append("b", b"more")
+            found.store.offload()
+        with recovered(tmp_path / "again", store.cold) as again:
+            assert again.store.read("b") == b"0123456789more"
+
+
+def test_the_larger_object_wins_and_its_pieces_are_listed(cold: MemoryStorage, tmp_path: Path) -> None:
+    pieces = [put(cold, "s", 0, b"abcd"), put(cold, "s", 4, b"efgh")]
+    put(cold, "s", 0, b"abcdefgh")
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert_layout(found.store, "s", local=[], cold=[8])
+        assert set(found.left) == set(pieces)
+
+
+def test_a_damaged_object_makes_room_for_what_it_was_made_of(cold: MemoryStorage, tmp_path: Path) -> None:
+    put(cold, "s", 0, b"abcd")
+    put(cold, "s", 4, b"efgh")
+    large = put(cold, "s", 0, b"abcdefgh", {"crc32c": "00000000"})
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert_layout(found.store, "s", local=[], cold=[4, 4])
+        assert "damaged" in found.left[large]
+
+
+def test_the_newest_owners_bytes_win(cold: MemoryStorage, tmp_path: Path) -> None:
+    put(cold, "s", 0, b"abcd")
+    stale = put(cold, "s", 4, b"XXXXXXXX")
+    put(cold, "s", 4, b"efgh", epoch=2)
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert found.store.read("s") == b"abcdefgh"
+        assert set(found.left) == {stale}
+        with found.store.metadata.read() as txn:
+            assert txn.store.store_epoch == 3
+
+
+def test_what_is_missing_is_marked_and_a_cut_head_stays_cut(cold: MemoryStorage, tmp_path: Path) -> None:
+    put(cold, "s", 100, b"abcd")
+    put(cold, "s", 110, b"efgh")
+    broken = put(cold, "s", 104, b"gone", {"crc32c": "00000000"})
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert found.rebuilt["s"].lost == (ByteRange(104, 110),)
+        segment = found.store.segment("s")
+        assert (segment.start_offset, segment.length, segment.cold.count) == (100, 114, 3)
+        assert set(found.left) == {broken}
+
+
+def test_what_does_not_fit_is_listed(cold: MemoryStorage, tmp_path: Path) -> None:
+    put(cold, "s", 0, b"abcd")
+    put(cold, "t", 0, b"abcd", number=11)
+    wrong = {
+        put(cold, "s", 4, b"efgh", {"store": "6" * 32}): "another store",
+        put(cold, "s", 8, b"efgh", {"segment": "11"}): "contradicts its name",
+        put(cold, "s", 12, b"efgh", {"end": "15"}): "it has 4 bytes",
+        put(cold, "s", 16, b"efgh", {"start": "x"}): "damaged",
+        put(cold, "s", 20, b"efgh", {"epoch": "4294967296"}): "impossible",
+        put(cold, "s", 24, b"efgh", {"name": "Li4="}): "impossible segment",
+    }
+    cold.put("segments/stranger", BufferSource(b"x"))
+    wrong["segments/stranger"] = "does not say that tierfs wrote it"
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert set(found.left) == set(wrong)
+        for name, why in wrong.items():
+            assert why in found.left[name]
+        assert found.store.read("s") == b"abcd"
+
+
+def test_of_two_segments_of_one_name_the_newer_has_it(cold: MemoryStorage, tmp_path: Path) -> None:
+    put(cold, "a/s", 0, b"old", number=9)
+    put(cold, "a/s", 0, b"new", number=10)
+    put(cold, "a", 0, b"a file where a directory is", number=20)
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert found.store.read("a/s") == b"new"
+        names = {one.wanted: name for name, one in found.rebuilt.items() if name != one.wanted}
+        assert names == {"a/s": "a/s.9", "a": "a.20"}
+
+
+def test_an_empty_bucket_is_nothing_to_rebuild(cold: MemoryStorage, tmp_path: Path) -> None:
+    with pytest.raises(NotFound), rebuilt(tmp_path / "new", cold):
+        pass
+
+
+def test_the_remains_of_a_journal_are_not_replayed(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for name in ("s", "t", "u"):
+            store.append(name, b"abcdefgh", seal=True)
+            store.offload()
+        store.cold.delete(slot_name(2))
+        with rebuilt(tmp_path / "new", store.cold) as found:
+            assert set(found.rebuilt) == {"s", "t", "u"}
+        with recovered(tmp_path / "again", store.cold) as again:
+            assert again.warnings == ()
+            assert again.store.read("t") == b"abcdefgh"
+        # Killed before its checkpoint it would be half a journal, which must not be taken for a whole one.
+        for item in list(store.cold.list(checkpoint_name(0)[:-20])):
+            store.cold.delete(item.name)
+        with pytest.raises(DataLoss) as refused, recovered(tmp_path / "half", store.cold):
+            pass
+        assert "--from-objects" in (refused.value.remedy or "")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    cold, lost, new = tmp_path / "cold", tmp_path / "lost", tmp_path / "new"
+    cold.mkdir()
+    data = bytes(range(256)) * 2000
+    tierfs("init", "--cold-dir", cold, store=lost, check=False)
+    tierfs("append", "a/s", "--seal", store=lost, stdin=data)
+    tierfs("offload", "a", store=lost)
+    shutil.rmtree(lost)
+    words = ("recover", "--cold-dir", cold, "--from-objects")
+    refused = tierfs(*words, store=new, check=False)
+    assert (refused.code, "--yes" in refused.err, new.exists()) == (2, True, False)
+    shutil.rmtree(cold / "journal")
+    found = tierfs(*words, "--json", store=new, check=False).json
+    assert (found["objects"], found["bytes"], found["left"]) == (1, len(data), [])
+    assert tierfs("cat", "a/s", store=new).out == data.decode(errors="replace")
+    assert sorted(path.name for path in new.iterdir()) == [
+        *("ballast", "chunks", "locks", "log", "metadata", "store.toml")
+    ]

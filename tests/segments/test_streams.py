@@ -1,0 +1,350 @@
+"""Streams: what policy seals goes on in successors, and no append notices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.clock import ManualClock
+from tierfs.errors import Conflict, Fenced, NotFound, OffsetMismatch, Sealed
+from tierfs.metadata import directories, journal, policies
+from tierfs.metadata import records_pb2 as pb
+from tierfs.segments import streams, succession
+from tierfs.types import ROOT_DIRECTORY, ByteRange, SegmentStatus
+
+POLICY = {"chunk_bytes": "4", "object_bytes": "8", "seal_bytes": "10"}
+DAY_S = 86_400
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: ManualClock) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=POLICY, clock=clock) as opened:
+        yield opened
+
+
+def members(store: TestStore, directory: str = "") -> dict[str, tuple[int, int, str]]:
+    """Start, end and status by name."""
+    with store.metadata.read() as txn:
+        entry = directories.find(txn, directory)
+        assert entry is not None
+        found = dict(directories.segments_below(txn, entry, directory))
+    return {name: (one.start_offset, one.length, one.status.name) for name, one in found.items()}
+
+
+def set_policy(store: TestStore, **settings: str) -> None:
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "8", **settings})
+
+
+def test_a_stream_goes_on_in_successors_at_append_boundaries(store: TestStore) -> None:
+    writer = store.engine.open_writer("d/s")
+    ranges = [writer.append(b"abcdefg") for _ in range(5)]
+    assert ranges == [ByteRange(at, at + 7) for at in range(0, 35, 7)]  # offsets are the stream's
+    assert members(store) == {
+        "d/s": (0, 14, "SEALED_BY_POLICY"),
+        "d/s.14": (14, 28, "SEALED_BY_POLICY"),
+        "d/s.28": (28, 35, "OPEN"),
+    }
+    assert_layout(store, "d/s", local=[4, 4, 4, 2], cold=[])
+    assert store.segment("d/s").successor_id == store.segment("d/s.14").id
+    assert store.segment("d/s.28").predecessor_id == store.segment("d/s.14").id
+    assert store.read("d/s.28")[28:] == b"abcdefg"
+    store.engine.close_writer(writer)
+
+
+def test_one_long_append_is_not_torn(store: TestStore) -> None:
+    store.append("s", b"x" * 25, b"y")
+    assert members(store) == {"s": (0, 25, "SEALED_BY_POLICY"), "s.25": (25, 26, "OPEN")}
+
+
+def test_any_name_of_the_stream_appends_to_its_newest_segment(store: TestStore) -> None:
+    store.append("s", b"0123456789", b"a")
+    store.append("s", b"b")
+    store.append("s.10", b"c")
+    assert store.read("s.10")[10:] == b"abc"
+    with pytest.raises(OffsetMismatch, match="its length is 13"):
+        store.engine.open_writer("s", expected_offset=10)
+    store.engine.open_writer("s", expected_offset=13)
+    assert list(members(store)) == ["s", "s.10"]
+
+
+def test_a_refused_append_seals_nothing(store: TestStore) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"0123456789")
+    with pytest.raises(OffsetMismatch):
+        writer.append(b"x", expected_offset=9)
+    assert members(store) == {"s": (0, 10, "OPEN")}
+
+
+def test_what_the_user_seals_ends_the_stream(store: TestStore) -> None:
+    store.append("s", b"0123456789", b"a")
+    sealed = store.engine.seal("s")
+    assert (sealed.name, sealed.status) == ("s.10", SegmentStatus.SEALED)
+    for name in ("s", "s.10"):
+        with pytest.raises(Sealed):
+            store.engine.open_writer(name)
+
+
+def test_a_name_that_is_taken_gets_a_further_number(store: TestStore) -> None:
+    store.append("s.10", b"somebody's")
+    store.append("s.10.1/below", b"")
+    store.append("s", b"0123456789", b"a")
+    assert members(store)["s.10.2"] == (10, 11, "OPEN")
+    assert store.segment("s.10.2").stream == "s"
+
+
+def test_a_segment_whose_successor_would_have_too_long_a_name_stays_open(store: TestStore) -> None:
+    name = "n" * 254
+    writer = store.engine.open_writer(name)
+    for _ in range(5):
+        writer.append(b"0123456789")
+    assert members(store) == {name: (0, 50, "OPEN")}
+
+
+def test_age_counts_from_the_first_byte(store: TestStore, clock: ManualClock) -> None:
+    set_policy(store, seal_age=str(DAY_S))
+    writer = store.engine.open_writer("s")
+    clock.advance(3 * DAY_S)
+    writer.append(b"a")
+    clock.advance(DAY_S - 1)
+    writer.append(b"b")
+    clock.advance(1)
+    writer.append(b"c")
+    assert members(store) == {"s": (0, 2, "SEALED_BY_POLICY"), "s.2": (2, 3, "OPEN")}
+
+
+def test_without_a_writer_the_holder_ends_what_is_old_or_long(store: TestStore, clock: ManualClock) -> None:
+    set_policy(store, seal_age=str(DAY_S), seal_bytes="100")
+    store.append("s", b"abc")
+    store.append("empty")
+    segment_id, empty_id = store.segment("s").id, store.segment("empty").id
+    assert not store.engine.end_if_due(segment_id)
+    clock.advance(DAY_S)
+    assert store.engine.end_if_due(segment_id)
+    assert not store.engine.end_if_due(segment_id)
+    assert not store.engine.end_if_due(empty_id)
+    assert members(store) == {"empty": (0, 0, "OPEN"), "s": (0, 3, "SEALED_BY_POLICY"), "s.3": (3, 3, "OPEN")}
+    assert store.files.root.joinpath(next(iter(store.files.names()))).stat().st_mode & 0o777 == 0o440
+
+
+def test_a_living_writer_follows_what_the_holder_sealed(store: TestStore, clock: ManualClock) -> None:
+    set_policy(store, seal_age=str(DAY_S))
+    writer = store.engine.open_writer("s")
+    writer.append(b"abc")
+    store.engine.roll(writer.segment_id)
+    clock.advance(DAY_S)
+    old = store.segment("s").id
+    assert store.engine.end_if_due(old)
+    assert writer.append(b"d") == ByteRange(3, 4)
+    assert members(store) == {"s": (0, 3, "SEALED_BY_POLICY"), "s.3": (3, 4, "OPEN")}
+    store.engine.close_writer(writer)
+    store.append("s", b"e")
+    assert store.read("s.3")[3:] == b"de"
+
+
+def test_one_segment_for_all_that_belongs_together(store: TestStore) -> None:
+    writer = store.engine.open_writer("s", one_segment=True)
+    for _ in range(3):
+        writer.append(b"0123456789")
+    assert members(store) == {"s": (0, 30, "OPEN")}
+    assert store.engine.end_if_due(writer.segment_id)  # the locks of one process are no hindrance to itself
+    with pytest.raises(Sealed, match="by policy"):
+        writer.append(b"x")
+
+
+def test_sealing_and_the_successor_are_one_change_for_the_journal(store: TestStore) -> None:
+    store.append("s", b"0123456789")
+    with store.metadata.write() as txn:
+        policies.put(txn, store.segment("s").id, {"chunk_bytes": "2", "seal_bytes": "10"})
+    before = len(changes(store))
+    store.append("s", b"abc")
+    segments = [change.segment for change in changes(store)[before:] if change.HasField("segment")]
+    assert [(one.name, one.status, one.start_offset) for one in segments] == [("s.10", 0, 10), ("s", 2, 0)]
+    assert segments[1].successor_id == segments[0].id
+    assert_layout(store, "s.10", local=[2, 1], cold=[])  # it has its predecessor's own policy
+
+
+def changes(store: TestStore) -> list[pb.Change]:
+    with store.metadata.read() as txn:
+        return [pb.Change.FromString(data) for _, data in journal.outbox(txn, 0)]
+
+
+def test_neighbours_of_a_deleted_member_are_linked(store: TestStore) -> None:
+    store.append("s", *[b"0123456789"] * 3, b"a")
+    store.engine.delete("s.10", recursive=False, cold_due_ms=0)
+    store.append("s", b"b")
+    assert store.read("s.30")[30:] == b"ab"
+    assert store.segment("s.20").predecessor_id == store.segment("s").id
+    store.engine.delete("s.30", recursive=False, cold_due_ms=0)
+    store.append("s", b"c")  # what was behind s.20 is gone: it is made anew
+    assert members(store)["s.30"] == (30, 31, "OPEN")
+    assert store.read("s.30")[30:] == b"c"
+
+
+def test_a_writer_whose_segments_were_deleted_is_told(store: TestStore) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"0123456789")
+    store.engine.delete("s", recursive=False, cold_due_ms=0)
+    with pytest.raises(NotFound):
+        writer.append(b"x")
+
+
+def test_threads_share_a_writer_over_many_successors(store: TestStore) -> None:
+    writer = store.engine.open_writer("s")
+    found: list[tuple[int, bytes]] = []
+
+    def work(number: int) -> None:
+        for turn in range(30):
+            data = b"%d:%02d;" % (number, turn)
+            found.append((writer.append(data).start, data))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert whole(store, "s") == b"".join(data for _, data in sorted(found))
+    assert len(members(store)) == 120 * 5 // 10
+    store.engine.close_writer(writer)
+    assert store.engine._writers == {}
+
+
+def whole(store: TestStore, name: str) -> bytes:
+    """All of a stream's bytes, each member from where it starts."""
+    found = sorted((start, one) for one, (start, _, _) in members(store).items() if one.split(".")[0] == name)
+    out = b""
+    for start, one in found:
+        assert start == len(out)
+        out += store.read(one)[start:]
+    return out
+
+
+APPENDER = """
+import sys
+from pathlib import Path
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.clock import SystemClock
+from tierfs.config import WriteSettings
+from tierfs.metadata.store import MetadataStore
+from tierfs.segments.engine import Engine
+path = Path(sys.argv[1])
+metadata = MetadataStore(path / "metadata", SystemClock())
+engine = Engine(metadata, ChunkFiles(path / "chunks"), path / "writers", SystemClock(), WriteSettings())
+writer = engine.open_writer("s", take_over="--take-over" in sys.argv)
+for line in sys.stdin.buffer:
+    try:
+        done = writer.append(line)
+        print(done.start, done.end, flush=True)
+    except Exception as exc:
+        print(type(exc).__name__, flush=True)
+engine.close_writer(writer)
+"""
+
+
+class Appender:
+    """Another process that appends what it is told, line by line."""
+
+    def __init__(self, store: TestStore, *words: str) -> None:
+        command = [sys.executable, "-c", APPENDER, str(store.path), *words]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=os.getcwd())
+
+    def append(self, data: bytes) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+        return self.process.stdout.readline().decode().strip()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.close()
+
+    def close(self) -> None:
+        self.process.communicate(timeout=30)
+
+
+def test_two_processes_one_writes_one_seals(store: TestStore) -> None:
+    set_policy(store, seal_age="1")
+    other = Appender(store)
+    try:
+        data = b""
+        for turn in range(12):
+            line = b"line %d\n" % turn
+            assert other.append(line) == f"{len(data)} {len(data) + len(line)}"
+            data += line
+            newest = f"s.{len(data) - len(line)}" if turn % 3 == 0 and turn else None
+            if turn % 3 == 2:
+                with store.metadata.write() as txn:
+                    segment = streams.newest(txn, directories.segment_by_name(txn, "s"))
+                    due_ms = segment.began_ms + 1000
+                    assert succession.end_if_due(txn, store.engine._locks, segment.id, now_ms=due_ms)
+                with pytest.raises(Conflict, match="is being written by process"):
+                    store.engine.open_writer("s")
+            assert newest is None or newest in members(store)
+    finally:
+        other.close()
+    assert whole(store, "s") == data
+
+
+def test_a_writer_that_was_robbed_in_the_successor_is_fenced(store: TestStore) -> None:
+    other = Appender(store)
+    assert other.append(b"0123456789\n") == "0 11"
+    with pytest.raises(Conflict):
+        store.engine.open_writer("s")
+    writer = store.engine.open_writer("s", take_over=True)
+    assert writer.append(b"mine") == ByteRange(11, 15)
+    assert other.append(b"theirs\n") == "Fenced"
+    other.close()
+    assert whole(store, "s") == b"0123456789\nmine"
+
+
+def test_a_killed_writer_leaves_its_successor_to_the_next(store: TestStore) -> None:
+    other = Appender(store)
+    assert other.append(b"0123456789\n") == "0 11"
+    assert other.append(b"a\n") == "11 13"
+    other.kill()
+    store.append("s", b"b")
+    assert whole(store, "s") == b"0123456789\na\nb"
+
+
+def test_a_crash_before_the_commit_leaves_the_segment_open(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"0123456789")
+    before = members(store)
+
+    def die(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tierfs.segments.ownership.register", die)
+        with pytest.raises(KeyboardInterrupt):
+            writer.append(b"a")
+    assert members(store) == before
+    assert writer.append(b"b") == ByteRange(10, 11)
+    assert whole(store, "s") == b"0123456789b"
+
+
+def test_a_fenced_writer_does_not_follow(store: TestStore) -> None:
+    old = store.engine.open_writer("s")
+    old.append(b"abc")
+    old_id, old_epoch = old.segment_id, old.epoch
+    new = store.engine.open_writer("s")
+    new.append(b"0123456789")
+    new.append(b"d")
+    assert new.segment_id != old_id
+    old._closed = False  # a writer of another process does not know
+    with pytest.raises(Fenced):
+        old.append(b"x")
+    assert (old.segment_id, old.epoch) == (old_id, old_epoch)

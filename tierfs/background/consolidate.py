@@ -1,0 +1,252 @@
+"""Consolidate: one ConsolidateAction puts one chunk in the place of neighbouring cold ones.
+
+Crash order: intent committed -> object composed -> size and etag by the server's word -> read back once against
+the checksums of the pieces -> one commit that revalidates the pieces, swaps the sublist, drops the intent and
+queues the change for the journal. The old objects become garbage that is due after the grace period and not
+before the journal names the new one: open readers finish, and the bucket alone is enough at every moment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tierfs.background import intents
+from tierfs.background.cold import ColdTier, object_metadata, object_name
+from tierfs.background.consolidation_plan import ConsolidateAction
+from tierfs.background.offload import ChunksMoved
+from tierfs.background.readback import CheckedPiece, Mismatch, Stretch, check_piece, read_back, stretches_of, whole_crc
+from tierfs.chunkstore.protocol import ComposedObject, ObjectPiece
+from tierfs.errors import DataLoss, TierfsError
+from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, Tier
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidated:
+    """What one action did."""
+
+    bytes: int = 0
+    """Of the new object; 0 when no byte had to move."""
+    client_bytes: int = 0
+    """How many of them were read and uploaded again; the server copied the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """An action together with what is known of its bytes."""
+
+    action: ConsolidateAction
+    intent: IntentRecord
+    pieces: tuple[CheckedPiece, ...]
+    expected: tuple[Stretch, ...]
+    metadata: dict[str, str]
+
+
+class Consolidate:
+    """Carries out consolidate actions. Thread-safe."""
+
+    def __init__(self, metadata: MetadataStore, cold: ColdTier, *, grace_ms: int) -> None:
+        """`grace_ms`: how long replaced objects stay for readers that still hold their layout."""
+        self._metadata = metadata
+        self._cold = cold
+        self._grace_ms = grace_ms
+
+    def run(self, action: ConsolidateAction, progress: Callable[[int], None]) -> Consolidated:
+        """Carry out an action; `progress` is told of bytes as they are read back.
+
+        Raises ChunksMoved when the chunks are not what they were, DataLoss when a piece is damaged (its chunk is
+        then suspect) or the copy is, Fenced, and what the storage raises; the old chunks stay in every case.
+        """
+        if action.merges:
+            self._merge(action)
+            return Consolidated()
+        pieces = self._pieces(action)
+        expected = self._expected(action, pieces)
+        job = self._intend(action, pieces, expected)
+        try:
+            composed = self._cold.storage.compose(
+                job.intent.name, [checked.piece for checked in pieces], metadata=job.metadata
+            )
+            grid = self._verified(job, composed, progress)
+            self._commit(job, composed, grid)
+        except TierfsError as exc:
+            log.info("consolidation of %s ended: %s", job.intent.name, exc)
+            intents.abandon(self._metadata, job.intent)
+            raise
+        return Consolidated(composed.length_bytes, composed.client_bytes)
+
+    def _pieces(self, action: ConsolidateAction) -> tuple[CheckedPiece, ...]:
+        with self._metadata.read() as txn:
+            _, placed = _revalidated(txn, action)
+            return tuple(_piece(txn, one, action.range) for one in placed)
+
+    def _expected(self, action: ConsolidateAction, pieces: Sequence[CheckedPiece]) -> tuple[Stretch, ...]:
+        found: list[Stretch] = []
+        for index, checked in enumerate(pieces):
+            try:
+                found += stretches_of(self._cold.storage, checked)
+            except Mismatch:
+                self._mark_suspect(action, index)
+                raise
+        return tuple(found)
+
+    def _intend(
+        self, action: ConsolidateAction, pieces: tuple[CheckedPiece, ...], expected: tuple[Stretch, ...]
+    ) -> _Job:
+        attempt = AttemptId(new_id())
+        span = action.range
+        with self._metadata.write() as txn:
+            segment, _ = _revalidated(txn, action)
+            path = directories.path_of(txn, segment.parent_id, segment.name)
+            epoch = txn.store.store_epoch
+            intent = IntentRecord(
+                attempt=attempt,
+                location_id=self._cold.location_id,
+                name=object_name(path, segment.id, span, epoch, attempt),
+                segment_id=segment.id,
+                start_offset=span.start,
+                end_offset=span.end,
+                created_ms=txn.now_ms,
+                store_epoch=epoch,
+            )
+            txn.put(INTENTS, attempt.encode(), intent)
+            described = object_metadata(txn.store, path, segment.id, span, attempt, whole_crc(expected))
+        return _Job(action, intent, pieces, expected, described)
+
+    def _verified(self, job: _Job, composed: ComposedObject, progress: Callable[[int], None]) -> tuple[int, ...]:
+        """Size by the server's word, bytes by the checksums they had; returns the new object's grid."""
+        wanted = job.action.range.length_bytes
+        if composed.length_bytes != wanted:
+            raise DataLoss(f"{job.intent.name}: {composed.length_bytes} of {wanted} bytes were composed")
+        try:
+            return read_back(self._cold.storage, composed, job.expected, progress)
+        except Mismatch as exc:
+            self._blame(job, exc.offset)
+            raise
+
+    def _blame(self, job: _Job, offset: int) -> None:
+        """Find out whether the copy is damaged or the piece it was made of."""
+        for index, checked in enumerate(job.pieces):
+            if offset < checked.piece.length_bytes:
+                try:
+                    check_piece(self._cold.storage, checked, offset)
+                except Mismatch:
+                    self._mark_suspect(job.action, index)
+                    raise
+                return
+            offset -= checked.piece.length_bytes
+
+    def _commit(self, job: _Job, composed: ComposedObject, grid: Sequence[int]) -> None:
+        with self._metadata.write() as txn:
+            if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
+                # Its object is garbage by now: linking it would lose bytes.
+                raise ChunksMoved(f"{job.intent.name}: another holder took this object for a dead one's")
+            segment, placed = _revalidated(txn, job.action)
+            holder = ObjectRecord(
+                id=ObjectId(txn.allocate_id()),
+                tier=Tier.COLD,
+                location_id=self._cold.location_id,
+                name=job.intent.name,
+                length=composed.length_bytes,
+                etag=composed.etag,
+                crc32c=whole_crc(job.expected),
+                store_epoch=job.intent.store_epoch,
+                attempt=job.intent.attempt,
+                # Since when its bytes have been cold, for deletion lag and retention: copying does not make them new.
+                created_ms=max(one.object.created_ms for one in placed),
+                linked_sequence=txn.store.next_outbox,
+                written_ms=max(one.object.written_by_ms for one in placed),
+            )
+            for run in checksums.runs_of(holder.id, grid):
+                checksums.put_run(txn, holder.id, replace(run, object_id=0))
+            span = job.action.range
+            chunk = ChunkRecord(
+                start_offset=span.start,
+                length=span.length_bytes,
+                object_id=holder.id,
+                first_entry_id=placed[0].chunk.first_entry_id,
+            )
+            self._swap(txn, segment, placed, chunk, holder)
+
+    def _merge(self, action: ConsolidateAction) -> None:
+        """One chunk for several that follow each other in one object; no byte moves."""
+        with self._metadata.write() as txn:
+            segment, placed = _revalidated(txn, action)
+            # Held while the chunks go, so that it does not become garbage.
+            holder = replace(placed[0].object, references=placed[0].object.references + 1)
+            txn.put(OBJECTS, keys.u64(holder.id), holder)
+            chunk = replace(placed[0].chunk, length=action.range.length_bytes)
+            self._swap(txn, segment, placed, chunk, replace(holder, references=holder.references - len(placed) - 1))
+
+    def _swap(
+        self,
+        txn: WriteTransaction,
+        segment: SegmentRecord,
+        placed: Sequence[PlacedChunk],
+        chunk: ChunkRecord,
+        holder: ObjectRecord,
+    ) -> None:
+        """The commit's work on the chain and the journal. One change of it names the new chunk and no unlink
+        goes with it: between two, the bucket would show a gap."""
+        segment = chains.remove(
+            txn,
+            segment,
+            Tier.COLD,
+            [one.chunk for one in placed],
+            due_ms=txn.now_ms + self._grace_ms,
+            after_sequence=txn.store.next_outbox,
+        )
+        segment = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
+        txn.put(SEGMENTS, keys.u64(segment.id), segment)
+        linked = chains.object_of(txn, chunk)
+        journal.cold_linked(txn, segment.id, (chunk,), (linked,))
+        journal.segment_changed(txn, segment)
+        txn.touch(inode=segment.inode, segment_id=segment.id)
+
+    def _mark_suspect(self, action: ConsolidateAction, index: int) -> None:
+        with self._metadata.write() as txn:
+            chunk = action.chunks[index]
+            key = keys.chunk(action.segment_id, Tier.COLD, chunk.start_offset)
+            current = txn.get(CHUNKS, key)
+            if current is not None and current.object_id == chunk.object_id:
+                txn.put(CHUNKS, key, replace(current, state=ChunkState.SUSPECT))
+            txn.touch(segment_id=action.segment_id)
+
+
+def _revalidated(txn: ReadTransaction, action: ConsolidateAction) -> tuple[SegmentRecord, list[PlacedChunk]]:
+    """The segment and the chunks, if they still are what the action was planned for."""
+    segment = directories.segment(txn, action.segment_id)
+    if segment is None:
+        raise ChunksMoved(f"segment {action.segment_id} was deleted meanwhile")
+    placed: list[PlacedChunk] = []
+    for chunk in action.chunks:
+        current = txn.get(CHUNKS, keys.chunk(action.segment_id, Tier.COLD, chunk.start_offset))
+        if current is None or _bytes_of(current) != _bytes_of(chunk):
+            raise ChunksMoved(f"segment {segment.name}: its cold chunk at {chunk.start_offset} changed meanwhile")
+        placed.append(PlacedChunk(current, chains.object_of(txn, current)))
+    if segment.start_offset >= action.range.end:
+        raise ChunksMoved(f"segment {segment.name}: its bytes up to {segment.start_offset} were cut off meanwhile")
+    return segment, placed
+
+
+def _bytes_of(chunk: ChunkRecord) -> tuple[object, ...]:
+    """What makes a chunk the one that was planned with, whatever its neighbours."""
+    return chunk.object_id, chunk.object_offset, chunk.length, chunk.encoding, chunk.state
+
+
+def _piece(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange) -> CheckedPiece:
+    chunk, holder = placed.chunk, placed.object
+    part = placed.range.intersect(wanted)
+    offset = chunk.object_offset + part.start - chunk.start_offset
+    covered = ByteRange(offset, offset + part.length_bytes)
+    runs = checksums.runs_covering(txn, holder.id, covered)
+    return CheckedPiece(ObjectPiece(holder.name, offset, part.length_bytes, holder.etag), holder.length, runs)

@@ -1,0 +1,114 @@
+"""Dead uploads: what was begun in the bucket, is older than the grace period, and nobody will finish.
+
+An unfinished multipart upload is in no listing of objects and yet paid for. Objects that a distributed
+writer put below `uploads/<job>/` are dead when no record names them, and nothing was added to the job for
+as long. The bucket is listed first and the records are read afterwards, as for orphans.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from tierfs.background.journal_names import JOURNAL_PREFIX
+from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
+from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject
+from tierfs.metadata import chains
+from tierfs.metadata.records import GarbageRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import INTENTS, OBJECTS
+from tierfs.types import LocationId, Tier
+
+JOBS_PREFIX = "uploads/"
+_OURS = (JOURNAL_PREFIX, JOBS_PREFIX, "probe/", ".tmp/")
+"""Where this store writes besides segments/; .tmp/ is where a directory keeps temporary files."""
+
+_JOB = re.compile(r"uploads/[^/]+/")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadUpload:
+    """An upload to abort, or, without an id, an object of a job to delete."""
+
+    name: str
+    upload_id: str
+    started_ms: int
+    length: int = 0
+
+
+class DeadUploads:
+    """Looks through one store's cold location."""
+
+    def __init__(self, metadata: MetadataStore, storage: ChunkStorage, location_id: LocationId) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._location_id = location_id
+
+    def find(self, *, grace_ms: int) -> list[DeadUpload]:
+        """Those begun `grace_ms` ago or earlier, by the server's clock. Only what this store made."""
+        before_ms = self._metadata.clock.now_ms() - grace_ms
+        with self._metadata.read() as txn:
+            epoch = txn.store.store_epoch
+        pending = [one for one in self._storage.uploads("") if one.started_ms <= before_ms and _is_ours(one, epoch)]
+        written = list(self._jobs(before_ms))
+        return [*self._without_intent(pending), *self._without_record(written)]
+
+    def abort(self, dead: Iterable[DeadUpload]) -> int:
+        """Abort uploads, and make objects of dead jobs garbage that is due now; returns how many. Idempotent."""
+        count = 0
+        for one in dead:
+            with self._metadata.write() as txn:
+                if not one.upload_id:
+                    garbage = GarbageRecord(
+                        due_ms=txn.now_ms,
+                        tier=Tier.COLD,
+                        location_id=self._location_id,
+                        name=one.name,
+                        length=one.length,
+                    )
+                    chains.add_garbage(txn, garbage)
+            if one.upload_id:
+                self._storage.abort_upload(PendingUpload(one.name, one.upload_id, one.started_ms))
+            count += 1
+        return count
+
+    def _jobs(self, before_ms: int) -> Iterator[StoredObject]:
+        """Objects of jobs to which nothing was added since `before_ms`."""
+        for job, listed in groupby(self._storage.list(JOBS_PREFIX), key=_job_of):
+            found = list(listed)
+            if job and max(one.modified_ms for one in found) <= before_ms:
+                yield from found
+
+    def _without_intent(self, pending: list[PendingUpload]) -> Iterator[DeadUpload]:
+        """An upload of this store has an intent for as long as somebody may finish it."""
+        with self._metadata.read() as txn:
+            alive = {intent.name for _, intent in txn.scan(INTENTS)}
+        for one in pending:
+            if one.name not in alive:
+                yield DeadUpload(one.name, one.upload_id, one.started_ms)
+
+    def _without_record(self, written: list[StoredObject]) -> Iterator[DeadUpload]:
+        if not written:
+            return
+        names = {one.name for one in written}
+        with self._metadata.read() as txn:
+            named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.name in names}
+        for one in written:
+            if one.name not in named:
+                yield DeadUpload(one.name, "", one.modified_ms, one.length_bytes)
+
+
+def _job_of(found: StoredObject) -> str:
+    """`uploads/<job>/`; empty for an object that lies in none."""
+    parsed = _JOB.match(found.name)
+    return parsed[0] if parsed is not None else ""
+
+
+def _is_ours(upload: PendingUpload, epoch: int) -> bool:
+    """A name below segments/ tells the epoch of its owner; a newer one's uploads are none of our business."""
+    if upload.name.startswith(SEGMENTS_PREFIX):
+        parsed = COLD_NAME.fullmatch(upload.name)
+        return parsed is not None and int(parsed["epoch"]) <= epoch
+    return upload.name.startswith(_OURS)

@@ -1,0 +1,150 @@
+"""Dumps of single segments in the bucket: `dumps/<segment id>-<attempt>`, what is known of the cold bytes.
+
+An object is a sequence of framed SegmentDump messages, so that reading one takes bounded memory. It is
+nothing of the journal's and lives until somebody deletes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import mmap
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tierfs import names
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.errors import DataLoss, NotFound
+from tierfs.metadata import directories, journal
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import RECORD_VERSION, SegmentRecord
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.transaction import ReadTransaction
+
+DUMPS_PREFIX = "dumps/"
+
+_WRITTEN = "written"
+_NAME = re.compile(r"dumps/\d+-[0-9a-f]{32}")
+_PIECE_BYTES = 4 * 1024 * 1024
+"""Changes per framed message end here, half of what one may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDumped:
+    """What a dump of a segment holds."""
+
+    segment: str
+    object: str
+    bytes: int
+    """Of the dump itself."""
+    cold_bytes: int
+    """Of the segment that loading the dump brings back."""
+    only_local_bytes: int
+    """Of the segment that it does not."""
+
+
+def dump_segment(metadata: MetadataStore, storage: ChunkStorage, name: str) -> SegmentDumped:
+    """Write what is known of a segment's cold bytes to the bucket. Raises NotFound, IsDirectory, and the storage's."""
+    path = names.join(names.split(name))
+    with tempfile.TemporaryFile() as spool:
+        with metadata.read() as txn:
+            segment = directories.segment_by_name(txn, path)
+            for piece in _pieces(txn, segment, path):
+                spool.write(journal.frame(piece))
+        spool.flush()
+        described = {
+            "store": metadata.store_id,
+            "segment": str(segment.id),
+            "name": _encoded(path),
+            _WRITTEN: str(metadata.clock.now_ms()),
+        }
+        object_name = f"{DUMPS_PREFIX}{segment.id}-{new_id()}"
+        with mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
+            stored = storage.put(object_name, BufferSource(view), metadata=described)
+    return SegmentDumped(
+        segment=path,
+        object=object_name,
+        bytes=stored.length_bytes,
+        cold_bytes=segment.cold.bytes,
+        only_local_bytes=max(0, segment.range.length_bytes - segment.cold.bytes),
+    )
+
+
+def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject:
+    """The dump with this object name, or the newest one of the segment with this name. Raises NotFound."""
+    if _NAME.fullmatch(wanted):
+        return _ours(storage.stat(wanted), store_id)
+    encoded, newest = _encoded(names.join(names.split(wanted))), None
+    for listed in storage.list(DUMPS_PREFIX):
+        if not _NAME.fullmatch(listed.name):
+            continue
+        found = storage.stat(listed.name)
+        if found.metadata.get("store") != store_id or found.metadata.get("name") != encoded:
+            continue
+        if newest is None or _written_ms(found) > _written_ms(newest):
+            newest = found
+    if newest is None:
+        raise NotFound(
+            f"the bucket has no dump of {names.printable(wanted)}",
+            remedy=f"they are made with: tierfs dump {names.printable(wanted)} --to-bucket",
+        )
+    return newest
+
+
+def read_dump(storage: ChunkStorage, found: StoredObject) -> Iterator[pb.SegmentDump]:
+    """The messages of a dump, each checked. Raises DataLoss for damage, and what the storage raises."""
+    file = _ObjectFile(storage, found)
+    while (framed := journal.read_framed(file, found.name)) is not None:
+        piece = journal.parse_segment_dump(framed, found.name)
+        if piece.version > RECORD_VERSION:
+            raise DataLoss(f"{found.name} has format version {piece.version}", remedy="upgrade tierfs")
+        yield piece
+
+
+class _ObjectFile:
+    """An object read in order, never more of it than is asked for."""
+
+    def __init__(self, storage: ChunkStorage, found: StoredObject) -> None:
+        self._storage = storage
+        self._found = found
+        self._at = 0
+
+    def read(self, size_bytes: int) -> bytes:
+        """The next bytes; fewer at the end."""
+        buffer = bytearray(min(size_bytes, self._found.length_bytes - self._at))
+        if buffer:
+            self._storage.read_into(self._found.name, self._at, memoryview(buffer), if_match=self._found.etag)
+        self._at += len(buffer)
+        return bytes(buffer)
+
+
+def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str) -> Iterator[pb.SegmentDump]:
+    head = pb.SegmentDump(version=RECORD_VERSION, store_id=txn.store.store_id, path=path)
+    head.written_ms = txn.store.last_wall_ms
+    piece, size_bytes = pb.SegmentDump(), 0
+    piece.CopyFrom(head)
+    for change in journal.segment_state(txn, segment):
+        if size_bytes and size_bytes + change.ByteSize() > _PIECE_BYTES:
+            yield piece
+            piece, size_bytes = pb.SegmentDump(), 0
+            piece.CopyFrom(head)
+        piece.changes.append(change)
+        size_bytes += change.ByteSize()
+    yield piece
+
+
+def _ours(found: StoredObject, store_id: str) -> StoredObject:
+    if found.metadata.get("store") != store_id:
+        raise NotFound(f"{found.name} is the dump of another store's segment")
+    return found
+
+
+def _written_ms(found: StoredObject) -> int:
+    """When the dump was made; the server's clock tells seconds only."""
+    text = found.metadata.get(_WRITTEN, "")
+    return int(text) if text.isascii() and text.isdigit() else found.modified_ms
+
+
+def _encoded(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode("ascii")

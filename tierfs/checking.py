@@ -1,0 +1,209 @@
+"""fsck of one store: the checks in their order, and what mends what they find. Part of the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierfs import mending
+from tierfs.app import Store, open_store
+from tierfs.background.holder import hold
+from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.fsck.bucket import BucketCheck
+from tierfs.fsck.chains import Totals
+from tierfs.fsck.deep import DeepCheck
+from tierfs.fsck.files import FileCheck, FileTotals
+from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
+from tierfs.fsck.journal import JournalCheck
+from tierfs.fsck.mender import Mender
+from tierfs.fsck.metadata import check_metadata
+from tierfs.fsck.objects import ObjectTable
+from tierfs.fsck.probe import probe
+from tierfs.fsck.scrub import Scrubber
+from tierfs.store_paths import StorePaths
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `tierfs fsck` was asked."""
+
+    deep: bool = False
+    repair: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finding, and whether it was mended."""
+
+    finding: Finding
+    mended: bool = False
+    left: str | None = None
+    """Why it was not, where something was tried."""
+
+
+_PASSES = 4
+"""A mend may show the next: a chunk dropped, then its object unused. More than this were never needed."""
+
+Tell = Callable[[Outcome], None]
+
+Show = Callable[[int, int, str], None]
+"""Takes bytes done, bytes in all, and what is being read."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was checked, how long it took, what came of it."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Stage -> how long it took."""
+    segments: int = 0
+    chunks: int = 0
+    objects: int = 0
+    files: int = 0
+    bytes: int = 0
+    notes: int = 0
+    mended: int = 0
+    damaged: int = 0
+    """Findings that are left."""
+    lost: int = 0
+    """Findings of bytes that nothing holds, mended (recorded as lost) or not."""
+    read_bytes: int = 0
+    """By --deep."""
+    unchecked: str = ""
+    """What could not be checked now, and why."""
+
+    def count(self, outcome: Outcome) -> None:
+        """One more finding."""
+        if outcome.finding.severity is Severity.NOTE:
+            self.notes += 1
+            return
+        self.lost += outcome.finding.severity is Severity.LOSS
+        if outcome.mended:
+            self.mended += 1
+        else:
+            self.damaged += 1
+
+
+class Checking:
+    """One fsck of the store in a directory."""
+
+    def __init__(self, path: Path, options: Options, tell: Tell, show: Show) -> None:
+        self._show = show
+        self._path = path
+        self._options = options
+        self._tell = tell
+        self.summary = Summary()
+
+    def run(self) -> Summary:
+        """Check, and mend what was asked to be; findings are told as they are found.
+
+        Raises Conflict when something is to be mended while a holder lives, NotFound where there is no store.
+        """
+        paths = StorePaths(self._path.absolute())
+        if not paths.settings.is_file():
+            raise NotFound(f"{self._path} is not a tierfs store")
+        unreadable = probe(paths.metadata)
+        if unreadable is not None:
+            self._report(Outcome(unreadable))
+            return self.summary
+        try:
+            store = open_store(self._path)
+        except DataLoss as exc:
+            text = str(exc)
+            finding = Finding(Kind.METADATA_UNREADABLE, Severity.DAMAGE, "metadata", text, remedy=RECOVER)
+            self._report(Outcome(finding))
+            return self.summary
+        with store, hold(paths.holder, store.clock) if self._options.repair else nullcontext():
+            self._check(store)
+        return self.summary
+
+    def _check(self, store: Store) -> None:
+        mender = Mender(mending.tools(store)) if self._options.repair else None
+        table, totals = self._metadata(store, mender)
+        with store.metadata.read() as txn:
+            check = FileCheck(store.metadata, store.files, table, totals.active)
+            self._stage(store, "files", check.run(txn), mender)
+        self._total(table, totals, check.totals)
+        try:
+            self._stage(store, "bucket", self._bucket(store, table), mender)
+            if self._options.deep:
+                self._stage(store, "bytes", self._deep(store, totals), mender)
+        except Unavailable as exc:
+            self.summary.unchecked = str(exc)
+
+    def _metadata(self, store: Store, mender: Mender | None) -> tuple[ObjectTable, Totals]:
+        """The metadata as it is after what could be mended was: one mend shows what the next has to be."""
+        mended: dict[tuple[str, str, str], Finding] = {}
+        why: dict[tuple[str, str, str], str] = {}
+        for last in [False] * (0 if mender is None else _PASSES) + [True]:
+            started = store.clock.monotonic_s()
+            table, totals = ObjectTable(), Totals()
+            with store.metadata.read() as txn:
+                found = check_metadata(txn, table, totals)
+                if mender is None:
+                    found = self._told(found)
+                left = list(found)
+            self._add_seconds("metadata", store.clock.monotonic_s() - started)
+            if last or mender is None or not any(one.mend for one in left):
+                break
+            said = list(mender.run(left))
+            mended.update({_name(one): one for one, reason in said if one.mend and reason is None})
+            why = {_name(one): reason for one, reason in said if reason is not None}
+            if all(reason is not None for one, reason in said if one.mend):
+                break
+        if mender is not None:
+            for one in left:
+                mended.pop(_name(one), None)
+                self._report(Outcome(one, left=why.get(_name(one))))
+            for one in mended.values():
+                self._report(Outcome(one, mended=True))
+        return table, totals
+
+    def _told(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        for finding in findings:
+            self._report(Outcome(finding))
+            yield finding
+
+    def _bucket(self, store: Store, table: ObjectTable) -> Iterator[Finding]:
+        location_id = store.cold_location_id
+        if location_id is None:
+            return
+        yield from JournalCheck(store.metadata, store.storage_of(location_id)).run()
+        yield from BucketCheck(store.metadata, store.storage_of, location_id, table).run()
+
+    def _deep(self, store: Store, totals: Totals) -> Iterator[Finding]:
+        scrubber = Scrubber(store.metadata, store.files, store.storage_of)
+
+        def report(done_bytes: int, item: str) -> None:
+            self._show(done_bytes, totals.bytes, item)
+
+        check = DeepCheck(store.metadata, scrubber, report)
+        yield from check.run()
+        self.summary.read_bytes = check.bytes
+
+    def _stage(self, store: Store, name: str, findings: Iterator[Finding], mender: Mender | None) -> None:
+        started = store.clock.monotonic_s()
+        if mender is None:
+            for finding in findings:
+                self._report(Outcome(finding))
+        else:
+            for finding, reason in mender.run(list(findings)):
+                self._report(Outcome(finding, mended=finding.mend is not None and reason is None, left=reason))
+        self._add_seconds(name, store.clock.monotonic_s() - started)
+
+    def _add_seconds(self, stage: str, seconds: float) -> None:
+        self.summary.seconds[stage] = self.summary.seconds.get(stage, 0.0) + seconds
+
+    def _report(self, outcome: Outcome) -> None:
+        self.summary.count(outcome)
+        self._tell(outcome)
+
+    def _total(self, table: ObjectTable, totals: Totals, files: FileTotals) -> None:
+        self.summary.segments, self.summary.chunks = totals.segments, totals.chunks
+        self.summary.bytes, self.summary.objects, self.summary.files = totals.bytes, len(table.ids), files.files
+
+
+def _name(finding: Finding) -> tuple[str, str, str]:
+    return finding.kind, finding.subject, finding.message

@@ -1,0 +1,115 @@
+"""tierfs fsck: is everything there, and as the records say?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.cli import format
+from tierfs.cli.lazy import command
+from tierfs.cli.progress import progress_bar
+from tierfs.cli.session import Session
+from tierfs.names import printable
+
+if TYPE_CHECKING:
+    from tierfs.checking import Outcome, Summary
+    from tierfs.fsck.findings import Finding
+
+_EXIT_MENDED = 1
+_EXIT_UNCHECKED = 11
+_EXIT_DAMAGED = 74
+_KIND_WIDTH = len("chunk-without-object")
+
+
+@command("fsck")
+@click.option("--deep", is_flag=True, help="Also read every byte of both tiers and check it.")
+@click.option("--repair", is_flag=True, help="Mend what can be proved right; only while nobody holds the store.")
+def fsck(session: Session, deep: bool, repair: bool) -> None:
+    """Check the store: its metadata, its local files, its objects and its journal.
+
+    One line for each finding; with --json one object per line, the last one the summary. Nothing is changed
+    without --repair. What fsck says, and what to do about it: docs/recovery.md.
+
+    \b
+    Exit codes:
+       0  nothing is wrong (notes, as of orphans and extents known to be lost, do not count)
+       1  what was wrong was mended, and no byte was lost
+      11  nothing is wrong, but a part could not be checked now
+      74  something is wrong (run it with --repair, or do what the line says), or bytes were found lost
+    """
+    from tierfs.checking import Checking, Options
+
+    with progress_bar(session, "checking") as show:
+
+        def tell(outcome: Outcome) -> None:
+            if session.json or session.verbosity >= 0 or outcome.finding.severity:
+                session.result(_data(outcome), _text(outcome))
+
+        checking = Checking(session.require_store_path(), Options(deep=deep, repair=repair), tell, show)
+        summary = checking.run()
+    session.done({"kind": "summary", **asdict(summary)}, _summary(summary))
+    raise click.exceptions.Exit(_exit_code(summary))
+
+
+def _exit_code(summary: Summary) -> int:
+    if summary.damaged or summary.lost:
+        return _EXIT_DAMAGED
+    if summary.unchecked:
+        return _EXIT_UNCHECKED
+    return _EXIT_MENDED if summary.mended else 0
+
+
+def _data(outcome: Outcome) -> dict[str, Any]:
+    found = outcome.finding
+    return {
+        "kind": found.kind.value,
+        "severity": found.severity.name.lower(),
+        "subject": found.subject,
+        "message": found.message,
+        "start": None if found.range is None else found.range.start,
+        "end": None if found.range is None else found.range.end,
+        "tier": None if found.place is None or found.place.tier is None else found.place.tier.name.lower(),
+        "repair": None if found.mend is None else found.mend.value,
+        "remedy": found.remedy,
+        "mended": outcome.mended,
+        "left": outcome.left,
+    }
+
+
+def _text(outcome: Outcome) -> str:
+    """One line, and below it what mends it or mended it."""
+    found = outcome.finding
+    level = "MENDED" if outcome.mended else found.severity.name
+    lines = [f"{level:<6}  {found.kind.value:<{_KIND_WIDTH}}  {printable(found.subject)}: {printable(found.message)}"]
+    lines += [f"        {printable(line)}" for line in _help(outcome, found)]
+    return "\n".join(lines)
+
+
+def _help(outcome: Outcome, found: Finding) -> list[str]:
+    if outcome.mended:
+        return []
+    if outcome.left is not None:
+        return [f"not mended: {outcome.left}"]
+    if found.mend is not None:
+        return [f"--repair would {found.mend.value}"]
+    return [found.remedy] if found.remedy else []
+
+
+def _summary(summary: Summary) -> str:
+    looked = ", ".join(
+        format.count(number, noun)
+        for number, noun in (
+            (summary.segments, "segment"),
+            (summary.chunks, "chunk"),
+            (summary.objects, "object"),
+            (summary.files, "file"),
+        )
+    )
+    times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items())
+    wrong = f"{format.count(summary.damaged, 'finding')} left, {summary.mended} mended, {summary.notes} notes"
+    lines = [f"checked {looked} ({times})", wrong if summary.damaged or summary.mended or summary.notes else "clean"]
+    if summary.unchecked:
+        lines.append(f"not checked: {printable(summary.unchecked)}")
+    return "\n".join(lines)

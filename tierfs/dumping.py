@@ -1,0 +1,177 @@
+"""Dumping and loading, of a whole store and of one segment. Part of the composition root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from tierfs import store_directory
+from tierfs.app import Store
+from tierfs.background import ballast, segment_dump, serve
+from tierfs.background.ask import Question, ask
+from tierfs.background.inline import InlineWork
+from tierfs.background.orphans import OrphanFinder
+from tierfs.background.segment_dump import SegmentDumped
+from tierfs.background.segment_restore import SegmentRestored
+from tierfs.background.upload import Report
+from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.clock import Clock, SystemClock
+from tierfs.errors import AlreadyExists, NotFound
+from tierfs.metadata import dump, fence
+from tierfs.metadata.dump import DumpSummary
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import OBJECTS
+from tierfs.store_paths import StorePaths
+from tierfs.types import LocationId, Tier
+
+STDOUT = "-"
+
+_STAGING = "metadata.loading"
+"""Where metadata are made before they get their name; what a killed load left is thrown away."""
+
+_DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What loading a store's dump made of the chunk files that were there."""
+
+    summary: DumpSummary
+    missing_files: int
+    """Chunk files that the dump names and that are not there, or shorter than it says."""
+    newer_files: int
+    """Chunk files that hold bytes the dump does not know of: they came after it."""
+
+
+def dump_store(store: Store, target: str) -> DumpSummary:
+    """Write all metadata to a file, which appears whole or not at all, or to standard output for `-`.
+
+    One read transaction: whoever holds the store goes on meanwhile.
+    """
+    now_ms = store.clock.now_ms()
+    with store.metadata.read() as txn:
+        if target == STDOUT:
+            summary = dump.write(txn, sys.stdout.buffer, now_ms)
+            sys.stdout.buffer.flush()
+            return summary
+        with _appearing(Path(target)) as file:
+            return dump.write(txn, file, now_ms)
+
+
+def load_store(directory: Path, source: Path, clock: Clock | None = None) -> LoadReport:
+    """Make the metadata of a store from a dump, in a directory that has none; chunk files may be there.
+
+    Raises AlreadyExists, and DataLoss for a dump that is cut or damaged, with nothing written.
+    """
+    paths = StorePaths(directory.absolute())
+    if paths.metadata.exists():
+        raise AlreadyExists(
+            f"{paths.root} has metadata already", remedy=f"move them aside: mv {paths.metadata} {paths.metadata}.old"
+        )
+    clock = clock or SystemClock()
+    with map_os_errors(str(source)), source.open("rb") as file:
+        summary = dump.verify(file, str(source))
+        file.seek(0)
+        with map_os_errors(str(paths.root)):
+            paths.root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        _make_metadata(paths, file, summary, str(source), clock)
+    _make_the_rest(paths)
+    return _compare_files(paths, summary, clock)
+
+
+def dump_segment(store: Store, name: str) -> SegmentDumped:
+    """Write a segment's metadata to its bucket; see segment_dump.dump_segment. Raises Fenced too."""
+    with store.metadata.read() as txn:
+        fence.require_owner(txn.store)
+    storage = store.cold_work("a dump to the bucket").tools.cold.storage
+    return segment_dump.dump_segment(store.metadata, storage, name)
+
+
+def load_segment(store: Store, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
+    """Load a segment's dump, here or by the holder; see SegmentRestore.restore."""
+    work = InlineWork(store.cold_work("loading a segment"), store.paths.holder, store.clock)
+    options = {serve.ACCEPT_LOSS: "1"} if accept_loss else {}
+
+    def inline() -> dict[str, object]:
+        return asdict(work.load_segment(wanted, accept_loss=accept_loss, report=report))
+
+    return SegmentRestored(**ask(store.metadata, Question(serve.LOAD, wanted, options, inline), report))
+
+
+def _make_metadata(paths: StorePaths, file: BinaryIO, summary: DumpSummary, name: str, clock: Clock) -> None:
+    staging = paths.root / _STAGING
+    if staging.exists():
+        shutil.rmtree(staging)
+    try:
+        dump.load(staging, clock, (part for part, _ in dump.read(file, name)), summary.rows)
+        with closing(MetadataStore(staging, clock)):
+            pass  # raises for a version that this tierfs cannot read
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    os.rename(staging, paths.metadata)
+    _sync_directory(paths.root)
+
+
+def _make_the_rest(paths: StorePaths) -> None:
+    """What a store has besides metadata, as far as it is missing; the settings last, as they mark a store."""
+    if not paths.chunks.exists():
+        ChunkFiles.create(paths.chunks).close()
+    for directory in (paths.locks, paths.log):
+        directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+    if not paths.ballast.exists():
+        ballast.create(paths.ballast)
+    if not paths.settings.exists():
+        store_directory.write_settings(paths)
+
+
+def _compare_files(paths: StorePaths, summary: DumpSummary, clock: Clock) -> LoadReport:
+    with closing(MetadataStore(paths.metadata, clock)) as metadata, closing(ChunkFiles(paths.chunks)) as files:
+        missing = newer = 0
+        with metadata.read() as txn:
+            for _, holder in txn.scan(OBJECTS):
+                if holder.tier is Tier.LOCAL:
+                    difference = _length(files, holder.name) - holder.length
+                    missing, newer = missing + (difference < 0), newer + (difference > 0)
+        newer += len(OrphanFinder(metadata, files, None, LocationId(0)).find(grace_ms=0))
+        return LoadReport(summary, missing, newer)
+
+
+def _length(files: ChunkFiles, name: str) -> int:
+    try:
+        return files.stat(name)[0]
+    except NotFound:
+        return -1
+
+
+@contextmanager
+def _appearing(target: Path) -> Iterator[BinaryIO]:
+    """A file that gets its name when the block ends, durable; nothing is left when it fails."""
+    temporary = target.with_name(f".{target.name}.{new_id()}")
+    with map_os_errors(str(target)):
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+            with os.fdopen(fd, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(fd)
+            os.replace(temporary, target)
+            _sync_directory(target.absolute().parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,141 @@
+"""The bucket's objects: one listing against the cold objects, and a look at each of what it does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from tierfs.background.orphans import SEGMENTS_PREFIX
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import NotFound
+from tierfs.fsck.findings import Finding, Kind, Mend, Severity
+from tierfs.fsck.located import Located, locate
+from tierfs.fsck.objects import ObjectTable
+from tierfs.metadata import keys
+from tierfs.metadata.messages import message, messages
+from tierfs.metadata.records import ObjectRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
+from tierfs.names import printable
+from tierfs.types import LocationId, Tier
+
+_T = TypeVar("_T")
+
+_BATCH = 1000
+"""Objects compared in one short snapshot: a page of S3."""
+
+_LOOKS_IN_PARALLEL = 8
+_YOUNG_MS = 3600 * 1000
+"""An object younger than this may belong to an upload that runs: no orphan yet."""
+
+
+@dataclass(slots=True)
+class BucketTotals:
+    """What the listing showed."""
+
+    listed: int = 0
+    looked_at: int = 0
+    unnamed: int = 0
+    unnamed_bytes: int = 0
+
+
+class BucketCheck:
+    """Compares the objects of one snapshot with what their locations have now."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        storage_of: Callable[[LocationId], ChunkStorage],
+        location_id: LocationId,
+        table: ObjectTable,
+    ) -> None:
+        self._metadata = metadata
+        self._storage_of = storage_of
+        self._location_id = location_id
+        self._table = table
+        self._seen = bytearray(len(table.ids))
+        self._bad: dict[int, str | None] = {}
+        self.totals = BucketTotals()
+
+    def run(self) -> Iterator[Finding]:
+        """Everything that is wrong. Raises what the storage raises."""
+        known = self._named_otherwise()
+        for batch in _batches(self._storage_of(self._location_id).list(SEGMENTS_PREFIX)):
+            self._compare(batch, known)
+        self._look_at_the_rest()
+        if self._bad:
+            with self._metadata.read() as txn:
+                for found in locate(txn, Tier.COLD, self._bad.keys()):
+                    yield self._finding(found, has_other_copy=found.has_other_copy(txn))
+        if self.totals.unnamed:
+            text = f"{self.totals.unnamed} objects of {self.totals.unnamed_bytes} bytes are named by nothing"
+            yield Finding(Kind.OBJECT_ORPHANS, Severity.NOTE, "bucket", text, remedy="list them with: tierfs gc")
+
+    def _named_otherwise(self) -> set[str]:
+        with self._metadata.read() as txn:
+            rows = [record for table in (INTENTS, GARBAGE) for _, record in messages(txn, table)]
+        return {record.name for record in rows if record is not None}
+
+    def _compare(self, batch: Iterable[StoredObject], known: set[str]) -> None:
+        young_ms = self._metadata.clock.now_ms() - _YOUNG_MS
+        with self._metadata.read() as txn:
+            for listed in batch:
+                self.totals.listed += 1
+                numbers = list(self._table.names[Tier.COLD].find(listed.name))
+                for number in numbers:
+                    record = message(txn, OBJECTS, keys.u64(self._table.ids[number]))
+                    if record is not None and record.location_id == self._location_id:
+                        self._seen[number] = 1
+                        self._judge(record, listed)
+                if not numbers and listed.name not in known and listed.modified_ms < young_ms:
+                    self.totals.unnamed += 1
+                    self.totals.unnamed_bytes += listed.length_bytes
+
+    def _judge(self, record: Any, found: StoredObject | None) -> None:
+        """Remember an object that is not what its record says."""
+        if found is None:
+            self._bad[record.id] = None
+        elif found.length_bytes != record.length:
+            self._bad[record.id] = f"it has {found.length_bytes} bytes, its record says {record.length}"
+        elif found.etag != record.etag:
+            self._bad[record.id] = f"its etag is {printable(found.etag)}, its record says {printable(record.etag)}"
+
+    def _look_at_the_rest(self) -> None:
+        """Foreign objects, and those that the listing did not show: of other names, or gone."""
+        unseen = (number for number in self._table.names[Tier.COLD].numbers() if not self._seen[number])
+        with ThreadPoolExecutor(_LOOKS_IN_PARALLEL, "tierfs-fsck") as pool:
+            for batch in _batches(unseen):
+                with self._metadata.read() as txn:
+                    ids = (self._table.ids[number] for number in batch)
+                    holders = [holder for one in ids if (holder := txn.get(OBJECTS, keys.u64(one))) is not None]
+                for holder, found in zip(holders, pool.map(self._look, holders), strict=True):
+                    self.totals.looked_at += 1
+                    self._judge(holder, found)
+
+    def _look(self, holder: ObjectRecord) -> StoredObject | None:
+        try:
+            return self._storage_of(holder.location_id).stat(holder.name)
+        except NotFound:
+            return None
+
+    def _finding(self, found: Located, *, has_other_copy: bool) -> Finding:
+        difference = self._bad[found.object.id]
+        text = f"object {printable(found.object.name)}: {difference or 'it is missing'}"
+        return Finding(
+            Kind.OBJECT_DIFFERS if difference else Kind.OBJECT_MISSING,
+            Severity.DAMAGE if has_other_copy else Severity.LOSS,
+            found.segment,
+            text if has_other_copy else f"{text}; no good local copy",
+            range=found.range,
+            mend=Mend.REPLACE_CHUNK,
+            place=found.place,
+            object_id=found.object.id,
+        )
+
+
+def _batches(items: Iterator[_T]) -> Iterator[list[_T]]:
+    while batch := list(islice(items, _BATCH)):
+        yield batch

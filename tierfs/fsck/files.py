@@ -1,0 +1,139 @@
+"""Local chunk files: every local object has its file, long enough, and read-only once it is ended."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tierfs.chunkstore.chunkfiles import ChunkFiles, FoundFile
+from tierfs.errors import NotFound
+from tierfs.fsck.findings import Finding, Kind, Mend, Severity
+from tierfs.fsck.located import Located, locate
+from tierfs.fsck.objects import ObjectTable
+from tierfs.metadata import keys
+from tierfs.metadata.messages import messages
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import GARBAGE, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import ObjectId, Tier
+
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(slots=True)
+class FileTotals:
+    """What the scan saw."""
+
+    files: int = 0
+    bytes: int = 0
+    unnamed: int = 0
+    """Files that nothing names."""
+    unnamed_bytes: int = 0
+
+
+class FileCheck:
+    """One scan of the chunk directory against the objects of one snapshot.
+
+    Appends and evictions go on meanwhile, so whatever looks wrong is looked at again in a newer snapshot.
+    """
+
+    def __init__(self, metadata: MetadataStore, files: ChunkFiles, table: ObjectTable, active: set[int]) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._table = table
+        self._active = active
+        self._seen = bytearray(len(table.ids))
+        self.totals = FileTotals()
+
+    def run(self, txn: ReadTransaction) -> Iterator[Finding]:
+        """Everything that is wrong with the files; `txn` is the snapshot that the table is of."""
+        waiting = {record.name for _, record in messages(txn, GARBAGE) if record is not None and not record.tier}
+        short: dict[int, int] = {}
+        writable: list[int] = []
+        for found in self._files.scan():
+            self._take(found, waiting, short, writable)
+        names = self._table.names[Tier.LOCAL]
+        missing = [number for number in names.numbers() if not self._seen[number]]
+        for number in writable:
+            yield from self._mode(number)
+        yield from self._bad({self._table.ids[number]: None for number in missing})
+        yield from self._bad({self._table.ids[number]: length for number, length in short.items()})
+        if self.totals.unnamed:
+            text = f"{self.totals.unnamed} files of {self.totals.unnamed_bytes} bytes are named by nothing"
+            yield Finding(Kind.FILE_ORPHANS, Severity.NOTE, "chunk files", text, remedy="list them with: tierfs gc")
+
+    def _take(self, found: FoundFile, waiting: set[str], short: dict[int, int], writable: list[int]) -> None:
+        self.totals.files += 1
+        self.totals.bytes += found.length_bytes
+        known = False
+        for number in self._table.names[Tier.LOCAL].find(found.name):
+            known = True
+            self._seen[number] = 1
+            if found.length_bytes < self._table.lengths[number]:
+                short[number] = found.length_bytes
+            if found.mode & _WRITABLE and number not in self._active:
+                writable.append(number)
+        if not known and found.name not in waiting:
+            self.totals.unnamed += 1
+            self.totals.unnamed_bytes += found.length_bytes
+
+    def _mode(self, number: int) -> Iterator[Finding]:
+        """A chunk that has ended; the process that ended it may be about to change the mode."""
+        object_id = ObjectId(self._table.ids[number])
+        with self._metadata.read() as txn:
+            holder = txn.get(OBJECTS, keys.u64(object_id))
+        if holder is not None and self._file(holder.name).mode & _WRITABLE:
+            text = "its chunk has ended, but it can be written to"
+            yield Finding(
+                Kind.FILE_MODE,
+                Severity.DAMAGE,
+                f"chunk file {holder.name}",
+                text,
+                mend=Mend.SET_MODE,
+                object_id=object_id,
+            )
+
+    def _bad(self, lengths: dict[int, int | None]) -> Iterator[Finding]:
+        """Files that are missing (None) or too short, with the bytes that this concerns."""
+        if not lengths:
+            return
+        with self._metadata.read() as txn:
+            for found in locate(txn, Tier.LOCAL, lengths.keys()):
+                yield from self._finding(found, has_other_copy=found.has_other_copy(txn))
+
+    def _finding(self, found: Located, *, has_other_copy: bool) -> Iterator[Finding]:
+        name = f"chunk file {found.object.name}"
+        file = self._file(found.object.name)
+        if file.length_bytes is None:
+            kind, text, span = Kind.FILE_MISSING, f"{name} is missing", found.range
+        elif file.length_bytes < found.object.length:
+            kind = Kind.FILE_SHORT
+            text = f"{name} has {file.length_bytes} bytes, its record says {found.object.length}"
+            span = found.behind(file.length_bytes)
+        else:
+            return
+        yield Finding(
+            kind,
+            Severity.DAMAGE if has_other_copy else Severity.LOSS,
+            found.segment,
+            text if has_other_copy else f"{text}; no good cold copy",
+            range=span,
+            mend=Mend.REPLACE_CHUNK,
+            place=found.place,
+            object_id=found.object.id,
+        )
+
+    def _file(self, name: str) -> _Now:
+        try:
+            return _Now(*self._files.length_and_mode(name))
+        except NotFound:
+            return _Now(None, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """A file as it is now; no length when there is none."""
+
+    length_bytes: int | None
+    mode: int

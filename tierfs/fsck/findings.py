@@ -1,0 +1,115 @@
+"""What a check found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from tierfs.types import ByteRange, Tier
+
+
+class Severity(IntEnum):
+    """How bad it is."""
+
+    NOTE = 0
+    """Worth knowing; no invariant is broken and the exit code stays 0."""
+    DAMAGE = 1
+    """An invariant is broken. No byte is lost by what this check saw."""
+    LOSS = 2
+    """Bytes that nothing holds any more."""
+
+
+class Kind(StrEnum):
+    """What is wrong; docs/recovery.md has a section on each group."""
+
+    METADATA_UNREADABLE = "metadata-unreadable"
+    RECORD = "record-damaged"
+    COUNTER = "counter"
+    OUTBOX = "outbox"
+    INTENT = "intent"
+    GARBAGE = "garbage"
+    POLICY = "policy-without-target"
+    LOCATION = "location-missing"
+    DIRENT_DANGLING = "dirent-dangling"
+    DIRENT_WRONG = "dirent-wrong"
+    DIRENT_MISSING = "dirent-missing"
+    DIRECTORY_CYCLE = "directory-cycle"
+    DIRECTORY_PARENT = "directory-parent"
+    INODE = "inode-twice"
+    SEGMENT = "segment"
+    ACTIVE = "active-flag"
+    CHAIN_STATE = "chain-sums"
+    CHAIN_LIST = "chain-list"
+    CHAIN_OVERLAP = "chain-overlap"
+    CHUNK_ORPHAN = "chunk-orphan"
+    CHUNK_OBJECT = "chunk-without-object"
+    CHUNK_RANGE = "chunk-range"
+    SUSPECT = "suspect"
+    LOST = "lost"
+    HOLE = "hole"
+    OBJECT_UNUSED = "object-unused"
+    REFERENCES = "references"
+    CHECKSUM_GAP = "checksum-gap"
+    CHECKSUM_ORPHAN = "checksum-orphan"
+    FILE_MISSING = "file-missing"
+    FILE_SHORT = "file-short"
+    FILE_MODE = "file-mode"
+    FILE_ORPHANS = "file-orphans"
+    OBJECT_MISSING = "object-missing"
+    OBJECT_DIFFERS = "object-differs"
+    OBJECT_ORPHANS = "object-orphans"
+    JOURNAL = "journal"
+    BYTES = "bytes-damaged"
+    UNCHECKED = "unchecked"
+
+
+class Mend(StrEnum):
+    """How `--repair` mends a finding."""
+
+    RAISE_COUNTERS = "raise the counters"
+    DROP_ROW = "drop the row"
+    ADD_DIRENT = "add the missing name"
+    RELINK_CHAIN = "count and link the chain anew"
+    CLEAR_ACTIVE = "clear the active flag"
+    RECOUNT_REFERENCES = "count the references anew"
+    COLLECT_OBJECT = "make the object garbage"
+    DROP_CHUNKS = "drop the chunks"
+    REBUILD_CHECKSUMS = "compute the checksums anew, if the whole's CRC32C proves the bytes"
+    SET_MODE = "make the file read-only"
+    REPLACE_CHUNK = "keep the good copy, and mark lost what has none"
+    CLEAR_SUSPECT = "clear the mark, if the bytes are good"
+    WRITE_CHECKPOINT = "write a checkpoint"
+
+
+RECOVER = "rebuild the metadata from the bucket: tierfs recover; or from a dump: tierfs load"
+"""Remedy for metadata that only another copy of it can mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a segment: the chunk that starts at `start_offset` in one tier, or all of the segment."""
+
+    segment_id: int
+    tier: Tier | None = None
+    start_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong."""
+
+    kind: Kind
+    severity: Severity
+    subject: str
+    """A segment's name, a file, an object, a row: in words."""
+    message: str
+    range: ByteRange | None = None
+    """The segment's bytes concerned."""
+    mend: Mend | None = None
+    """What --repair does about it; None when it can do nothing."""
+    remedy: str | None = None
+    """What mends it otherwise."""
+    place: Place | None = None
+    object_id: int = 0
+    row: tuple[bytes, bytes] | None = field(default=None, repr=False)
+    """Database and key of the row concerned."""

@@ -1,0 +1,122 @@
+"""The bucket's journal: the newest checkpoint, and every slot from there to our position (invariant 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tierfs.background.journal_names import (
+    JOURNAL_PREFIX,
+    checkpoint_name,
+    checkpoint_slot,
+    entry_slot,
+    part_name,
+    slot_name,
+)
+from tierfs.background.publish import read_small
+from tierfs.checksum import crc32c
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss, NotFound
+from tierfs.fsck.findings import Finding, Kind, Mend, Severity
+from tierfs.metadata import journal
+from tierfs.metadata.records import StoreRecord
+from tierfs.metadata.store import MetadataStore
+
+_TRIES = 3
+"""A holder may publish and write a checkpoint meanwhile: then all is looked at again."""
+
+
+class JournalCheck:
+    """Reads the journal as `tierfs recover` would."""
+
+    def __init__(self, metadata: MetadataStore, storage: ChunkStorage) -> None:
+        self._metadata = metadata
+        self._storage = storage
+
+    def run(self) -> list[Finding]:
+        """Everything that is wrong. Raises what the storage raises."""
+        found: list[Finding] = []
+        for _ in range(_TRIES):
+            store = self._store()
+            found = list(self._check(store))
+            if not found or self._store().journal == store.journal:
+                return found
+        return found
+
+    def is_ours(self) -> bool:
+        """Whether the bucket holds this store's journal: else it is another one, or not mounted."""
+        store_id = self._store().store_id
+        return any(self._told(found.name, store_id) for found in self._storage.list(JOURNAL_PREFIX))
+
+    def _told(self, name: str, store_id: str) -> bool:
+        """Whether one slot or checkpoint is this store's."""
+        try:
+            if entry_slot(name) is not None:
+                return journal.parse_entry(read_small(self._storage, name), name).store_id == store_id
+            if checkpoint_slot(name) is not None:
+                return journal.parse_manifest(read_small(self._storage, name), name).store_id == store_id
+            return False
+        except (NotFound, DataLoss):
+            return False
+
+    def _store(self) -> StoreRecord:
+        with self._metadata.read() as txn:
+            return txn.store
+
+    def _check(self, store: StoreRecord) -> Iterator[Finding]:
+        state = store.journal
+        if state.fenced_by_epoch:
+            text = f"another store owns the bucket since epoch {state.fenced_by_epoch}: the journal is its business"
+            yield Finding(Kind.JOURNAL, Severity.NOTE, "journal", text)
+            return
+        names = [found.name for found in self._storage.list(JOURNAL_PREFIX)]
+        slots = {slot for name in names if (slot := entry_slot(name)) is not None}
+        newest = max((slot for name in names if (slot := checkpoint_slot(name)) is not None), default=0)
+        yield from self._ahead(store, max(slots, default=0), newest)
+        if state.checkpoint_slot:
+            yield from self._checkpoint(state.checkpoint_slot)
+        for slot in range(state.checkpoint_slot + 1, state.next_slot):
+            yield from self._slot(store, slot, there=slot in slots)
+
+    def _ahead(self, store: StoreRecord, newest_slot: int, newest_checkpoint: int) -> Iterator[Finding]:
+        """Entries behind our position, but for one that a crash kept us from confirming."""
+        state = store.journal
+        last = max(state.next_slot - 1, state.intent.slot if state.intent.attempt else 0)
+        checkpoint = max(state.checkpoint_slot, state.checkpoint.slot if state.checkpoint.attempt else 0)
+        if newest_slot > last or newest_checkpoint > max(last, checkpoint):
+            text = f"the bucket is at slot {max(newest_slot, newest_checkpoint)}, this store at {state.next_slot - 1}"
+            remedy = (
+                "another store owns the bucket, or this metadata is an old backup: see tierfs status; tierfs recover"
+            )
+            yield Finding(Kind.JOURNAL, Severity.DAMAGE, "journal", text, remedy=remedy)
+
+    def _slot(self, store: StoreRecord, slot: int, *, there: bool) -> Iterator[Finding]:
+        name = slot_name(slot)
+        if not there:
+            yield _bad(name, "it is missing")
+            return
+        try:
+            entry = journal.parse_entry(read_small(self._storage, name), name)
+        except (DataLoss, NotFound) as exc:
+            yield _bad(name, str(exc))
+            return
+        if entry.slot != slot or entry.store_id != store.store_id or entry.store_epoch > store.store_epoch:
+            yield _bad(name, f"it is slot {entry.slot} of store {entry.store_id}, epoch {entry.store_epoch}")
+
+    def _checkpoint(self, slot: int) -> Iterator[Finding]:
+        name = checkpoint_name(slot)
+        try:
+            manifest = journal.parse_manifest(read_small(self._storage, name), name)
+            if manifest.parts != len(manifest.part_crc32c):
+                yield _bad(name, f"it names {manifest.parts} parts and {len(manifest.part_crc32c)} checksums")
+            for index, crc in enumerate(manifest.part_crc32c):
+                name = part_name(slot, manifest.attempt, index)
+                data = read_small(self._storage, name)
+                journal.parse_part(data, name)
+                if crc32c(data) != crc:
+                    yield _bad(name, "it is not the part that its manifest names")
+        except (DataLoss, NotFound) as exc:
+            yield _bad(name, str(exc))
+
+
+def _bad(name: str, text: str) -> Finding:
+    return Finding(Kind.JOURNAL, Severity.DAMAGE, name, text, mend=Mend.WRITE_CHECKPOINT)

@@ -1,0 +1,73 @@
+"""Computing checksums anew: right where the object's whole CRC32C, written with it, proves the bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from tierfs.checksum import crc32c
+from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss
+from tierfs.metadata import checksums, keys
+from tierfs.metadata.records import ObjectRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS
+from tierfs.types import CRC_BLOCK_BYTES, LocationId, ObjectId, Tier
+
+_STEP_BYTES = 32 * CRC_BLOCK_BYTES
+
+
+class ChecksumMender:
+    """Reads objects and writes their runs."""
+
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, storage_of: Callable[[LocationId], ChunkStorage]
+    ) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._storage_of = storage_of
+
+    def mend(self, object_id: ObjectId) -> str | None:
+        """Write an object's runs anew; why not, otherwise. Raises NotFound, Unavailable."""
+        with self._metadata.read() as txn:
+            holder = txn.get(OBJECTS, keys.u64(object_id))
+        if holder is None:
+            return None
+        if holder.crc32c is None:
+            return "the CRC32C of the whole is not known either"
+        crcs, whole = self._read(holder)
+        if whole != holder.crc32c:
+            return "its bytes do not match the CRC32C of the whole"
+        with self._metadata.write() as txn:
+            if txn.get(OBJECTS, keys.u64(object_id)) != holder:
+                return "it changed meanwhile; run it again"
+            checksums.delete(txn, object_id)
+            for run in checksums.runs_of(object_id, crcs):
+                checksums.put_run(txn, object_id, replace(run, object_id=0))
+        return None
+
+    def _read(self, holder: ObjectRecord) -> tuple[list[int], int]:
+        """CRCs of the blocks and of the whole."""
+        crcs: list[int] = []
+        whole = 0
+        buffer = memoryview(bytearray(_STEP_BYTES))
+        for start in range(0, holder.length, _STEP_BYTES):
+            view = buffer[: min(_STEP_BYTES, holder.length - start)]
+            self._fill(holder, start, view)
+            crcs += [crc32c(view[at : at + CRC_BLOCK_BYTES]) for at in range(0, len(view), CRC_BLOCK_BYTES)]
+            whole = crc32c(view, whole)
+        return crcs, whole
+
+    def _fill(self, holder: ObjectRecord, start: int, view: memoryview) -> None:
+        if holder.tier is Tier.COLD:
+            self._storage_of(holder.location_id).read_into(holder.name, start, view, if_match=holder.etag)
+            return
+        fd = self._files.open_for_read(holder.name)
+        try:
+            with map_os_errors(holder.name):
+                if os.preadv(fd, [view], start) != len(view):
+                    raise DataLoss(f"chunk file {holder.name} is shorter than its record says")
+        finally:
+            os.close(fd)

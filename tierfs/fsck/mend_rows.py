@@ -1,0 +1,211 @@
+"""Mending records: each function is one commit, and decides again inside it what is right.
+
+A function returns None when it is done, or why nothing was changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from itertools import pairwise
+
+from tierfs.background.orphans import COLD_NAME, LOCAL_NAME
+from tierfs.errors import DataLoss
+from tierfs.fsck import rows, tree
+from tierfs.fsck.findings import Place
+from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata.directories import Entry
+from tierfs.metadata.messages import message, messages
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
+from tierfs.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import ByteRange, DirectoryId, EntryKind, ObjectId, SegmentId, Tier
+
+
+def raise_counters(txn: WriteTransaction) -> None:
+    """Every counter beyond what was given out."""
+    least = rows.least_counters(txn)
+    changed = {name: value for name, value in least.items() if getattr(txn.store, name) < value}
+    txn.update_store(**changed)
+
+
+def drop_row(txn: WriteTransaction, database: bytes, key: bytes) -> str | None:
+    """Remove a row that leads nowhere or must not be obeyed."""
+    if not _still_wrong(txn, database, key):
+        return "it changed meanwhile; run it again"
+    txn.delete(database, key)
+    if database == DIRENTS.name:
+        parent = txn.get(DIRECTORIES, key[: keys.U64_BYTES])
+        if parent is not None:
+            txn.touch(parent_inode=parent.inode, name=keys.dirent_name(key))
+    return None
+
+
+def _still_wrong(txn: ReadTransaction, database: bytes, key: bytes) -> bool:
+    if database == DIRENTS.name:
+        return any(found.mend is not None for found in tree.check_dirent(txn, key, message(txn, DIRENTS, key)))
+    if database == POLICIES.name:
+        return not any(txn.get_raw(table.name, key) for table in (DIRECTORIES, SEGMENTS))
+    if database == CHECKSUMS.name:
+        return txn.get_raw(OBJECTS.name, key[: keys.U64_BYTES]) is None
+    return True  # intents, garbage and the outbox change under the holder's lock only
+
+
+def add_dirent(txn: WriteTransaction, database: bytes, key: bytes) -> str | None:
+    """Put a record's name into its directory."""
+    kind = EntryKind.SEGMENT if database == SEGMENTS.name else EntryKind.DIRECTORY
+    record = txn.get(SEGMENTS, key) if kind is EntryKind.SEGMENT else txn.get(DIRECTORIES, key)
+    if record is None or txn.get_raw(DIRENTS.name, keys.dirent(record.parent_id, record.name)) is not None:
+        return "it changed meanwhile; run it again"
+    directories.add_entry(txn, DirectoryId(record.parent_id), Entry(record.name, kind, record.id))
+    return None
+
+
+def relink_chain(txn: WriteTransaction, place: Place) -> str | None:
+    """Pointers, first, last, count and bytes of a chain from its chunks in key order."""
+    segment = directories.segment(txn, SegmentId(place.segment_id))
+    assert place.tier is not None
+    if segment is None:
+        return "it was deleted meanwhile"
+    found = list(chains.chunks(txn, segment.id, place.tier))
+    if any(one.end_offset > other.start_offset for one, other in pairwise(found)):
+        return "its chunks overlap"
+    following = [*(chunk.start_offset for chunk in found[1:]), 0]
+    changed = [
+        replace(chunk, next=after) for chunk, after in zip(found, following, strict=False) if chunk.next != after
+    ]
+    for chunk in changed:
+        txn.put(CHUNKS, keys.chunk(segment.id, place.tier, chunk.start_offset), chunk)
+    put_state(txn, segment, place.tier, _state_of(found))
+    return None
+
+
+def _state_of(found: list[ChunkRecord]) -> TierState:
+    if not found:
+        return TierState()
+    held = sum(chunk.held_bytes for chunk in found)
+    return TierState(first_chunk=found[0].start_offset, last_chunk=found[-1].start_offset, count=len(found), bytes=held)
+
+
+def put_state(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, state: TierState) -> None:
+    """Write a segment with another head of one chain."""
+    changed = replace(segment, local=state) if tier is Tier.LOCAL else replace(segment, cold=state)
+    if changed.active and not changed.local.count:
+        changed = replace(changed, active=False, resumable=False)
+    put_segment(txn, changed, journaled=tier is Tier.COLD)
+
+
+def put_segment(txn: WriteTransaction, segment: SegmentRecord, *, journaled: bool) -> None:
+    """Write a segment whose chunks changed, and tell who has it open."""
+    segment = replace(segment, generation=segment.generation + 1, changed_ms=txn.now_ms)
+    txn.put(SEGMENTS, keys.u64(segment.id), segment)
+    if journaled:
+        journal.segment_changed(txn, segment)
+    txn.touch(inode=segment.inode, segment_id=segment.id)
+
+
+def clear_active(txn: WriteTransaction, place: Place) -> str | None:
+    """No chunk is active; the next append begins another."""
+    segment = directories.segment(txn, SegmentId(place.segment_id))
+    if segment is None:
+        return "it was deleted meanwhile"
+    put_segment(txn, replace(segment, active=False, resumable=False), journaled=False)
+    return None
+
+
+def unlink(txn: WriteTransaction, place: Place) -> str | None:
+    """Take a chunk that is not what its object says out of its chain; the object's references are counted later."""
+    segment = directories.segment(txn, SegmentId(place.segment_id))
+    assert place.tier is not None
+    key = keys.chunk(place.segment_id, place.tier, place.start_offset)
+    chunk = txn.get(CHUNKS, key)
+    if segment is None or chunk is None:
+        return "it changed meanwhile; run it again"
+    txn.delete(CHUNKS.name, key)
+    if place.tier is Tier.COLD:
+        journal.cold_unlinked(txn, segment.id, (place.start_offset,))
+    return relink_chain(txn, place)
+
+
+def recount(txn: WriteTransaction, object_ids: Collection[int]) -> None:
+    """References of some objects from all chunks there are."""
+    counted: Counter[int] = Counter()
+    for _, chunk in messages(txn, CHUNKS):
+        if chunk is not None and chunk.object_id in object_ids:
+            counted[chunk.object_id] += 1
+    for object_id, references in counted.items():
+        holder = txn.get(OBJECTS, keys.u64(object_id))
+        if holder is not None:
+            txn.put(OBJECTS, keys.u64(object_id), replace(holder, references=references))
+
+
+def collect_unused(txn: WriteTransaction, object_ids: Collection[int]) -> dict[int, str | None]:
+    """Forget objects that no chunk points at; `gc` finds them from then on. Says per object why not.
+
+    An object whose bytes no chunk has may be the only copy of what a lost record named: it stays.
+    """
+    used = {chunk.object_id for _, chunk in messages(txn, CHUNKS) if chunk is not None}
+    said: dict[int, str | None] = {}
+    for object_id in object_ids:
+        holder = txn.get(OBJECTS, keys.u64(object_id))
+        if holder is None or object_id in used:
+            said[object_id] = "it changed meanwhile; run it again"
+        elif _may_be_the_only_copy(txn, holder):
+            said[object_id] = "its bytes may be the only copy of a chunk whose record is lost"
+        else:
+            txn.delete(OBJECTS.name, keys.u64(object_id))
+            checksums.delete(txn, ObjectId(object_id))
+            said[object_id] = None
+    return said
+
+
+def _may_be_the_only_copy(txn: ReadTransaction, holder: ObjectRecord) -> bool:
+    """By what the object's name tells of the segment and offset it was made for."""
+    local = holder.tier is Tier.LOCAL
+    parsed = (LOCAL_NAME if local else COLD_NAME).fullmatch(holder.name)
+    if parsed is None:
+        return True
+    base = 16 if local else 10
+    segment_id, start = SegmentId(int(parsed["segment"], base)), int(parsed["start"], base)
+    segment = directories.segment(txn, segment_id)
+    if segment is None:
+        return txn.get_raw(SEGMENTS.name, keys.u64(segment_id)) is not None or _named(txn, segment_id)
+    wanted = ByteRange(start, start + holder.length).intersect(segment.range)
+    return bool(wanted) and not covered(txn, segment.id, wanted)
+
+
+def covered(txn: ReadTransaction, segment_id: SegmentId, wanted: ByteRange) -> bool:
+    """Whether chunks hold all of a range; a lost extent, and a record that cannot be read, hold nothing."""
+    at = wanted.start
+    try:
+        while at < wanted.end:
+            reached = max(_end_of_chunk_at(txn, segment_id, tier, at) for tier in Tier)
+            if reached <= at:
+                return False
+            at = reached
+    except DataLoss:
+        return False
+    return True
+
+
+def _end_of_chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> int:
+    chunk = chains.chunk_at(txn, segment_id, tier, offset)
+    return offset if chunk is None or chunk.lost else chunk.end_offset
+
+
+def drop_chunks(txn: WriteTransaction, place: Place) -> str | None:
+    """Remove the chunks of a segment that is not there and that no name leads to."""
+    prefix = keys.u64(place.segment_id)
+    if txn.get_raw(SEGMENTS.name, prefix) is not None or _named(txn, place.segment_id):
+        return "a name leads to this segment: its record is lost, not the segment"
+    for key in [key for key, _ in txn.scan_raw(CHUNKS.name, prefix=prefix)]:
+        txn.delete(CHUNKS.name, key)
+    return None
+
+
+def _named(txn: ReadTransaction, segment_id: int) -> bool:
+    return any(
+        dirent is not None and dirent.kind == EntryKind.SEGMENT and dirent.id == segment_id
+        for _, dirent in messages(txn, DIRENTS)
+    )

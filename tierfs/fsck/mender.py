@@ -1,0 +1,156 @@
+"""--repair: each finding to the function that mends it, each mend its own commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import TierfsError
+from tierfs.fsck import mend_rows
+from tierfs.fsck.findings import Finding, Kind, Mend, Place
+from tierfs.fsck.mend_bytes import CopyMender
+from tierfs.fsck.mend_checksums import ChecksumMender
+from tierfs.fsck.scrub import Scrubber
+from tierfs.fsck.unrecorded import Unrecorded
+from tierfs.metadata import keys
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.types import LocationId, ObjectId, SegmentId, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class MendTools:
+    """What mending uses; made by the composition root."""
+
+    metadata: MetadataStore
+    files: ChunkFiles
+    storage_of: Callable[[LocationId], ChunkStorage]
+    cold: Callable[[], ChunkStorage | None]
+    """The cold tier once it has proved to be ours; raises otherwise."""
+    checkpoint: Callable[[], None]
+    grace_ms: int
+
+
+class Mender:
+    """Mends findings. Whoever calls holds the store."""
+
+    def __init__(self, tools: MendTools) -> None:
+        self._tools = tools
+        self._metadata = tools.metadata
+        self._scrubber = Scrubber(tools.metadata, tools.files, tools.storage_of)
+        self._copies = CopyMender(tools.metadata, tools.files, self._scrubber, tools.grace_ms)
+        self._checksums = ChecksumMender(tools.metadata, tools.files, tools.storage_of)
+        self._unrecorded = Unrecorded(tools.metadata, tools.files)
+        self._wants_checkpoint = False
+        self._row_mends: dict[Mend, Callable[[WriteTransaction, Finding], str | None]] = {
+            Mend.RAISE_COUNTERS: lambda txn, _: mend_rows.raise_counters(txn),
+            Mend.DROP_ROW: lambda txn, found: mend_rows.drop_row(txn, *_row(found)),
+            Mend.ADD_DIRENT: lambda txn, found: mend_rows.add_dirent(txn, *_row(found)),
+            Mend.RELINK_CHAIN: lambda txn, found: mend_rows.relink_chain(txn, _place(found)),
+            Mend.CLEAR_ACTIVE: lambda txn, found: mend_rows.clear_active(txn, _place(found)),
+            Mend.DROP_CHUNKS: lambda txn, found: mend_rows.drop_chunks(txn, _place(found)),
+        }
+
+    def run(self, findings: list[Finding]) -> Iterator[tuple[Finding, str | None]]:
+        """Each finding with None once it is mended, or why it is not. Raises what the checkpoint at the end does."""
+        recount = {found.object_id for found in findings if found.mend is Mend.RECOUNT_REFERENCES}
+        unused = {found.object_id for found in findings if found.mend is Mend.COLLECT_OBJECT}
+        said = self._count(recount, unused)
+        for found in findings:
+            if found.object_id in said and found.mend in (Mend.RECOUNT_REFERENCES, Mend.COLLECT_OBJECT):
+                yield found, said[found.object_id]
+            elif found.mend is not None:
+                yield found, self._mend(found)
+            else:
+                yield found, None if found.remedy is None else f"only by another copy: {found.remedy}"
+        if self._wants_checkpoint:
+            self._wants_checkpoint = False
+            self._tools.checkpoint()
+
+    def _count(self, recount: set[int], unused: set[int]) -> dict[int, str | None]:
+        """References and unused objects: the only mends that go through all chunks, so each kind is one commit."""
+        said: dict[int, str | None] = {}
+        for ids, mend in ((recount, self._recount), (unused, self._collect)):
+            try:
+                said.update(mend(ids) if ids else {})
+            except TierfsError as exc:
+                said.update(dict.fromkeys(ids, str(exc)))
+        return said
+
+    def _recount(self, object_ids: set[int]) -> dict[int, str | None]:
+        with self._metadata.write() as txn:
+            mend_rows.recount(txn, object_ids)
+        return dict.fromkeys(object_ids)
+
+    def _collect(self, object_ids: set[int]) -> dict[int, str | None]:
+        self._tools.cold()
+        with self._metadata.write() as txn:
+            said = mend_rows.collect_unused(txn, object_ids)
+        self._wants_checkpoint = True  # so that the journal does not name them either
+        return said
+
+    def _mend(self, found: Finding) -> str | None:
+        try:
+            return self._apply(found)
+        except TierfsError as exc:
+            return str(exc)
+
+    def _apply(self, found: Finding) -> str | None:
+        assert found.mend is not None
+        row_mend = self._row_mends.get(found.mend)
+        if row_mend is not None:
+            with self._metadata.write() as txn:
+                return row_mend(txn, found)
+        if found.mend is Mend.WRITE_CHECKPOINT:
+            self._tools.cold()
+            self._wants_checkpoint = True
+            return None
+        if found.mend is Mend.SET_MODE:
+            return self._set_mode(found)
+        if found.mend is Mend.REBUILD_CHECKSUMS:
+            return self._checksums.mend(ObjectId(found.object_id))
+        return self._replace(found)
+
+    def _replace(self, found: Finding) -> str | None:
+        """A chunk with a bad copy, or a hole. What is in the bucket counts only if the bucket is ours."""
+        place = _place(found)
+        storage = self._tools.cold()
+        if found.kind is Kind.HOLE:
+            assert found.range is not None
+            with self._metadata.read() as txn:
+                left = self._unrecorded.copy_of(txn, SegmentId(place.segment_id), found.range, storage)
+            return left or self._copies.lose(SegmentId(place.segment_id), found.range)
+        if found.kind in (Kind.CHUNK_OBJECT, Kind.CHUNK_RANGE):
+            return self._unlink(found)
+        return self._copies.mend(place)
+
+    def _unlink(self, found: Finding) -> str | None:
+        """A chunk whose object is not what it says: it goes if the other tier has all of its bytes."""
+        place = _place(found)
+        assert place.tier is not None
+        assert found.range is not None
+        other = Tier.COLD if place.tier is Tier.LOCAL else Tier.LOCAL
+        if not self._scrubber.has_all(SegmentId(place.segment_id), found.range, other):
+            return f"the {other.name.lower()} tier has no good copy: tierfs recover, tierfs load"
+        with self._metadata.write() as txn:
+            return mend_rows.unlink(txn, place)
+
+    def _set_mode(self, found: Finding) -> str | None:
+        with self._metadata.read() as txn:
+            holder = txn.get(OBJECTS, keys.u64(found.object_id))
+        if holder is not None:
+            self._tools.files.seal(holder.name)
+        return None
+
+
+def _row(found: Finding) -> tuple[bytes, bytes]:
+    assert found.row is not None
+    return found.row
+
+
+def _place(found: Finding) -> Place:
+    assert found.place is not None
+    return found.place

@@ -1,0 +1,125 @@
+"""Objects: one pass over the database, and what the other checks need to know of each, in flat arrays."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Severity
+from tierfs.fsck.names_index import NamesIndex
+from tierfs.metadata import keys
+from tierfs.metadata.messages import messages
+from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import Tier
+
+
+class ObjectTable:
+    """The objects of one snapshot by number: their ids ascend, so a number is found by bisection."""
+
+    def __init__(self) -> None:
+        self.ids = array("Q")
+        self.lengths = array("Q")
+        self.recorded = array("L")
+        """References that the record says."""
+        self.counted = array("L")
+        """Chunks that point here."""
+        self.tiers = array("B")
+        self.foreign = bytearray()
+        self.names = {tier: NamesIndex() for tier in Tier}
+        self.locations: set[int] = set()
+        self._last = -1
+
+    def add(self, record: object) -> None:
+        """One more object; ids ascend."""
+        number = len(self.ids)
+        message: _ObjectMessage = record  # type: ignore[assignment]
+        self.ids.append(message.id)
+        self.lengths.append(message.length)
+        self.recorded.append(message.references)
+        self.counted.append(0)
+        self.tiers.append(message.tier)
+        self.foreign.append(message.foreign)
+        self.names[Tier(message.tier)].add(message.name, number)
+
+    def number(self, object_id: int) -> int | None:
+        """The number of an object; None when there is none. Neighbours in a chain are often neighbours here."""
+        ids, following = self.ids, self._last + 1
+        if following < len(ids) and ids[following] == object_id:
+            self._last = following
+            return following
+        found = bisect_left(ids, object_id)
+        if found == len(ids) or ids[found] != object_id:
+            return None
+        self._last = found
+        return found
+
+
+class _ObjectMessage:
+    """The fields of ObjectRecord's message that are read here."""
+
+    id: int
+    tier: int
+    name: str
+    length: int
+    references: int
+    foreign: bool
+
+
+def load_objects(txn: ReadTransaction, locations: set[int], table: ObjectTable) -> Iterator[Finding]:
+    """Fill the table; yields records that are damaged. `locations` are the ids there are."""
+    tiers = {int(tier) for tier in Tier}
+    for key, record in messages(txn, OBJECTS):
+        if record is None or record.id != keys.read_u64(key) or record.tier not in tiers or not record.name:
+            yield _damaged(key)
+            continue
+        table.add(record)
+        cold = record.tier == Tier.COLD
+        if record.version > RECORD_VERSION or (cold and not record.etag):
+            yield _damaged(key)
+        if cold and record.location_id not in locations:
+            yield Finding(
+                Kind.LOCATION,
+                Severity.DAMAGE,
+                f"object {record.id}",
+                f"it lies in location {record.location_id}, which is not known",
+                remedy=RECOVER,
+                object_id=record.id,
+            )
+
+
+def unused_and_miscounted(table: ObjectTable) -> Iterator[Finding]:
+    """After the chunks were counted: objects without chunks, and wrong reference counts."""
+    for number, object_id in enumerate(table.ids):
+        counted, recorded = table.counted[number], table.recorded[number]
+        if not counted:
+            yield Finding(
+                Kind.OBJECT_UNUSED,
+                Severity.DAMAGE,
+                f"object {object_id}",
+                "no chunk points at it",
+                mend=Mend.COLLECT_OBJECT,
+                object_id=object_id,
+            )
+        elif counted != recorded:
+            yield Finding(
+                Kind.REFERENCES,
+                Severity.DAMAGE,
+                f"object {object_id}",
+                f"{counted} chunks point at it, its record says {recorded}",
+                mend=Mend.RECOUNT_REFERENCES,
+                object_id=object_id,
+            )
+
+
+def _damaged(key: bytes) -> Finding:
+    return Finding(
+        Kind.RECORD,
+        Severity.DAMAGE,
+        f"object {int.from_bytes(key[: keys.U64_BYTES], 'big')}",
+        "its record is damaged",
+        remedy=RECOVER,
+        row=(OBJECTS.name, key),
+    )

@@ -1,0 +1,185 @@
+"""The superblock and the small databases: counters, policies, locations, intents, garbage, outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tierfs.errors import InvalidRequest
+from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Severity
+from tierfs.fsck.objects import ObjectTable
+from tierfs.metadata import keys
+from tierfs.metadata.messages import messages
+from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.tables import (
+    DIRECTORIES,
+    GARBAGE,
+    INTENTS,
+    LOCATIONS,
+    OBJECTS,
+    OUTBOX_NAME,
+    POLICIES,
+    REQUESTS,
+    SEGMENTS,
+    TOUCHES,
+    Table,
+)
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.policy import inherit
+from tierfs.types import Tier
+
+
+@dataclass(slots=True)
+class Counted:
+    """The least that each counter must be."""
+
+    next_id: int = 0
+    next_outbox: int = 0
+    next_garbage: int = 0
+    next_change: int = 0
+    next_request: int = 0
+
+
+def load_locations(txn: ReadTransaction) -> set[int]:
+    """The ids of the locations there are."""
+    return {int.from_bytes(key, "big") for key, record in messages(txn, LOCATIONS) if record is not None}
+
+
+def check_locations(txn: ReadTransaction, locations: set[int]) -> Iterator[Finding]:
+    """Location records are sound, and the one that offload writes to is there."""
+    for key, record in messages(txn, LOCATIONS):
+        if record is None or keys.u32(record.id) != key or not record.url:
+            yield _damaged(LOCATIONS, key, f"location {int.from_bytes(key, 'big')}")
+    cold = txn.store.cold_location_id
+    if cold and cold not in locations:
+        text = f"offload writes to location {cold}, which is not known"
+        yield Finding(Kind.LOCATION, Severity.DAMAGE, "superblock", text, remedy=RECOVER)
+
+
+def check_policies(txn: ReadTransaction) -> Iterator[Finding]:
+    """Settings belong to a directory or segment and are understood."""
+    for key, record in messages(txn, POLICIES):
+        subject = f"policy of {int.from_bytes(key, 'big')}"
+        if record is None or keys.u64(record.target_id) != key:
+            yield _damaged(POLICIES, key, subject)
+            continue
+        if not any(txn.get_raw(table.name, key) for table in (DIRECTORIES, SEGMENTS)):
+            text = "there is no directory or segment of this number"
+            row = (POLICIES.name, key)
+            yield Finding(Kind.POLICY, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
+        try:
+            inherit([dict(record.settings)])
+        except (InvalidRequest, ValueError) as exc:
+            yield Finding(Kind.POLICY, Severity.DAMAGE, subject, str(exc), remedy="tierfs policy unset", row=None)
+
+
+def check_intents(txn: ReadTransaction, table: ObjectTable, locations: set[int]) -> Iterator[Finding]:
+    """Intents are sound and none names an object there is: a holder would delete it."""
+    for key, record in messages(txn, INTENTS):
+        subject = f"intent {key.decode(errors='replace')}"
+        row = (INTENTS.name, key)
+        if record is None or record.attempt.encode() != key:
+            yield _damaged(INTENTS, key, subject)
+        elif record.location_id not in locations:
+            text = f"location {record.location_id} is not known"
+            yield Finding(Kind.INTENT, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
+        elif next(table.names[Tier.COLD].find(record.name), None) is not None:
+            yield Finding(
+                Kind.INTENT,
+                Severity.DAMAGE,
+                subject,
+                f"it names an object in use, {record.name}",
+                mend=Mend.DROP_ROW,
+                row=row,
+            )
+
+
+def check_garbage(txn: ReadTransaction, table: ObjectTable, counted: Counted) -> Iterator[Finding]:
+    """Rows of garbage are sound and none names an object there is."""
+    for key, record in messages(txn, GARBAGE):
+        subject = f"garbage {int.from_bytes(key[keys.U64_BYTES :], 'big')}"
+        row = (GARBAGE.name, key)
+        if record is None or keys.pair(record.due_ms, record.sequence) != key or record.tier not in iter(Tier):
+            yield _damaged(GARBAGE, key, subject)
+            continue
+        counted.next_garbage = max(counted.next_garbage, record.sequence + 1)
+        if next(table.names[Tier(record.tier)].find(record.name), None) is not None:
+            yield Finding(
+                Kind.GARBAGE,
+                Severity.DAMAGE,
+                subject,
+                f"it names an object in use, {record.name}",
+                mend=Mend.DROP_ROW,
+                row=row,
+            )
+
+
+def check_outbox(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
+    """Rows follow each other from the last published one to the next to be given out."""
+    expected = txn.store.journal.published_sequence + 1
+    for key, data in txn.scan_raw(OUTBOX_NAME):
+        sequence = keys.read_u64(key)
+        if sequence < expected:
+            text = f"row {sequence} is published already"
+            row = (OUTBOX_NAME, key)
+            yield Finding(Kind.OUTBOX, Severity.DAMAGE, "outbox", text, mend=Mend.DROP_ROW, row=row)
+            continue
+        if sequence > expected:
+            yield _outbox_gap(expected, sequence)
+        if not data:
+            yield _outbox_gap(sequence, sequence + 1)
+        expected = sequence + 1
+    counted.next_outbox = expected
+    if expected < txn.store.next_outbox:
+        yield _outbox_gap(expected, txn.store.next_outbox)
+
+
+def check_counters(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
+    """Each counter of the superblock lies beyond what was given out."""
+    for database, name in ((TOUCHES.name, "next_change"), (REQUESTS.name, "next_request")):
+        setattr(counted, name, _behind_last(txn, database))
+    store = txn.store
+    for name in Counted.__slots__:
+        recorded, least = getattr(store, name), getattr(counted, name)
+        if recorded < least:
+            text = f"{name} is {recorded}, but {least - 1} was given out"
+            yield Finding(Kind.COUNTER, Severity.DAMAGE, "superblock", text, mend=Mend.RAISE_COUNTERS)
+    if store.version > RECORD_VERSION or not store.store_id:
+        yield Finding(Kind.RECORD, Severity.DAMAGE, "superblock", "its record is damaged", remedy=RECOVER)
+    if store.journal.published_sequence >= store.next_outbox:
+        text = "the journal is said to hold more than was ever queued"
+        yield Finding(Kind.OUTBOX, Severity.DAMAGE, "superblock", text, mend=Mend.RAISE_COUNTERS)
+
+
+def least_counters(txn: ReadTransaction) -> dict[str, int]:
+    """Each counter of the superblock, one beyond the highest number that any record has."""
+    highest = 0
+    for table in (DIRECTORIES, SEGMENTS):
+        for key, record in messages(txn, table):
+            highest = max(highest, keys.read_u64(key), 0 if record is None else record.inode)
+    holder = txn.last_key(OBJECTS.name)
+    sequences = (record.sequence for _, record in messages(txn, GARBAGE) if record is not None)
+    return {
+        "next_id": max(highest, keys.read_u64(holder) if holder is not None else 0) + 1,
+        "next_outbox": max(_behind_last(txn, OUTBOX_NAME), txn.store.journal.published_sequence + 1),
+        "next_garbage": max(sequences, default=0) + 1,
+        "next_change": _behind_last(txn, TOUCHES.name),
+        "next_request": _behind_last(txn, REQUESTS.name),
+    }
+
+
+def _behind_last(txn: ReadTransaction, database: bytes) -> int:
+    last = txn.last_key(database)
+    return 0 if last is None else keys.read_u64(last) + 1
+
+
+def _outbox_gap(first: int, end: int) -> Finding:
+    text = f"changes {first} to {end - 1} are missing: the journal will lack them"
+    return Finding(Kind.OUTBOX, Severity.DAMAGE, "outbox", text, mend=Mend.WRITE_CHECKPOINT)
+
+
+def _damaged(table: Table[Any], key: bytes, subject: str) -> Finding:
+    return Finding(
+        Kind.RECORD, Severity.DAMAGE, subject, "its record is damaged", remedy=RECOVER, row=(table.name, key)
+    )

@@ -1,0 +1,152 @@
+"""Reading pieces and checking every byte, several at once. Memory: a buffer for each thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tierfs.checksum import crc32c
+from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss, NotFound
+from tierfs.fsck.pieces import PIECE_BYTES, Piece, pieces
+from tierfs.metadata import keys
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, SegmentId, Tier
+
+_THREADS = 8
+_BUFFER_BYTES = PIECE_BYTES + 2 * CRC_BLOCK_BYTES
+"""A piece may begin and end inside a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What reading a piece showed."""
+
+    piece: Piece
+    bad: tuple[ByteRange, ...] = ()
+    """The segment's bytes that this copy does not have, or has wrong."""
+    why: str = ""
+    crc32c: int = 0
+    """Of the piece's bytes, where none is bad."""
+
+
+class Scrubber:
+    """Reads pieces of both tiers."""
+
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, storage_of: Callable[[LocationId], ChunkStorage]
+    ) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._storage_of = storage_of
+        self._local = threading.local()
+
+    def run(self, wanted: Iterable[Piece]) -> Iterator[Checked]:
+        """Each piece checked, in the same order. Raises Unavailable when a tier does not answer."""
+        ahead: deque[Future[Checked]] = deque()
+        with ThreadPoolExecutor(_THREADS, "tierfs-scrub") as pool:
+            try:
+                for piece in wanted:
+                    ahead.append(pool.submit(self.check, piece))
+                    if len(ahead) >= 2 * _THREADS:
+                        yield ahead.popleft().result()
+                while ahead:
+                    yield ahead.popleft().result()
+            finally:
+                for future in ahead:
+                    future.cancel()
+
+    def has_all(self, segment_id: SegmentId, span: ByteRange, tier: Tier) -> bool:
+        """Whether one tier has good copies of all readable bytes of a range; reads them."""
+        found = self.run(pieces(self._metadata, segment_id, span, (tier,)))
+        return not any(checked.bad for checked in found)
+
+    def check(self, piece: Piece) -> Checked:
+        """Read one piece. What looks bad is read once more, unless the bytes moved meanwhile."""
+        if piece.placed is None:
+            return Checked(piece, (piece.range,), "no tier holds these bytes")
+        found = self._read(piece, piece.placed)
+        if not found.bad:
+            return found
+        with self._metadata.read() as txn:
+            still_there = txn.get(OBJECTS, keys.u64(piece.placed.object.id)) is not None
+        return self._read(piece, piece.placed) if still_there else Checked(piece)
+
+    def read(self, piece: Piece) -> bytes:
+        """The bytes of a piece. Raises DataLoss when one is bad by now."""
+        assert piece.placed is not None
+        found = self._read(piece, piece.placed)
+        if found.bad or piece.grid is None:
+            raise DataLoss(f"{piece.placed.object.name}: {found.why}")
+        at = piece.in_object.start - piece.grid.range.start
+        return bytes(self._buffer()[at : at + piece.range.length_bytes])
+
+    def _read(self, piece: Piece, placed: PlacedChunk) -> Checked:
+        grid = piece.grid
+        if grid is None:
+            return Checked(piece, (piece.range,), "the metadata has no checksums for these bytes")
+        view = self._buffer()[: grid.range.length_bytes]
+        try:
+            if placed.object.tier is Tier.LOCAL:
+                self._read_file(placed, grid.range.start, view)
+            else:
+                storage = self._storage_of(placed.object.location_id)
+                storage.read_into(placed.object.name, grid.range.start, view, if_match=placed.object.etag)
+        except (NotFound, DataLoss) as exc:
+            return Checked(piece, (piece.range,), str(exc))
+        bad = tuple(_bad_ranges(piece, view))
+        if bad:
+            return Checked(piece, bad, "the bytes do not match their checksums")
+        at = piece.in_object.start - grid.range.start
+        return Checked(piece, crc32c=crc32c(view[at : at + piece.range.length_bytes]))
+
+    def _read_file(self, placed: PlacedChunk, offset: int, view: memoryview) -> None:
+        name = placed.object.name
+        fd = self._files.open_for_read(name)
+        try:
+            with map_os_errors(name):
+                # The disk is to be checked, not the memory that holds what was written a minute ago.
+                os.posix_fadvise(fd, offset, len(view), os.POSIX_FADV_DONTNEED)
+                done = 0
+                while done < len(view):
+                    count = os.preadv(fd, [view[done:]], offset + done)
+                    if not count:
+                        raise DataLoss(f"chunk file {name} ends at {offset + done}")
+                    done += count
+        finally:
+            os.close(fd)
+
+    def _buffer(self) -> memoryview:
+        buffer: memoryview | None = getattr(self._local, "buffer", None)
+        if buffer is None:
+            buffer = self._local.buffer = memoryview(bytearray(_BUFFER_BYTES))
+        return buffer
+
+
+def _bad_ranges(piece: Piece, view: memoryview) -> Iterator[ByteRange]:
+    """The piece's bytes whose blocks do not match, neighbours joined."""
+    grid = piece.grid
+    assert grid is not None
+    shift = piece.range.start - piece.in_object.start
+    index, run = 0, None
+    while True:
+        bad, index = grid.first_bad(view, grid.range.start, index, grid.range.end)
+        if bad is None:
+            break
+        index += 1
+        found = ByteRange(max(0, bad.start + shift), bad.end + shift).intersect(piece.range)
+        if run is not None and run.end == found.start:
+            run = ByteRange(run.start, found.end)
+            continue
+        if run is not None:
+            yield run
+        run = found
+    if run is not None:
+        yield run

@@ -1,0 +1,211 @@
+"""`tierfs recover --from-objects`: journal and checkpoints are lost too, and the objects themselves are asked.
+
+It rebuilds bytes, not verbs: what was concatenated, truncated or deleted may come back, policies and seals
+do not. Crash order as in recover.py; the fresh journal is complete with its checkpoint, without which the
+remains of the old one would be replayed.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tierfs import store_directory
+from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.publish import Publisher
+from tierfs.background.upload import Progress, Report
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.clock import Clock, SystemClock
+from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.initialize import ColdChoice, warnings_of
+from tierfs.metadata import directories, hostile, journal, keys, policies
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.recovery import bucket, inventory
+from tierfs.recovery.bucket import JournalListing
+from tierfs.recovery.inventory import MAX_EPOCH, FoundObject, Inventory, LeftOver
+from tierfs.recovery.recover import reached
+from tierfs.recovery.resegment import make_segment
+from tierfs.recovery.verify import verified_cover
+from tierfs.store_paths import StorePaths
+from tierfs.types import ROOT_DIRECTORY, ByteRange, ReadPriority, SegmentId
+
+_INVENTORY_NAME = "objects.jsonl"
+
+_SEQUENCES_PER_EPOCH = 1 << 32
+"""Sequences of changes begin behind all that an earlier owner can have used."""
+
+Confirm = Callable[[str], None]
+"""Asks whether what stands there may be ignored; raises when it may not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """One segment that was made of objects."""
+
+    segment: str
+    wanted: str
+    """The name its objects tell, where another had to be given."""
+    start_offset: int
+    length: int
+    objects: int
+    lost: tuple[ByteRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FromObjectsReport:
+    """What was rebuilt, and what was left aside."""
+
+    path: Path
+    store_id: str
+    store_epoch: int
+    cold_url: str
+    objects: int
+    bytes: int
+    rebuilt: tuple[Rebuilt, ...]
+    left: tuple[LeftOver, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What the remains of the journal still tell."""
+
+    last_slot: int = 0
+    epoch: int = 0
+    sequence: int = 0
+
+
+def recover_from_objects(
+    path: Path, choice: ColdChoice, report: Report, confirm: Confirm, clock: Clock | None = None
+) -> FromObjectsReport:
+    """Make a store in `path`, which must be missing or empty, out of the objects below segments/.
+
+    Reads every object that it links, once. Raises AlreadyExists for a store, NotFound without objects, Fenced
+    when another recovery was faster, what `confirm` raises where there is a journal, and what the storage
+    raises; then nothing is left in `path`.
+    """
+    clock = clock or SystemClock()
+    paths = StorePaths(path.absolute())
+    with store_directory.new_directory(paths), reached(choice, paths) as (location, storage):
+        listing = bucket.list_journal(storage)
+        if listing.last_slot:
+            confirm(_ignored(listing))
+        found = inventory.take(storage, paths.root / _INVENTORY_NAME)
+        past = _past(storage, listing, found)
+        with closing(MetadataStore.create(paths.metadata, clock, found.store_id)) as metadata:
+            rebuilt = Rebuilding(metadata, storage, location, report).run(found, past)
+            with metadata.read() as txn:
+                epoch = txn.store.store_epoch
+        found.path.unlink()
+        store_directory.create_files(paths)
+        store_directory.write_settings(paths)
+    return FromObjectsReport(
+        path=paths.root,
+        store_id=found.store_id,
+        store_epoch=epoch,
+        cold_url=location.url,
+        objects=sum(one.objects for one in rebuilt),
+        bytes=sum(one.length - one.start_offset - _bytes(one.lost) for one in rebuilt),
+        rebuilt=tuple(rebuilt),
+        left=tuple(found.left),
+        warnings=warnings_of(paths, location),
+    )
+
+
+class Rebuilding:
+    """One store made of objects."""
+
+    def __init__(
+        self, metadata: MetadataStore, storage: ChunkStorage, location: LocationRecord, report: Report
+    ) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._location = location
+        self._report = report
+        self._done = 0
+
+    def run(self, found: Inventory, past: _Past) -> list[Rebuilt]:
+        """Win the bucket, link every segment, and write a checkpoint that needs nothing before it."""
+        publisher = Publisher(self._metadata, self._storage)
+        self._own(found, past)
+        publisher.publish()
+        rebuilt: list[Rebuilt] = []
+        for segment_id, objects in found.groups():
+            made = self._segment(found, segment_id, objects)
+            if made is not None:
+                rebuilt.append(made)
+            publisher.publish()
+        Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint()
+        return rebuilt
+
+    def _own(self, found: Inventory, past: _Past) -> None:
+        """The first records of the store, one epoch behind all that were seen."""
+        epoch = past.epoch + 1
+        with self._metadata.write() as txn:
+            sequence = max(past.sequence, epoch * _SEQUENCES_PER_EPOCH)
+            state = replace(txn.store.journal, next_slot=past.last_slot + 1, published_sequence=sequence)
+            next_id = max(txn.store.next_id, found.highest_segment + 1)
+            txn.update_store(store_epoch=epoch, journal=state, next_outbox=sequence + 1, next_id=next_id)
+            journal.owner_begins(txn, socket.gethostname())
+            journal.directory_changed(txn, directories.directory(txn, ROOT_DIRECTORY))
+            policies.put(txn, ROOT_DIRECTORY, {"read_priority": ReadPriority.LOCAL_FIRST.value})
+            txn.put(LOCATIONS, keys.u32(self._location.id), self._location)
+            txn.update_store(cold_location_id=self._location.id)
+            journal.location_changed(txn, self._location)
+
+    def _segment(self, found: Inventory, segment_id: SegmentId, objects: list[FoundObject]) -> Rebuilt | None:
+        cover, grids, damaged = verified_cover(self._storage, objects, self._advance(found))
+        found.left += damaged
+        found.left += [LeftOver(one.name, "a newer or larger object has its bytes") for one in cover.left]
+        if not cover.chosen:
+            return None
+        wanted = objects[0].path
+        try:
+            with self._metadata.write() as txn:
+                if int(segment_id) == ROOT_DIRECTORY or directories.segment(txn, segment_id) is not None:
+                    raise InvalidRequest(f"segment {segment_id} was made already, of objects of another name")
+                suffix = not found.has_name(segment_id, wanted)
+                name, segment = make_segment(txn, segment_id, wanted, cover, grids, suffix=suffix)
+        except InvalidRequest as exc:
+            found.left += [LeftOver(one.name, str(exc)) for one in cover.chosen]
+            return None
+        return Rebuilt(name, wanted, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
+
+    def _advance(self, found: Inventory) -> Callable[[int, str], None]:
+        def advance(size_bytes: int, item: str) -> None:
+            self._done += size_bytes
+            self._report(Progress(self._done, found.bytes, item))
+
+        return advance
+
+
+def _ignored(listing: JournalListing) -> str:
+    """What the remains of a journal are, for the question whether to ignore them."""
+    checkpoints = f"; checkpoints at {', '.join(map(str, sorted(listing.checkpoints)))}" if listing.checkpoints else ""
+    return f"a journal with {len(listing.slots)} entries up to slot {listing.last_slot}{checkpoints}"
+
+
+def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory) -> _Past:
+    """Where to begin, so that nothing that an earlier owner wrote counts as ours."""
+    past = _Past(last_slot=listing.last_slot, epoch=found.newest_epoch)
+    if listing.last_slot > hostile.MAX_ID // 2:
+        raise DataLoss(f"the journal has an impossible slot, {listing.last_slot}", remedy="remove that object")
+    for items, read in ((listing.slots, bucket.read_entry), (listing.checkpoints, bucket.read_manifest)):
+        for slot in sorted(items, reverse=True):
+            try:
+                one = read(storage, items[slot])
+            except DataLoss:
+                continue
+            epoch, sequence = min(one.store_epoch, MAX_EPOCH), min(one.last_sequence, hostile.MAX_ID // 2)
+            past = replace(past, epoch=max(past.epoch, epoch), sequence=max(past.sequence, sequence))
+            break
+    return past
+
+
+def _bytes(lost: tuple[ByteRange, ...]) -> int:
+    return sum(gap.length_bytes for gap in lost)

@@ -1,0 +1,120 @@
+"""Streams: a segment that policy seals goes on in its successor, in one sequence of offsets (design §7).
+
+The first segment has the stream's name, the ones behind it `name.<start offset>`. Each begins at the offset
+where the one before ended, so that an offset of the stream is used once. Members are linked both ways by id:
+one that goes, by command or by retention, leaves its neighbours linked to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+from tierfs import names
+from tierfs.errors import InvalidRequest
+from tierfs.metadata import directories, journal, keys, policies
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.policy import Policy
+from tierfs.segments import create, seal_record
+from tierfs.types import SegmentId, SegmentKind, SegmentStatus
+
+
+def is_long(segment: SegmentRecord, policy: Policy) -> bool:
+    """Whether the segment has reached `seal_bytes`, counted from where it began."""
+    return policy.seal_bytes is not None and segment.written_bytes >= policy.seal_bytes
+
+
+def is_old(segment: SegmentRecord, policy: Policy, now_ms: int) -> bool:
+    """Whether `seal_age` has passed since the segment's first byte."""
+    if policy.seal_age_s is None or not segment.written_bytes:
+        return False
+    return now_ms - segment.began_ms >= policy.seal_age_s * 1000
+
+
+def may_end(segment: SegmentRecord) -> bool:
+    """Whether policies seal segments of this kind; a ledger is ended by its owner."""
+    return segment.kind is SegmentKind.BYTES and not segment.sealed
+
+
+def newest(txn: ReadTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """The stream's last member from `segment` on; sealed by policy only if what was behind it is gone."""
+    while (following := successor(txn, segment)) is not None:
+        segment = following
+    return segment
+
+
+def successor(txn: ReadTransaction, segment: SegmentRecord) -> SegmentRecord | None:
+    """The member behind a segment that policy sealed."""
+    if segment.status is not SegmentStatus.SEALED_BY_POLICY or not segment.successor_id:
+        return None
+    return directories.segment(txn, SegmentId(segment.successor_id))
+
+
+def predecessor(txn: ReadTransaction, segment: SegmentRecord) -> SegmentRecord | None:
+    """The member before a segment."""
+    return directories.segment(txn, SegmentId(segment.predecessor_id)) if segment.predecessor_id else None
+
+
+def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None:
+    """Seal a segment by policy and make its successor; None, and no change, if that would have too long a name.
+
+    Of one that is sealed by policy already, and whose successor was deleted, the successor is made anew.
+    """
+    name = _successor_name(txn, segment)
+    if name is None:
+        return None
+    following = create.add(
+        txn,
+        SegmentRecord(
+            id=SegmentId(txn.allocate_id()),
+            parent_id=segment.parent_id,
+            name=name,
+            inode=create.new_inode(txn),
+            kind=segment.kind,
+            start_offset=segment.length,
+            length=segment.length,
+            first_offset=segment.length,
+            stream_name=segment.stream,
+            predecessor_id=segment.id,
+        ),
+    )
+    policies.inherit_from(txn, following.id, segment.id)
+    seal_record.write(txn, segment, successor_id=following.id)
+    return following
+
+
+def unlink(txn: WriteTransaction, gone: SegmentRecord) -> None:
+    """A segment goes: the members before and behind it become neighbours."""
+    before, behind = predecessor(txn, gone), successor(txn, gone)
+    if before is not None and before.successor_id == gone.id:
+        _rewrite(txn, replace(before, successor_id=behind.id if behind is not None else 0))
+    if behind is not None and behind.predecessor_id == gone.id:
+        _rewrite(txn, replace(behind, predecessor_id=before.id if before is not None else 0))
+
+
+def _rewrite(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    changed = replace(segment, changed_ms=txn.now_ms)
+    txn.put(SEGMENTS, keys.u64(changed.id), changed)
+    txn.touch(inode=changed.inode, segment_id=changed.id)
+    journal.segment_changed(txn, changed)
+
+
+def _successor_name(txn: ReadTransaction, segment: SegmentRecord) -> str | None:
+    """The first name that is free: somebody may have made a segment of that name by hand."""
+    for name in _candidates(f"{segment.stream}.{segment.length}"):
+        try:
+            names.split(directories.path_of(txn, segment.parent_id, name))
+        except InvalidRequest:
+            return None
+        if directories.lookup(txn, segment.parent_id, name) is None:
+            return name
+    return None
+
+
+def _candidates(name: str) -> Iterator[str]:
+    yield name
+    for number in count(1):
+        yield f"{name}.{number}"

@@ -1,0 +1,37 @@
+"""verify: every byte below a path, from every tier that holds it. Part of the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tierfs import names
+from tierfs.app import Store
+from tierfs.errors import NotFound
+from tierfs.fsck.scrub import Scrubber
+from tierfs.fsck.verify import Verified, Verifier
+from tierfs.metadata import directories
+
+Show = Callable[[int, int, str], None]
+"""Takes bytes done, bytes in all, and what is being read."""
+
+
+def verify(store: Store, path: str, show: Show) -> Iterator[Verified]:
+    """Verify every segment below a path, one after the other.
+
+    Bad chunks become suspect, and suspect ones that are good lose the mark, unless this store may change
+    nothing (a replica, or fenced). Raises NotFound, and Unavailable when a tier does not answer.
+    """
+    with store.metadata.read() as txn:
+        entry = directories.find(txn, path)
+        if entry is None:
+            raise NotFound(f"{names.printable(path)} does not exist")
+        found = list(directories.segments_below(txn, entry, names.join(names.split(path))))
+        marks = not txn.store.replica and not txn.store.journal.fenced_by_epoch
+    total = sum(segment.local.bytes + segment.cold.bytes for _, segment in found)
+    scrubber = Scrubber(store.metadata, store.files, store.storage_of)
+
+    def report(done_bytes: int, name: str) -> None:
+        show(done_bytes, total, name)
+
+    verifier = Verifier(store.metadata, scrubber, report, marks=marks)
+    yield from verifier.run((name, segment.id, segment.range) for name, segment in found)
