@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fsck.looking import findings
 from tests.recovery.recovering import recovered
 from tests.recovery.replaying import check_store, empty_copy, entries_of, view
 from tests.segments.changes import journaled
@@ -80,6 +81,8 @@ def test_a_small_directory_goes_in_one(store: TestStore, monkeypatch: pytest.Mon
 
 def test_no_commit_takes_more_than_a_batch(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store)
+    store.append("d/long", b"x" * 40, seal=True)
+    store.offload()
     unlink_only(store, monkeypatch, "d")
 
     def rows() -> int:
@@ -95,6 +98,7 @@ def test_no_commit_takes_more_than_a_batch(store: TestStore, monkeypatch: pytest
         assert before - 4 <= rows() < before
         with store.metadata.read() as txn:
             check_store(txn)
+        assert findings(store) == []
     assert_only_kept(store)
 
 
@@ -225,3 +229,21 @@ def test_a_store_recovered_in_the_middle_goes_on(
             check_store(txn)
             assert removals.next_queued(txn) is None
             assert txn.count(SEGMENTS.name) == (2 if path == "d" else 6)
+
+
+def test_members_of_a_stream_are_linked_past_one_that_is_queued(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.metadata.write() as txn:
+        policies.change(txn, "", put_settings={"seal_bytes": "20"})
+    for _ in range(3):
+        store.append("s", b"x" * 20)
+    store.append("s", b"y")
+    second, third = store.segment("s.20"), store.segment("s.40")
+    monkeypatch.setattr(dismantle, "BATCH_RECORDS", 3)
+    unlink_only(store, monkeypatch, "s.20")
+    assert store.segment("s").successor_id == third.id
+    assert store.segment("s.40").predecessor_id == second.predecessor_id
+    store.work().settle()
+    store.append("s", b"z")
+    assert store.read("s.60")[60:] == b"yz"

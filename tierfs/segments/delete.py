@@ -107,6 +107,13 @@ def _remove_name(
     return expected
 
 
+def _queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
+    segment = txn.get(SEGMENTS, keys.u64(entry.id)) if entry.kind is EntryKind.SEGMENT else None
+    if segment is not None:
+        streams.unlink(txn, segment)
+    removals.queue(txn, parent_id, entry)
+
+
 def _count(txn: ReadTransaction, entry: Entry, found: Deletion, writer_locks: WriterLocks | None) -> Deletion:
     """`found` with an entry and everything below it. Raises Conflict for a live writer elsewhere."""
     if entry.kind is EntryKind.SEGMENT:
@@ -147,6 +154,4 @@ def _remove(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry, found: 
         gone = dismantle.Batch(txn, cold_due_ms, dismantle.BATCH_RECORDS + 1).remove(parent_id, entry)
         assert gone
         return
-    if entry.kind is EntryKind.SEGMENT:
-        streams.unlink(txn, txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(entry.name)}"))
-    removals.queue(txn, parent_id, entry)
+    _queue(txn, parent_id, entry)

@@ -21,8 +21,8 @@ BATCH_RECORDS = 1000
 def dismantle(metadata: MetadataStore, *, cold_due_ms: int) -> int:
     """Take apart all that is queued; returns the number of commits. Idempotent, and ends at any crash.
 
-    Cold objects are due at `cold_due_ms` and not before the journal says that they are gone. A store whose
-    bucket has a newer owner is left as it is.
+    Cold objects are due at `cold_due_ms` and not before the journal says that they are gone. A store that may
+    only be read is left as it is.
     """
     commits = 0
     while _is_queued(metadata):
@@ -35,7 +35,8 @@ def dismantle(metadata: MetadataStore, *, cold_due_ms: int) -> int:
 def _is_queued(metadata: MetadataStore) -> bool:
     with metadata.read() as txn:
         store = txn.store
-        return not (store.replica or store.journal.fenced_by_epoch) and removals.next_queued(txn) is not None
+        may_change = not (store.replica or store.journal.fenced_by_epoch)
+        return may_change and removals.next_queued(txn) is not None
 
 
 class Batch:
@@ -77,10 +78,10 @@ class Batch:
         if segment.local.count + segment.cold.count >= self._left:
             self._shorten(segment)
             return False
-        streams.unlink(txn, segment)
         sequence = journal.segment_removed(txn, segment.id)
         for tier in Tier:
             segment = self._drop(segment, tier, segment.tier_state(tier).count, sequence)
+        streams.unlink(txn, segment)
         txn.delete(SEGMENTS.name, keys.u64(segment.id))
         txn.touch(inode=segment.inode, segment_id=segment.id)
         return True
@@ -88,6 +89,7 @@ class Batch:
     def _shorten(self, segment: SegmentRecord) -> None:
         """As many chunks as the batch has room for; the segment itself goes with its last ones."""
         if segment.status is not SegmentStatus.DELETED:
+            streams.unlink(self._txn, segment)
             segment = removals.bury(self._txn, segment)
         for tier in Tier:
             first = islice(chains.chunks(self._txn, segment.id, tier), self._left)
