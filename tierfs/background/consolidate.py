@@ -165,7 +165,6 @@ class Consolidate:
                 created_ms=max(one.object.created_ms for one in placed),
                 written_ms=max(one.object.written_by_ms for one in placed),
                 linked_sequence=txn.store.next_outbox,
-                written_ms=max(one.object.written_by_ms for one in placed),
             )
             for run in checksums.runs_of(holder.id, grid):
                 checksums.put_run(txn, holder.id, replace(run, object_id=0))
