@@ -20,6 +20,7 @@ from botocore.config import Config
 
 from tests.benchmarks import reading_command
 from tests.benchmarks.algebra import bench_algebra
+from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
 from tests.benchmarks.recovering import bench_recover
@@ -270,12 +271,14 @@ def main() -> None:
             print(bench_append(directory, chosen.repetitions), flush=True)
         if "local" in chosen.subjects:
             print(bench_local(directory, chosen.repetitions), flush=True)
-        if {"offload", "s3", "whole", "sustained-s3", "recover"} & set(chosen.subjects):
+        if {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover"} & set(chosen.subjects):
             with s3_store(directory) as (path, server, bucket):
                 if "recover" in chosen.subjects:
                     print(bench_recover(path, server, bucket), flush=True)
                 if "sustained-s3" in chosen.subjects:
                     print(bench_sustained(path, "Ceph RGW as the cold tier", chosen.seconds), flush=True)
+                if "consolidate" in chosen.subjects:
+                    print(bench_consolidate(path), flush=True)
                 if "whole" in chosen.subjects:
                     print(bench_whole(path), flush=True)
                 if "offload" in chosen.subjects:

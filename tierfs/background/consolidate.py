@@ -161,8 +161,9 @@ class Consolidate:
                 crc32c=whole_crc(job.expected),
                 store_epoch=job.intent.store_epoch,
                 attempt=job.intent.attempt,
-                # Since when its bytes have been cold, for deletion lag and retention: copying does not make them new.
+                # Since when its bytes have been cold, for the deletion lag: copying does not make them new.
                 created_ms=max(one.object.created_ms for one in placed),
+                written_ms=max(one.object.written_by_ms for one in placed),
                 linked_sequence=txn.store.next_outbox,
             )
             for run in checksums.runs_of(holder.id, grid):
