@@ -10,7 +10,7 @@ from pathlib import Path
 from tierfs import mending
 from tierfs.app import Store, open_store
 from tierfs.background.holder import hold
-from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.fsck.bucket import BucketCheck
 from tierfs.fsck.chains import Totals
 from tierfs.fsck.deep import DeepCheck
@@ -130,7 +130,7 @@ class Checking:
             self._stage(store, "bucket", self._bucket(store, table), mender)
             if self._options.deep:
                 self._stage(store, "bytes", self._deep(store, totals), mender)
-        except Unavailable as exc:
+        except (Unavailable, PermissionDenied) as exc:
             self.summary.unchecked = str(exc)
 
     def _metadata(self, store: Store, mender: Mender | None) -> tuple[ObjectTable, Totals]:
@@ -141,10 +141,7 @@ class Checking:
             started = store.clock.monotonic_s()
             table, totals = ObjectTable(), Totals()
             with store.metadata.read() as txn:
-                found = check_metadata(txn, table, totals)
-                if mender is None:
-                    found = self._told(found)
-                left = list(found)
+                left = self._told_or_kept(check_metadata(txn, table, totals), kept=mender is not None)
             self._add_seconds("metadata", store.clock.monotonic_s() - started)
             if last or mender is None or not any(one.mend for one in left):
                 break
@@ -161,10 +158,13 @@ class Checking:
                 self._report(Outcome(one, mended=True))
         return table, totals
 
-    def _told(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+    def _told_or_kept(self, findings: Iterator[Finding], *, kept: bool) -> list[Finding]:
+        """Findings to be mended; where nothing is, they are told at once and not kept, however many they are."""
+        if kept:
+            return list(findings)
         for finding in findings:
             self._report(Outcome(finding))
-            yield finding
+        return []
 
     def _bucket(self, store: Store, table: ObjectTable) -> Iterator[Finding]:
         location_id = store.cold_location_id

@@ -12,6 +12,9 @@ MAX_COMPONENT_BYTES = 255
 MAX_NAME_BYTES = 800
 """With an 80-byte prefix and the chunk's own part the key stays under S3's 1024."""
 
+REMOVED_PREFIX = ".tierfs-removed-"
+"""Names in the root that begin so stand for what was removed and is still to be taken apart; nobody sees them."""
+
 _HADOOP_HIDDEN = ("_", ".")
 _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
 _BIDIRECTIONAL = frozenset("\u200e\u200f\u061c" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))

@@ -287,7 +287,8 @@ async def test_streams_are_sealed_offloaded_and_forgotten_by_themselves(
     store: TestStore, autojump_clock: MockClock
 ) -> None:
     set_policy(store, seal_age=str(HOUR_S), retention_age=str(6 * HOUR_S))
-    async with working(store):
+    slow = BackgroundSettings(tick_s=MINUTE_S, request_poll_s=MINUTE_S)
+    async with working(store, slow):
         writer = store.engine.open_writer("s")
         for number in range(24):
             writer.append(b"%04d" % number)
@@ -319,8 +320,9 @@ async def test_a_jump_of_the_clock_stops_evictions_and_is_listed(
     expected_warnings += ["not trusted", "timed deletions failed"]
     set_policy(store, retention_age=str(365 * 24 * HOUR_S))
     store.append("s", b"abcd", seal=True)
-    async with working(store):
-        await trio.sleep(MINUTE_S)
+    slow = BackgroundSettings(tick_s=MINUTE_S, request_poll_s=MINUTE_S)
+    async with working(store, slow):
+        await trio.sleep(5 * MINUTE_S)
         monkeypatch.setattr(TrioClock, "ahead_s", 2 * 365 * 24 * HOUR_S)
         await trio.sleep(HOUR_S)
         assert_layout(store, "s", local=[4], cold=[4])

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores import TestStore, assert_layout, open_test_store, quiet
+from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tierfs.background import segment_dump
 from tierfs.background.segment_dump import SegmentDumped, dump_segment
 from tierfs.background.segment_restore import SegmentRestored
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import AlreadyExists, DataLoss, Fenced, NotFound
-from tierfs.metadata import chains, policies
-from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata import chains, keys, policies
+from tierfs.metadata.records import GarbageRecord, SegmentRecord
+from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.types import ChunkState, Tier
 
 HOUR_MS = 3600 * 1000
@@ -44,8 +45,8 @@ def load(store: TestStore, wanted: str = "a/s", *, accept_loss: bool = False) ->
     return store.work().load_segment(wanted, accept_loss=accept_loss, report=quiet)
 
 
-def collect_in_a_year(store: TestStore) -> None:
-    store.clock.advance(365 * 24 * 3600)  # type: ignore[attr-defined]
+def collect_after_the_grace(store: TestStore) -> None:
+    store.clock.advance(2 * 3600)  # type: ignore[attr-defined]
     store.work().collect_all(grace_s=0)
 
 
@@ -65,7 +66,7 @@ def test_a_segment_removed_by_mistake_comes_back_and_stays(store: TestStore, mon
     assert (after.id, after.length, after.recovered_ms) == (before.id, 20, 0)
     assert after.inode != before.inode
     assert after.writer_epoch > before.writer_epoch
-    collect_in_a_year(store)
+    collect_after_the_grace(store)
     assert_layout(store, "a/s", local=[], cold=[8, 8, 4])
     assert store.read("a/s") == b"abcdefghijklmnopqrst"
     with store.metadata.read() as txn:
@@ -128,7 +129,7 @@ def test_what_is_gone_is_lost_only_when_that_is_accepted(store: TestStore) -> No
     segment = store.segment("a/s")
     assert segment.recovered_ms
     assert lost(store, segment) == [(8, 16)]
-    collect_in_a_year(store)
+    collect_after_the_grace(store)
     assert store.read("a/s") == b"abcdefgh" + bytes(8) + b"qrst"
 
 
@@ -174,3 +175,17 @@ def test_a_fenced_store_loads_nothing(store: TestStore) -> None:
         txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=9))
     with pytest.raises(Fenced):
         load(store)
+
+
+def test_garbage_that_is_linked_again_is_none(store: TestStore) -> None:
+    """As on the next owner, to which the journal names both: the row goes, the object stays."""
+    store.append("s", b"abcd")
+    store.offload()
+    with store.metadata.write() as txn:
+        holder = next(found for _, found in txn.scan(OBJECTS) if found.tier is Tier.COLD)
+        row = GarbageRecord(due_ms=0, tier=Tier.COLD, location_id=LOCATION, name=holder.name, object_id=holder.id)
+        txn.put(GARBAGE, keys.pair(0, 1), row)
+    assert store.cold_work().collect().deleted == 0
+    assert store.read("s", Tier.COLD) == b"abcd"
+    with store.metadata.read() as txn:
+        assert txn.get(GARBAGE, keys.pair(0, 1)) is None

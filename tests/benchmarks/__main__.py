@@ -23,6 +23,7 @@ from tests.benchmarks.algebra import bench_algebra
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
+from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.benchmarks.week import bench_week
@@ -270,8 +271,10 @@ def main() -> None:
             print(bench_append(directory, chosen.repetitions), flush=True)
         if "local" in chosen.subjects:
             print(bench_local(directory, chosen.repetitions), flush=True)
-        if {"offload", "s3", "whole", "sustained-s3", "consolidate"} & set(chosen.subjects):
+        if {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover"} & set(chosen.subjects):
             with s3_store(directory) as (path, server, bucket):
+                if "recover" in chosen.subjects:
+                    print(bench_recover(path, server, bucket), flush=True)
                 if "sustained-s3" in chosen.subjects:
                     print(bench_sustained(path, "Ceph RGW as the cold tier", chosen.seconds), flush=True)
                 if "consolidate" in chosen.subjects:

@@ -82,6 +82,9 @@ def bench_fsck(directory: Path) -> str:
         said = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         taken = time.perf_counter() - started
-        lines.append(f"* {taken:.1f} s (limit {MAX_S}), peak RSS {usage.ru_maxrss >> 10} MiB: {said.strip()}")
+        cpu_s = usage.ru_utime + usage.ru_stime
+        lines.append(
+            f"* {taken:.1f} s (limit {MAX_S}), {cpu_s:.1f} s of CPU, RSS {usage.ru_maxrss >> 10} MiB: {said.strip()}"
+        )
         assert os.waitstatus_to_exitcode(status) == 0, said
     return "\n".join(lines) + "\n"

@@ -26,6 +26,7 @@ from tierfs.metadata import keys
 from tierfs.metadata.tables import LOCATIONS
 
 SHOWN = 20
+_ADVISORY = "two owners of one bucket are not kept apart"
 
 
 @pytest.fixture
@@ -107,7 +108,16 @@ def test_a_server_without_create_only_is_told_of_everywhere(path: Path) -> None:
         location = store.cold_location
         assert location is not None
         txn.put(LOCATIONS, keys.u32(location.id), replace(location, create_only_put=False))
-    assert "two owners of one bucket are not kept apart" in tierfs("status", store=path).out
+    assert _ADVISORY in tierfs("status", store=path).out
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tierfs", "--store", str(path), "daemon", "-f"], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        assert _ADVISORY in process.stderr.readline()
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from tests.stores import LOCATION, TestStore
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.fsck.bucket import BucketCheck
 from tierfs.fsck.chains import Totals
+from tierfs.fsck.deep import DeepCheck
 from tierfs.fsck.files import FileCheck
 from tierfs.fsck.findings import Finding
 from tierfs.fsck.journal import JournalCheck
@@ -72,3 +73,8 @@ def flip_cold(store: TestStore, name: str, offset: int) -> None:
     data = bytearray(held.data)
     data[at] ^= 0x10
     store.cold._objects[holder.name] = replace(held, data=bytes(data))
+
+
+def deep_findings(store: TestStore) -> list[Finding]:
+    """What reading every byte says."""
+    return list(DeepCheck(store.metadata, scrubber(store), lambda *_: None).run())

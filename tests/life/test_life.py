@@ -28,6 +28,7 @@ POLICY = ("chunk_bytes=16KiB", "object_bytes=64KiB", "deletion_lag=1s", "read_pr
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """Options of `init` and `recover` that name one cold tier."""
     if request.param == "directory":
+        (tmp_path / "cold").mkdir()
         return ["--cold-dir", str(tmp_path / "cold")]
     endpoint, bucket = request.getfixturevalue("rgw_bucket")
     return ["--bucket", f"s3://{bucket}/life", "--endpoint-url", endpoint.endpoint_url]

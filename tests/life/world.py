@@ -121,6 +121,15 @@ def collect(world: World) -> None:
     world.command("gc", "--delete")
 
 
+def restore(world: World) -> None:
+    """A wrong rm, undone."""
+    if name := world.any():
+        world.command("offload", name)
+        world.command("dump", name, "--to-bucket")
+        world.command("rm", name, "--yes")
+        world.command("load", name)
+
+
 def verify(world: World) -> None:
     world.command("verify", world.any() or "")
 
@@ -138,4 +147,5 @@ VERBS = [
     (consolidate, 1),
     (collect, 1),
     (verify, 1),
+    (restore, 1),
 ]

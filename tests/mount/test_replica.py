@@ -124,3 +124,6 @@ def test_on_ceph_through_a_takeover(rgw_bucket: Bucket, tmp_path: Path) -> None:
         ).stdout
         assert cat(mounted / "t") == expected
     assert tierfs("status", "--json", store=replica).json["store_epoch"] == 2
+    checks = {check["name"] for check in tierfs("doctor", "--json", store=replica, check=False).json["checks"]}
+    assert "cold tier" in checks
+    assert "create-only" not in checks  # to see that takes writing

@@ -56,6 +56,7 @@ def test_everything_cold_is_there_again(cold: Path, tmp_path: Path) -> None:
     assert (info["length"], info["lost"], info["sealed"]) == (len(DATA), [], False)
     assert info["recovered_at"] is not None
     assert "4MiB         directory a" in tierfs("policy", "show", "a", store=store).out
+    tierfs("fsck", store=store)
     tierfs("append", "a/o", store=store, stdin=b"goes on")
     tierfs("offload", "a", store=store)
     with open_store(store) as opened, opened.metadata.read() as txn:

@@ -114,7 +114,7 @@ def test_it_follows_whatever_the_owner_does(owner: TestStore, tmp_path: Path, se
 def random_verb(chance: random.Random, store: TestStore) -> None:
     name = chance.choice(["a", "b", "dir/c", "dir/deep/d"])
     there = name in segments(store)
-    match chance.randrange(9):
+    match chance.randrange(12):
         case 0 | 1 | 2:
             if not (there and store.segment(name).sealed):
                 store.append(name, chance.randbytes(chance.randrange(1, 20)))
@@ -130,6 +130,19 @@ def random_verb(chance: random.Random, store: TestStore) -> None:
                 store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
                 store.work().settle()
         case 8:
+            if there:
+                segment = store.segment(name)
+                offset = chance.randint(segment.start_offset, segment.length)
+                store.engine.truncate(name, offset, cold_due_ms=store.clock.now_ms())
+        case 9:
+            if there and store.segment(name).sealed:
+                store.engine.unseal(name)
+        case 10:
+            source = chance.choice(sorted({"a", "b", "dir/c", "dir/deep/d"} - {name}))
+            if there and not store.segment(name).sealed and source in segments(store):
+                store.engine.seal(source)
+                store.engine.concat(name, source)
+        case 11:
             store.cold_work().tools.checkpointer.checkpoint()
             store.work().collect_all(grace_s=0)
 

@@ -221,6 +221,7 @@ def test_the_command(tmp_path: Path) -> None:
     found = tierfs(*words, "--json", store=new, check=False).json
     assert (found["objects"], found["bytes"], found["left"]) == (1, len(data), [])
     assert tierfs("cat", "a/s", store=new).out == data.decode(errors="replace")
+    tierfs("fsck", store=new)
     assert sorted(path.name for path in new.iterdir()) == [
         *("ballast", "chunks", "locks", "log", "metadata", "store.toml")
     ]

@@ -217,6 +217,6 @@ def test_a_journal_does_not_say_where_this_host_connects(metadata: MetadataStore
 
 
 def test_a_replica_takes_no_garbage(tmp_path: Path) -> None:
-    with empty_copy(tmp_path / "replica", STORE_ID, replica=True) as replica, replica.write() as txn:
+    with empty_copy(tmp_path / "replica", STORE_ID, replica=True) as replica, replica.write_replayed() as txn:
         replay.apply(txn, garbage())
         assert txn.count(GARBAGE.name) == 0

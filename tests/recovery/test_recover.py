@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.recovering import recovered
+from tests.recovery.verbs import VERBS, Content, Life
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
 from tierfs.background import publish
 from tierfs.background.journal_names import checkpoint_name, part_of, slot_name
@@ -16,10 +17,11 @@ from tierfs.background.publish import Publisher, read_small
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import DataLoss, Fenced, NotFound, OffsetMismatch
-from tierfs.metadata import chains, directories, journal, keys
+from tierfs.metadata import chains, directories, journal, keys, removals
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
 from tierfs.recovery import recover
+from tierfs.segments import stat
 from tierfs.types import ROOT_DIRECTORY, ByteRange, EntryKind, Tier
 
 
@@ -49,12 +51,6 @@ def copy_of(cold: ChunkStorage, *, without: str = "") -> MemoryStorage:
             metadata = dict(cold.stat(found.name).metadata)
             copy.put(found.name, BufferSource(read_small(cold, found.name)), metadata=metadata)
     return copy
-
-
-def names_of(store: TestStore) -> set[str]:
-    with store.metadata.read() as txn:
-        root = directories.Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
-        return {name for name, _ in directories.segments_below(txn, root, "")}
 
 
 def test_cold_bytes_come_back_and_the_rest_is_told(store: TestStore, tmp_path: Path) -> None:
@@ -154,6 +150,24 @@ def test_a_concat_that_ended_in_a_merged_chunk_is_cut_back(store: TestStore, tmp
         assert_layout(again.store, "target", local=[], cold=[5])
 
 
+def test_a_removal_in_the_middle_is_no_loss_and_goes_on(store: TestStore, tmp_path: Path) -> None:
+    store.append("d/s", b"abcdefgh")
+    store.append("kept", b"abcdefgh", seal=True)
+    store.offload()
+    with store.metadata.write() as txn:
+        found = directories.find(txn, "d")
+        assert found is not None
+        removals.queue(txn, ROOT_DIRECTORY, found)
+    store.cold_work().publish()
+    with recovered(tmp_path / "new", store.cold) as after:
+        assert (after.losses, names_of(after.store)) == ({}, {"kept"})
+        after.store.clock.advance(7200)
+        after.store.work().settle()
+        after.store.clock.advance(7200)
+        after.store.work().settle()
+        assert [item.name.split("/")[1] for item in store.cold.list("segments/")] == ["kept"]
+
+
 def test_queued_garbage_is_deleted_by_the_next_owner(store: TestStore, tmp_path: Path) -> None:
     store.append("s", b"abcdefgh", seal=True)
     store.append("kept", b"abcdefgh", seal=True)
@@ -239,66 +253,60 @@ def test_a_lost_race_is_fenced_and_changes_nothing(store: TestStore, tmp_path: P
             assert {item.name for item in store.cold.list("journal/")} == before
 
 
-VERBS = ("append", "append", "append", "offload", "evict", "delete", "crash")
+def names_of(store: TestStore) -> set[str]:
+    with store.metadata.read() as txn:
+        root = directories.Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
+        return {name for name, _ in directories.segments_below(txn, root, "")}
 
 
-def run_verbs(
-    store: TestStore,
-    chosen: random.Random,
-    steps: int,
-    start: dict[str, bytes],
-    verbs: tuple[str, ...] = (*VERBS, "checkpoint"),
-) -> dict[str, bytes]:
-    """Random verbs; returns what must be cold: the bytes of every live segment as of its last offload."""
-    data, cold = dict(start), dict(start)
-    for step in range(steps):
-        name = f"d{chosen.randrange(2)}/s{chosen.randrange(4)}"
-        verb = chosen.choice(verbs)
-        if verb == "append":
-            piece = bytes(chosen.randrange(256) for _ in range(chosen.randrange(1, 14)))
-            store.append(name, piece)
-            data[name] = data.get(name, b"") + piece
-        elif verb == "offload":
-            store.offload()
-            cold = dict(data)
-        elif verb == "evict":
-            store.evict()
-        elif verb == "checkpoint":
-            checkpoint(store)
-        elif verb == "crash":
-            store.reopen()
-        elif name in data:
-            store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms() + step)
-            del data[name]
-            cold.pop(name, None)
-    store.work().settle()
-    return {name: cold.get(name, b"") for name in data}
+def assert_readable(store: TestStore, name: str, content: Content) -> None:
+    """Whatever is not lost is what was written there."""
+    segment = store.segment(name)
+    with store.metadata.read() as txn:
+        lost = stat.lost_ranges(txn, segment)
+    expected = bytearray(content.data[: segment.length])
+    for gap in lost:
+        expected[gap.start : gap.end] = bytes(gap.length_bytes)
+    assert store.read(name)[segment.start_offset :] == expected[segment.start_offset :], name
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_verbs_come_back_as_far_as_they_were_cold(store: TestStore, tmp_path: Path, seed: int) -> None:
-    expected = run_verbs(store, random.Random(seed), 60, {})
-    with recovered(tmp_path / "new", store.cold) as found:
-        assert names_of(found.store) == set(expected)
-        for name, data in expected.items():
-            assert found.store.read(name) == data, name
-        again = run_verbs(found.store, random.Random(seed + 100), 20, expected)
-    with recovered(tmp_path / "again", store.cold) as second:
-        for name, data in again.items():
-            assert second.store.read(name) == data, name
+    life = Life(store, random.Random(seed))
+    for number in range(3):
+        life.run(50, (*VERBS, "checkpoint"))
+        with recovered(tmp_path / f"new{number}", copy_of(store.cold)) as found:
+            assert names_of(found.store) == set(life.live)
+            for name, content in life.live.items():
+                segment = found.store.segment(name)
+                start, data = content.recovered
+                assert (segment.start_offset, found.store.read(name)[start:]) == (start, data), name
+            found.store.offload()
 
 
-def test_every_prefix_of_the_journal_is_a_consistent_store(
-    store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class KeepingStorage(MemoryStorage):
+    """Keeps the objects of segments, as they were when an earlier entry was the last."""
+
+    def delete(self, name: str) -> None:
+        if not name.startswith("segments/"):
+            super().delete(name)
+
+
+@pytest.mark.slow
+def test_every_prefix_of_the_journal_is_a_consistent_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish, "_ENTRY_CHANGES", 1)
-    run_verbs(store, random.Random(7), 40, {}, VERBS)
-    entries = [item.name for item in store.cold.list("journal/")]
+    with open_test_store(tmp_path / "store", cold=KeepingStorage()) as store:
+        life = Life(store, random.Random(5))
+        life.run(70, VERBS)
+        entries = [item.name for item in store.cold.list("journal/")]
     assert len(entries) > 40, "a seed that does too little"
-    for count in range(1, len(entries) + 1):
-        prefix = copy_of(store.cold)
-        for name in entries[count:]:
-            prefix.delete(name)
-        with recovered(tmp_path / f"prefix{count}", prefix) as found, found.store.metadata.read() as txn:
-            for _, holder in txn.scan(OBJECTS):
-                assert holder.name not in {row.name for _, row in txn.scan(GARBAGE)}
+    prefix = copy_of(store.cold)
+    for count in range(len(entries), 0, -1):
+        with recovered(tmp_path / f"prefix{count}", copy_of(prefix)) as found:
+            with found.store.metadata.read() as txn:
+                garbage = {row.name for _, row in txn.scan(GARBAGE)}
+                assert garbage.isdisjoint(holder.name for _, holder in txn.scan(OBJECTS))
+            for name in names_of(found.store):
+                segment = found.store.segment(name)
+                assert_readable(found.store, name, life.ever[segment.id])
+        prefix.delete(entries[count - 1])

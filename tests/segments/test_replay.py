@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fsck.looking import cold_findings, findings
 from tests.recovery.recovering import recovered
 from tests.recovery.replaying import check_store, empty_copy, entries_of, view
 from tests.stores import TestStore, open_test_store
@@ -64,6 +65,7 @@ def test_every_step_of_the_journal_is_a_sound_store_and_the_last_one_is_ours(
 ) -> None:
     model = reshape(store, random.Random(seed))
     store.work().settle()
+    assert findings(store) + cold_findings(store) == []
     with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
         for entry in entries_of(store.cold):
             for change in entry.changes:

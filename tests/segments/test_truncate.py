@@ -9,13 +9,15 @@ import pytest
 
 from tests.segments.changes import Crash, crashing, journaled, link_local
 from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.background.planning import offload_actions
 from tierfs.errors import DataLoss, InvalidRequest, IsDirectory, NotFound
 from tierfs.metadata import directories, journal, policies
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.tables import CHECKSUMS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.segments.create import create
 from tierfs.segments.truncate import Truncation, truncate
-from tierfs.types import ROOT_DIRECTORY, ByteRange, SegmentKind, Tier
+from tierfs.types import ROOT_DIRECTORY, ByteRange, ObjectId, SegmentId, SegmentKind, Tier
 
 DATA = b"abcdefghijkl"
 GRACE_MS = 3_600_000
@@ -266,6 +268,14 @@ def test_a_local_chunk_goes_when_what_can_be_read_of_it_is_cold(store: TestStore
     assert report.objects == 0
     store.evict()
     assert_layout(store, "s", local=[], cold=[4])
+
+
+@pytest.mark.parametrize(("start", "planned"), [(3, 1), (4, 0), (6, 0), (8, 0)])
+def test_bytes_below_the_start_need_no_cold_copy(start: int, planned: int) -> None:
+    local = ChunkRecord(start_offset=0, length=8, object_id=ObjectId(1))
+    cold = ChunkRecord(start_offset=4, length=4, object_id=ObjectId(2))
+    actions = offload_actions(SegmentId(1), [local], [cold], 8, start_offset=start)
+    assert len(list(actions)) == planned
 
 
 def test_a_suspect_head_can_be_cut_off(store: TestStore) -> None:

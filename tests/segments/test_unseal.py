@@ -72,6 +72,13 @@ def test_who_wrote_before_the_seal_is_fenced(store: TestStore) -> None:
     assert store.read("s") == b"abef"
 
 
+def test_who_sealed_with_its_last_append_is_fenced_too(store: TestStore) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"ab", seal=True)
+    store.engine.unseal("s")
+    assert store.segment("s").writer_epoch == writer.epoch + 1
+
+
 def test_a_successor_forbids_it(store: TestStore) -> None:
     store.append("d/s", b"ab", seal=True)
     store.append("d/next", b"cd")

@@ -19,7 +19,7 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import SegmentId, Tier
+from tierfs.types import SegmentId, SegmentStatus, Tier
 
 _SCAN_BATCH = 5000
 """Segments read per transaction by a pass over all, so that no old snapshot of the database is held for long."""
@@ -76,7 +76,7 @@ class Snapshots:
             after = rows[-1][0] + b"\0"
 
     def _look_at(self, txn: ReadTransaction, segment: SegmentRecord | None, segment_id: SegmentId) -> None:
-        if segment is None or not segment.local.count:
+        if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
             self._known.pop(segment_id, None)
             return
         known = self._known.get(segment_id)

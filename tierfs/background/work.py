@@ -31,8 +31,11 @@ from tierfs.errors import NotFound
 from tierfs.metadata import directories, fence, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.segments import dismantle
 from tierfs.segments.engine import Engine
 from tierfs.types import ReadPriority, SegmentId, Tier
+
+_MS_PER_S = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class ColdWork:
         with self._metadata.read() as txn:
             fence.require_owner(txn.store)
         self.tools.offload.abandon_intents()
+        self._dismantle()
 
     def offload(self, path: str, report: Report) -> OffloadReport:
         """Make every byte below `path` that is acknowledged now cold and named by the journal.
@@ -152,7 +156,11 @@ class ColdWork:
             return entries
 
     def collect(self) -> Collected:
-        """Delete the garbage that is due; of objects only if the clock is trusted, as readers may still need them."""
+        """Take apart what was removed, and delete the garbage that is due.
+
+        Of objects only if the clock is trusted, as readers may still need them.
+        """
+        self._dismantle()
         if self.tools.collector.is_due(Tier.COLD):
             self.tools.clocks.ask()
         tiers = tuple(Tier) if self.tools.clocks.reason() is None else (Tier.LOCAL,)
@@ -205,6 +213,11 @@ class ColdWork:
     def _dead_uploads(self) -> DeadUploads:
         cold = self.tools.cold
         return DeadUploads(self._metadata, cold.storage, cold.location_id)
+
+    def _dismantle(self) -> None:
+        """Go on with what a crashed `rm` left."""
+        due_ms = self._metadata.clock.now_ms() + self.tools.settings.grace_s * _MS_PER_S
+        dismantle.dismantle(self._metadata, cold_due_ms=due_ms)
 
     def _orphan_finder(self) -> OrphanFinder:
         tools = self.tools

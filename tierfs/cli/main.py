@@ -48,7 +48,7 @@ _EPILOG = """
 \b
 Exit codes:
    0  done                           8  another offset was expected
-   1  declined, or doctor: FAIL     11  not available now; try again
+   1  declined, FAIL, or mended     11  not available now; try again
    2  the request is wrong          28  a disk is full
    3  not found                     70  internal error
    4  permission denied             74  data is lost or damaged

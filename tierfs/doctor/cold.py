@@ -14,7 +14,7 @@ from tierfs.clock import Clock
 from tierfs.connect import connect_bare
 from tierfs.doctor.clocks import clock_finding
 from tierfs.doctor.findings import Finding, fail, ok, warn
-from tierfs.metadata import keys
+from tierfs.metadata import fence, keys
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import printable
@@ -32,14 +32,16 @@ _CLOCK = "clock of the cold tier"
 def check_cold(store: Store, location_id: LocationId) -> Iterator[Finding]:
     """Every check of the location, which is asked without retries. Raises what the storage raises."""
     with store.metadata.read() as txn:
+        owns = fence.owns_bucket(txn.store)
         location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
     with closing(connect_bare(location, store.path, store.settings.cold)) as storage:
         served = storage if isinstance(storage, ServedStorage) else None
         if served is not None:  # before all others: a wrong clock is why they are refused
             yield server_clock(served, store.clock)
         yield reachable(storage, location, store.clock)
-        yield from abilities(Abilities(**_recorded(location)), probe(storage))
-        if served is not None:
+        if owns:  # probing writes, which a store that may only be read does not
+            yield from abilities(Abilities(**_recorded(location)), probe(storage))
+        if owns and served is not None:
             yield from reads(probe_reads(storage, served))
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tierfs.background.orphans import SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import NotFound
+from tierfs.errors import NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.fsck.findings import Finding, Kind, Mend, Severity
 from tierfs.fsck.located import Located, locate
 from tierfs.fsck.objects import ObjectTable
@@ -58,6 +58,7 @@ class BucketCheck:
         self._table = table
         self._seen = bytearray(len(table.ids))
         self._bad: dict[int, str | None] = {}
+        self._silent: dict[LocationId, str] = {}
         self.totals = BucketTotals()
 
     def run(self) -> Iterator[Finding]:
@@ -70,6 +71,8 @@ class BucketCheck:
             with self._metadata.read() as txn:
                 for found in locate(txn, Tier.COLD, self._bad.keys()):
                     yield self._finding(found, has_other_copy=found.has_other_copy(txn))
+        for location_id, error in self._silent.items():
+            yield Finding(Kind.UNCHECKED, Severity.NOTE, f"location {location_id}", f"it could not be asked: {error}")
         if self.totals.unnamed:
             text = f"{self.totals.unnamed} objects of {self.totals.unnamed_bytes} bytes are named by nothing"
             yield Finding(Kind.OBJECT_ORPHANS, Severity.NOTE, "bucket", text, remedy="list them with: tierfs gc")
@@ -113,13 +116,21 @@ class BucketCheck:
                     holders = [holder for one in ids if (holder := txn.get(OBJECTS, keys.u64(one))) is not None]
                 for holder, found in zip(holders, pool.map(self._look, holders), strict=True):
                     self.totals.looked_at += 1
-                    self._judge(holder, found)
+                    if isinstance(found, TierfsError):
+                        self._silent[holder.location_id] = str(found)
+                    else:
+                        self._judge(holder, found)
 
-    def _look(self, holder: ObjectRecord) -> StoredObject | None:
+    def _look(self, holder: ObjectRecord) -> StoredObject | TierfsError | None:
+        """The object, None where there is none, or why an adopted place cannot be asked."""
         try:
             return self._storage_of(holder.location_id).stat(holder.name)
         except NotFound:
             return None
+        except (Unavailable, PermissionDenied) as exc:
+            if holder.location_id == self._location_id:
+                raise
+            return exc
 
     def _finding(self, found: Located, *, has_other_copy: bool) -> Finding:
         difference = self._bad[found.object.id]

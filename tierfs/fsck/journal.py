@@ -68,6 +68,10 @@ class JournalCheck:
             text = f"another store owns the bucket since epoch {state.fenced_by_epoch}: the journal is its business"
             yield Finding(Kind.JOURNAL, Severity.NOTE, "journal", text)
             return
+        if store.replica:
+            text = "this store is a replica: the journal is its owner's business"
+            yield Finding(Kind.JOURNAL, Severity.NOTE, "journal", text)
+            return
         names = [found.name for found in self._storage.list(JOURNAL_PREFIX)]
         slots = {slot for name in names if (slot := entry_slot(name)) is not None}
         newest = max((slot for name in names if (slot := checkpoint_slot(name)) is not None), default=0)

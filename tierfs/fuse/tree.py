@@ -32,9 +32,12 @@ class Tree:
             above = directories.directory(txn, parent.id).parent_id or ROOT_DIRECTORY
             return Entry("", EntryKind.DIRECTORY, above)
         try:
-            return directories.lookup(txn, DirectoryId(parent.id), name.decode())
+            text = name.decode()
         except UnicodeDecodeError:
             return None  # no segment has a name that is not UTF-8
+        return (
+            None if directories.is_removed(parent.id, text) else directories.lookup(txn, DirectoryId(parent.id), text)
+        )
 
     def attributes(self, txn: ReadTransaction, entry: Entry) -> pyfuse3.EntryAttributes:
         """What stat shows of an entry. Raises Fenced when it was deleted."""

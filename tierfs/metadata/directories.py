@@ -24,16 +24,26 @@ class Entry:
 
 
 def lookup(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> Entry | None:
-    """The entry `name` of a directory: one LMDB get."""
+    """The entry `name` of a directory, one that was removed too: one LMDB get."""
     record = txn.get(DIRENTS, keys.dirent(parent_id, name))
     return None if record is None else Entry(name, record.kind, record.id)
 
 
 def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") -> Generator[Entry]:
-    """Entries of a directory in byte order of their names, behind `after`; streams off one cursor."""
+    """Entries of a directory in byte order of their names, behind `after`; streams off one cursor.
+
+    Those that were removed and are still to be taken apart are left out.
+    """
     start = keys.dirent(parent_id, after) + b"\0" if after else keys.u64(parent_id)
     for key, record in txn.scan(DIRENTS, start, prefix=keys.u64(parent_id)):
-        yield Entry(keys.dirent_name(key), record.kind, record.id)
+        name = keys.dirent_name(key)
+        if not is_removed(parent_id, name):
+            yield Entry(name, record.kind, record.id)
+
+
+def is_removed(parent_id: int, name: str) -> bool:
+    """Whether a name stands for what was removed and is still to be taken apart (removals.py)."""
+    return parent_id == ROOT_DIRECTORY and name.startswith(names.REMOVED_PREFIX)
 
 
 def find(txn: ReadTransaction, name: str) -> Entry | None:
@@ -43,7 +53,7 @@ def find(txn: ReadTransaction, name: str) -> Entry | None:
         if entry.kind is not EntryKind.DIRECTORY:
             raise NotDirectory(f"{names.printable(name)}: {names.printable(entry.name)} is a segment, not a directory")
         found = lookup(txn, DirectoryId(entry.id), part)
-        if found is None:
+        if found is None or is_removed(entry.id, part):
             return None
         entry = found
     return entry

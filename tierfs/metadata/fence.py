@@ -6,6 +6,11 @@ from tierfs.errors import Fenced
 from tierfs.metadata.records import StoreRecord
 
 
+def owns_bucket(store: StoreRecord) -> bool:
+    """Whether the store may change its bucket, as far as it knows."""
+    return not store.replica and not store.journal.fenced_by_epoch
+
+
 def require_owner(store: StoreRecord) -> None:
     """Raise Fenced when the store follows a bucket, or another store owns the bucket by now."""
     if store.replica:

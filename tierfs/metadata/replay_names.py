@@ -91,6 +91,8 @@ def check_path(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> None:
         parts.append(parent.name)
         parent_id = parent.parent_id
         require(len(parts) <= _MAX_DEPTH, "directories are nested without end", parent_id)
+    if directories.is_removed(ROOT_DIRECTORY, parts[-1]):
+        parts.pop()  # it may be longer than the name it was given for
     try:
         names.split(names.join(tuple(reversed(parts))))
     except InvalidRequest as exc:

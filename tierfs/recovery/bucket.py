@@ -29,8 +29,8 @@ from tierfs.metadata import records_pb2 as pb
 T = TypeVar("T")
 R = TypeVar("R")
 
-READ_AHEAD = 8
-"""Journal objects read at once: at most 64 MiB of memory (8 MiB each), and a round trip is hidden."""
+READ_AHEAD = 4
+"""Journal objects read at once: at most 8 MiB each, some 30 MiB decoded, and the round trips are hidden."""
 
 
 @dataclass(slots=True)

@@ -173,5 +173,5 @@ def _check(found: FoundObject, length_bytes: int) -> None:
         raise DataLoss(f"it names an impossible segment: {exc}") from exc
     span = ByteRange(found.start, found.end)
     expected = object_name(path, SegmentId(found.segment_id), span, found.epoch, AttemptId(found.attempt))
-    if expected != found.name or not path:
+    if expected != found.name or not path or path.startswith(names.REMOVED_PREFIX):
         raise DataLoss("its metadata contradicts its name")

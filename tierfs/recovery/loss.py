@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from tierfs import names
 from tierfs.metadata import chains, directories, journal, keys
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -54,13 +55,16 @@ class _Found:
 
 
 def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
-    """Settle every segment, some hundred in each transaction; what it drops is due after `grace_ms`."""
+    """Settle every segment, some hundred in each transaction; what it drops is due after `grace_ms`.
+
+    Of segments that were removed and are still to be taken apart nothing is told.
+    """
     after = b""
     while True:
         with metadata.write() as txn:
             rows = list(islice(txn.scan(SEGMENTS, after + b"\0" if after else b""), _BATCH_SEGMENTS))
             losses = [_settle(txn, segment, txn.now_ms + grace_ms) for _, segment in rows]
-        yield from losses
+        yield from (one for one in losses if not one.segment.startswith(names.REMOVED_PREFIX))
         if len(rows) < _BATCH_SEGMENTS:
             return
         after = rows[-1][0]

@@ -19,6 +19,8 @@ def create(txn: WriteTransaction, name: str, kind: SegmentKind = SegmentKind.BYT
     parts = names.split(name)
     if not parts:
         raise InvalidRequest("a segment needs a name")
+    if parts[0].startswith(names.REMOVED_PREFIX):
+        raise InvalidRequest(f"{names.printable(name)}: names that begin with {names.REMOVED_PREFIX} are reserved")
     parent_id, made = directories.make_directories(txn, parts[:-1])
     for record in made:
         journal.directory_changed(txn, record)

@@ -73,7 +73,7 @@ def require_current(txn: ReadTransaction, segment_id: SegmentId, epoch: int, nam
     Continued when it does so in the segment's successor.
     """
     segment = directories.segment(txn, segment_id)
-    if segment is None:
+    if segment is None or segment.status is SegmentStatus.DELETED:
         raise NotFound(f"segment {names.printable(name)} was deleted")
     if segment.sealed and segment.status is not SegmentStatus.SEALED_BY_POLICY:
         raise Sealed(f"segment {names.printable(name)} is sealed")

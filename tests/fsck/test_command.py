@@ -1,0 +1,99 @@
+"""`tierfs fsck` as a user runs it: lines, JSON, exit codes; and on a real S3 server."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from tests.commands import tierfs
+from tests.conftest import Bucket
+from tierfs.app import open_store
+from tierfs.metadata import keys
+from tierfs.metadata.tables import LOCATIONS
+
+NOBODY_LISTENS = "http://127.0.0.1:9"
+
+
+def lines(out: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_exit_codes_and_lines(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    tierfs("-q", "init", store=path)
+    tierfs("append", "s", "--seal", store=path, stdin=b"abc")
+    tierfs("offload", store=path)
+    assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1] == "clean"
+    (file,) = (path / "chunks").glob("*/*")
+    file.unlink()
+    done = tierfs("fsck", store=path, check=False)
+    assert done.code == 74
+    assert "file-missing" in done.out
+    assert "--repair would" in done.out
+    done = tierfs("fsck", "--json", store=path, check=False)
+    finding, summary = lines(done.out)
+    assert (finding["kind"], finding["subject"], finding["start"], finding["end"]) == ("file-missing", "s", 0, 3)
+    assert (finding["tier"], finding["mended"], summary["damaged"]) == ("local", False, 1)
+    done = tierfs("fsck", "--repair", store=path, check=False)
+    assert (done.code, done.out.startswith("MENDED")) == (1, True)
+    assert tierfs("fsck", "--deep", "--json", store=path).json["damaged"] == 0
+    assert tierfs("cat", "s", store=path).out == "abc"
+
+
+def test_lost_bytes_are_recorded_and_told_ever_after(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    tierfs("-q", "init", store=path)
+    tierfs("append", "s", "--seal", store=path, stdin=b"abc")
+    (file,) = (path / "chunks").glob("*/*")
+    file.unlink()
+    done = tierfs("fsck", "--repair", "--json", store=path, check=False)
+    assert done.code == 74, "bytes were lost"
+    assert lines(done.out)[0]["mended"] is True
+    done = tierfs("fsck", "--json", store=path)
+    assert [one["severity"] for one in lines(done.out)[:-1]] == ["note"]
+    assert tierfs("cat", "s", store=path, check=False).code == 74
+    assert tierfs("verify", "s", "--json", store=path, check=False).json["lost"] == [{"start": 0, "end": 3}]
+
+
+def test_a_cold_tier_that_does_not_answer(tmp_path: Path, moto_bucket: Bucket) -> None:
+    endpoint, bucket = moto_bucket
+    path = tmp_path / "store"
+    tierfs("init", "--bucket", f"s3://{bucket}/p", "--endpoint-url", endpoint.endpoint_url, store=path)
+    tierfs("append", "s", store=path, stdin=b"abc")
+    (path / "store.toml").write_text("[cold]\nattempts = 1\n")
+    with open_store(path) as store, store.metadata.write() as txn:
+        location = txn.must_get(LOCATIONS, keys.u32(1), "location 1")
+        txn.put(LOCATIONS, keys.u32(1), replace(location, endpoint_url=NOBODY_LISTENS))
+    done = tierfs("fsck", store=path, check=False)
+    assert done.code == 11
+    assert "not checked: cannot reach" in done.out
+    (file,) = (path / "chunks").glob("*/*")
+    file.unlink()
+    assert tierfs("fsck", store=path, check=False).code == 74
+
+
+def test_on_ceph(rgw_bucket: Bucket, tmp_path: Path) -> None:
+    endpoint, bucket = rgw_bucket
+    path = tmp_path / "store"
+    tierfs("init", "--bucket", f"s3://{bucket}/p", "--endpoint-url", endpoint.endpoint_url, store=path)
+    for name in ("a/s", "t"):
+        tierfs("append", name, "--seal", store=path, stdin=name.encode() * 100_000)
+    tierfs("offload", store=path)
+    tierfs("evict", "t", store=path)
+    assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1] == "clean"
+    with closing(endpoint.client()) as client:
+        listed = client.list_objects_v2(Bucket=bucket, Prefix="p/segments/")["Contents"]
+        for item in listed:
+            client.delete_object(Bucket=bucket, Key=item["Key"])
+    done = tierfs("fsck", "--json", store=path, check=False)
+    found = lines(done.out)[:-1]
+    assert [(one["kind"], one["severity"]) for one in found] == [
+        ("object-missing", "damage"),
+        ("object-missing", "loss"),
+    ]
+    assert tierfs("fsck", "--repair", store=path, check=False).code == 74
+    tierfs("offload", store=path)
+    assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1].startswith("0 findings left")
+    assert tierfs("cat", "a/s", "--read-priority", "offloaded-only", store=path).out == "a/s" * 100_000

@@ -1,0 +1,249 @@
+"""Deleting what is too large for one commit: the name at once, the rest in steps that any crash may end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fsck.looking import findings
+from tests.recovery.recovering import recovered
+from tests.recovery.replaying import check_store, empty_copy, entries_of, view
+from tests.segments.changes import journaled
+from tests.stores import TestStore, open_test_store
+from tierfs import names
+from tierfs.errors import Conflict, InvalidRequest, NotFound
+from tierfs.metadata import directories, policies, removals, replay
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
+from tierfs.segments import delete, dismantle, usage
+from tierfs.segments.delete import Deletion
+from tierfs.segments.writer_locks import WriterLocks
+from tierfs.types import SegmentStatus
+
+SEGMENTS_BELOW = ["d/a", "d/b/c", "d/b/d", "d/e", "d/f/g/h"]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestStore]:
+    monkeypatch.setattr(dismantle, "BATCH_RECORDS", 4)
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+def fill(store: TestStore) -> None:
+    for name in SEGMENTS_BELOW:
+        store.append(name, name.encode() * 6)
+    store.append("kept", b"kept")
+    store.offload()
+    store.append("d/a", b"local")
+
+
+def unlink_only(store: TestStore, monkeypatch: pytest.MonkeyPatch, path: str) -> Deletion:
+    """The process dies behind the first commit."""
+    with monkeypatch.context() as patch:
+        patch.setattr(dismantle, "dismantle", lambda *_, **__: None)
+        return store.engine.delete(path, recursive=True, cold_due_ms=store.clock.now_ms())
+
+
+def assert_only_kept(store: TestStore) -> None:
+    with store.metadata.read() as txn:
+        check_store(txn)
+        assert removals.next_queued(txn) is None
+        counts = [txn.count(table.name) for table in (SEGMENTS, DIRECTORIES, DIRENTS)]
+        assert counts == [1, 1, 1]
+        assert {holder.references for _, holder in txn.scan(OBJECTS)} == {1}
+    assert store.read("kept") == b"kept"
+
+
+def test_a_large_directory_goes_in_small_commits(store: TestStore) -> None:
+    fill(store)
+    before = store.metadata.last_transaction_id()
+    done = store.engine.delete("d", recursive=True, cold_due_ms=store.clock.now_ms())
+    assert (done.segments, done.directories) == (5, 4)
+    assert store.metadata.last_transaction_id() - before > done.records / 4
+    assert_only_kept(store)
+    store.clock.advance(10)
+    store.work().settle()
+    assert [found.length_bytes for found in store.cold.list("segments/")] == [4]
+    assert len(list(store.files.names())) == 1
+
+
+def test_a_small_directory_goes_in_one(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store)
+    monkeypatch.setattr(dismantle, "BATCH_RECORDS", 1000)
+    before = store.metadata.last_transaction_id()
+    store.engine.delete("d", recursive=True, cold_due_ms=store.clock.now_ms())
+    assert store.metadata.last_transaction_id() - before == 1
+    assert_only_kept(store)
+
+
+def test_no_commit_takes_more_than_a_batch(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store)
+    store.append("d/long", b"x" * 40, seal=True)
+    store.offload()
+    unlink_only(store, monkeypatch, "d")
+
+    def rows() -> int:
+        with store.metadata.read() as txn:
+            return sum(txn.count(table.name) for table in (SEGMENTS, DIRECTORIES, CHUNKS))
+
+    while True:
+        before = rows()
+        with store.metadata.write() as txn:
+            if removals.next_queued(txn) is None:
+                break
+            dismantle.Batch(txn, 0, 4).take_queued()
+        assert before - 4 <= rows() < before
+        with store.metadata.read() as txn:
+            check_store(txn)
+        assert findings(store) == []
+    assert_only_kept(store)
+
+
+def test_after_a_crash_the_name_is_gone_and_free_and_the_next_command_goes_on(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    unlink_only(store, monkeypatch, "d")
+    store.reopen()
+    with store.metadata.read() as txn:
+        assert directories.find(txn, "d") is None
+        queued = removals.next_queued(txn)
+        assert queued is not None
+        assert directories.find(txn, queued.name) is None
+        assert [entry.name for entry in directories.entries(txn, directories.ROOT_DIRECTORY)] == ["kept"]
+        assert [found.name for found in usage.usage(txn, "")] == [""]
+    with pytest.raises(NotFound):
+        store.engine.delete("d", recursive=True, cold_due_ms=0)
+    store.append("d/a", b"new")
+    store.work().settle()
+    assert store.read("d/a") == b"new"
+    store.engine.delete("d", recursive=True, cold_due_ms=store.clock.now_ms())
+    assert_only_kept(store)
+
+
+def test_the_next_delete_takes_leftovers_along(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store)
+    unlink_only(store, monkeypatch, "d")
+    store.append("x", b"1")
+    store.engine.delete("x", recursive=False, cold_due_ms=store.clock.now_ms())
+    assert_only_kept(store)
+
+
+def test_a_segment_of_many_chunks(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.append("kept", b"kept")
+    store.append("s", b"x" * 50, seal=True)
+    store.offload()
+    before = store.segment("s")
+    unlink_only(store, monkeypatch, "s")
+    with store.metadata.read() as txn:
+        buried = directories.segment(txn, before.id)
+    assert buried is not None
+    assert (buried.status, buried.start_offset) == (SegmentStatus.DELETED, 50)
+    store.work().settle()
+    assert_only_kept(store)
+
+
+def test_a_live_writer_elsewhere_keeps_all_of_it(store: TestStore) -> None:
+    fill(store)
+    writer = store.engine.open_writer("d/f/g/h")
+    writer.append(b"z")
+    other = WriterLocks(store.path / "writers")
+    before = store.metadata.last_transaction_id()
+    with pytest.raises(Conflict, match="is being written by process"):
+        delete.delete(store.metadata, other, "d", recursive=True, cold_due_ms=0)
+    other.close()
+    assert store.metadata.last_transaction_id() == before
+
+
+def test_a_writer_of_what_is_queued_finds_it_deleted(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.append("s", b"x" * 50)
+    writer = store.engine.open_writer("s")
+    unlink_only(store, monkeypatch, "s")
+    with pytest.raises(NotFound, match="was deleted"):
+        writer.append(b"y")
+
+
+def test_nobody_can_make_such_a_name(store: TestStore) -> None:
+    with pytest.raises(InvalidRequest, match="reserved"):
+        store.append(f"{names.REMOVED_PREFIX}7", b"x")
+    with pytest.raises(InvalidRequest, match="reserved"):
+        store.append(f"{names.REMOVED_PREFIX}7/x", b"x")
+    store.append(f"d/{names.REMOVED_PREFIX}7", b"x")  # only the root's are
+    assert store.read(f"d/{names.REMOVED_PREFIX}7") == b"x"
+
+
+def test_policies_go_too(store: TestStore) -> None:
+    fill(store)
+    with store.metadata.write() as txn:
+        for path in ("d", "d/b", "d/a"):
+            policies.change(txn, path, put_settings={"chunk_bytes": "9"})
+    store.engine.delete("d", recursive=True, cold_due_ms=0)
+    with store.metadata.read() as txn:
+        assert txn.count(POLICIES.name) == 1
+
+
+@pytest.mark.parametrize("path", ["d", "s"])
+def test_every_step_of_its_journal_is_a_sound_store(
+    store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    fill(store)
+    store.append("s", b"x" * 50, seal=True)
+    store.offload()
+    with journaled(store) as changes:
+        store.engine.delete(path, recursive=True, cold_due_ms=store.clock.now_ms() + 10_000)
+    assert changes[0].WhichOneof("body") == ("directory" if path == "d" else "segment")
+    store.work().settle()
+    with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
+        for entry in entries_of(store.cold):
+            for change in entry.changes:
+                with copy.write() as txn:
+                    replay.apply(txn, change)
+                    check_store(txn)
+        with copy.read() as ours, store.metadata.read() as theirs:
+            assert view(ours) == view(theirs)
+
+
+@pytest.mark.parametrize("path", ["d", "s"])
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_store_recovered_in_the_middle_goes_on(
+    store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, steps: int
+) -> None:
+    fill(store)
+    store.append("s", b"x" * 50, seal=True)
+    store.offload()
+    unlink_only(store, monkeypatch, path)
+    for _ in range(steps):
+        with store.metadata.write() as txn:
+            dismantle.Batch(txn, store.clock.now_ms() + 10_000, 4).take_queued()
+    store.cold_work().publish()
+    with recovered(tmp_path / "new", store.cold) as found:
+        new: MetadataStore = found.store.metadata
+        with new.read() as txn:
+            assert directories.find(txn, path) is None
+            assert removals.next_queued(txn) is not None
+        found.store.work().settle()
+        with new.read() as txn:
+            check_store(txn)
+            assert removals.next_queued(txn) is None
+            assert txn.count(SEGMENTS.name) == (2 if path == "d" else 6)
+
+
+def test_members_of_a_stream_are_linked_past_one_that_is_queued(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.metadata.write() as txn:
+        policies.change(txn, "", put_settings={"seal_bytes": "20"})
+    for _ in range(3):
+        store.append("s", b"x" * 20)
+    store.append("s", b"y")
+    second, third = store.segment("s.20"), store.segment("s.40")
+    monkeypatch.setattr(dismantle, "BATCH_RECORDS", 3)
+    unlink_only(store, monkeypatch, "s.20")
+    assert store.segment("s").successor_id == third.id
+    assert store.segment("s.40").predecessor_id == second.predecessor_id
+    store.work().settle()
+    store.append("s", b"z")
+    assert store.read("s.60")[60:] == b"yz"
