@@ -43,6 +43,7 @@ class ConsolidationWatch:
         self._location_id = location_id
         self._settings = settings
         self._touched = TouchedSegments(metadata)
+        self._seen_transaction = -1
         self._published = 0
         self._waiting: set[SegmentId] = set()
         """Some of whose chunks the journal does not name yet."""
@@ -52,9 +53,16 @@ class ConsolidationWatch:
         """To be looked at, in this order."""
 
     def next(self, may_try: Callable[[SegmentId], bool]) -> ConsolidateAction | None:
-        """Something to do for a segment that `may_try` allows; None when there is nothing, or not yet."""
+        """Something to do for a segment that `may_try` allows; None when there is nothing, or not yet.
+
+        Costs microseconds while nothing was committed.
+        """
+        newest = self._metadata.last_transaction_id()
+        if newest == self._seen_transaction and not self.pending:
+            return None
         self._refresh()
-        for segment_id in [one for one in itertools.islice(self.pending, _LOOKS)]:
+        self._seen_transaction = newest
+        for segment_id in list(itertools.islice(self.pending, _LOOKS)):
             if not may_try(segment_id):
                 continue
             with self._metadata.read() as txn:
