@@ -13,6 +13,9 @@ BENCH_STAMP := $(VENV)/bench.stamp
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
+# A process per core; tests that share a server, Ceph or Spark, share a process (tests/conftest.py).
+IN_PARALLEL := --numprocesses auto --dist loadgroup
+
 PROTO     := tierfs/metadata/records.proto
 PROTO_OUT := .
 
@@ -55,10 +58,10 @@ demo-spark: spark-deps ## words counted by Spark over a mount and by Unix tools 
 	$(INSIDE) mount_helpers/demo-spark
 
 test: test-deps ## every test; starts a real S3 server (Ceph RGW)
-	$(INSIDE) $(PYTHON) -m pytest $(ARGS)
+	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) $(ARGS)
 
 test-quick: setup ## tests that need neither Ceph, Java nor patience, under 2 minutes
-	$(INSIDE) $(PYTHON) -m pytest -m "not slow and not s3 and not spark" $(ARGS)
+	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) -m "not slow and not s3 and not spark" $(ARGS)
 
 lint: setup ## ruff, mypy and the import contracts
 	$(INSIDE) ruff check .

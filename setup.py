@@ -37,6 +37,7 @@ EXTRAS_REQUIRE = {
         "pytest>=9,<10",
         "pytest-trio>=0.8,<1",
         "pytest-timeout>=2.4,<3",
+        "pytest-xdist>=3.8,<4",
         "hypothesis>=6.120,<7",
         "moto[server]>=5.1,<6",
         "ruff>=0.17,<0.18",  # a minor release may format differently

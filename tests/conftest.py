@@ -18,10 +18,18 @@ Bucket = tuple[S3Endpoint, str]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses Ceph, so that no test needs to remember."""
+    """Mark what uses Ceph, so that no test needs to remember; what shares a server shares a process."""
     for item in items:
-        if "rgw" in getattr(item, "fixturenames", ()):
+        if _uses_ceph(item):
             item.add_marker(pytest.mark.s3)
+        for server in ("s3", "spark"):
+            if item.get_closest_marker(server) is not None:
+                item.add_marker(pytest.mark.xdist_group(server))
+
+
+def _uses_ceph(item: pytest.Item) -> bool:
+    chosen = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    return "rgw" in getattr(item, "fixturenames", ()) or any(str(one).startswith("rgw") for one in chosen)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,7 +24,7 @@ LIFE_S = 30.0
 POLICY = ("chunk_bytes=16KiB", "object_bytes=64KiB", "deletion_lag=1s", "read_priority=local-first")
 
 
-@pytest.fixture(params=["directory", "rgw"])
+@pytest.fixture(params=["directory", pytest.param("rgw", marks=pytest.mark.s3)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """Options of `init` and `recover` that name one cold tier."""
     if request.param == "directory":
