@@ -14,7 +14,7 @@ from tests.versions.future import EXTRA, age, rows_without
 from tierfs.background.journal_names import JOURNAL_PREFIX, entry_slot
 from tierfs.background.publish import read_small
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import DataLoss
+from tierfs.errors import DataLoss, PermissionDenied
 from tierfs.metadata import journal, policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.store import MetadataStore
@@ -116,6 +116,15 @@ def test_a_newer_format_is_refused_with_the_remedy(store: TestStore) -> None:
     store.metadata.close()
     with pytest.raises(DataLoss, match="format version") as refused:
         MetadataStore(store.metadata.path, store.clock)
+    assert refused.value.remedy == "upgrade tierfs"
+
+
+def test_a_store_that_only_a_newer_tierfs_may_write_is_read(store: TestStore) -> None:
+    with store.metadata.write() as txn:
+        txn.update_store(min_writer_version=2)
+    assert store.read("d/both") == b"0123456789"
+    with pytest.raises(PermissionDenied, match="can read but not write") as refused:
+        store.append("local", b"x")
     assert refused.value.remedy == "upgrade tierfs"
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tierfs.errors import Fenced
-from tierfs.metadata.records import StoreRecord
+from tierfs.errors import Fenced, PermissionDenied
+from tierfs.metadata.records import RECORD_VERSION, StoreRecord
 
 
 def owns_bucket(store: StoreRecord) -> bool:
@@ -12,7 +12,15 @@ def owns_bucket(store: StoreRecord) -> bool:
 
 
 def require_owner(store: StoreRecord) -> None:
-    """Raise Fenced when the store follows a bucket, or another store owns the bucket by now."""
+    """Raise Fenced when the store follows a bucket, or another store owns the bucket by now.
+
+    PermissionDenied when a newer tierfs wrote it in a way that this one can only read.
+    """
+    if store.min_writer_version > RECORD_VERSION:
+        raise PermissionDenied(
+            f"this store has format version {store.version}, which this tierfs can read but not write",
+            remedy="upgrade tierfs",
+        )
     if store.replica:
         raise Fenced(
             "this store is a replica: it follows a bucket that another store owns and changes nothing",

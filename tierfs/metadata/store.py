@@ -57,7 +57,8 @@ class MetadataStore:
     def write(self) -> AbstractContextManager[WriteTransaction]:
         """The one writer; durable when its block ends.
 
-        Raises Fenced, before the block, in a store that may only be read: a fenced one or a replica.
+        Raises before the block in a store that may only be read: Fenced in a fenced one or a replica,
+        PermissionDenied in one that only a newer tierfs may write.
         """
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner)
 
