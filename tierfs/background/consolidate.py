@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from tierfs.background import intents
 from tierfs.background.cold import ColdTier, object_metadata, object_name
 from tierfs.background.consolidation_plan import ConsolidateAction
+from tierfs.background.marks import mark
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.readback import CheckedPiece, Mismatch, Stretch, check_piece, read_back, stretches_of, whole_crc
 from tierfs.chunkstore.protocol import ComposedObject, ObjectPiece
@@ -95,7 +96,7 @@ class Consolidate:
             try:
                 found += stretches_of(self._cold.storage, checked)
             except Mismatch:
-                self._mark_suspect(action, index)
+                mark(self._metadata, action.segment_id, Tier.COLD, action.chunks[index], ChunkState.SUSPECT)
                 raise
         return tuple(found)
 
@@ -140,7 +141,7 @@ class Consolidate:
                 try:
                     check_piece(self._cold.storage, checked, offset)
                 except Mismatch:
-                    self._mark_suspect(job.action, index)
+                    mark(self._metadata, job.action.segment_id, Tier.COLD, job.action.chunks[index], ChunkState.SUSPECT)
                     raise
                 return
             offset -= checked.piece.length_bytes
@@ -211,15 +212,6 @@ class Consolidate:
         journal.cold_linked(txn, segment.id, (chunk,), (linked,))
         journal.segment_changed(txn, segment)
         txn.touch(inode=segment.inode, segment_id=segment.id)
-
-    def _mark_suspect(self, action: ConsolidateAction, index: int) -> None:
-        with self._metadata.write() as txn:
-            chunk = action.chunks[index]
-            key = keys.chunk(action.segment_id, Tier.COLD, chunk.start_offset)
-            current = txn.get(CHUNKS, key)
-            if current is not None and current.object_id == chunk.object_id:
-                txn.put(CHUNKS, key, replace(current, state=ChunkState.SUSPECT))
-            txn.touch(segment_id=action.segment_id)
 
 
 def _revalidated(txn: ReadTransaction, action: ConsolidateAction) -> tuple[SegmentRecord, list[PlacedChunk]]:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from tierfs.background import intents
 from tierfs.background.candidates import ended_ms
 from tierfs.background.cold import ColdTier, object_metadata, object_name
+from tierfs.background.marks import mark
 from tierfs.background.planning import OffloadAction
 from tierfs.background.source import ChunkSource, SourceChunk
 from tierfs.chunkstore.chunkfiles import ChunkFiles
@@ -150,13 +151,8 @@ class Offload:
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
     def _mark_suspect(self, action: OffloadAction) -> None:
-        with self._metadata.write() as txn:
-            for chunk in action.chunks:
-                key = keys.chunk(action.segment_id, Tier.LOCAL, chunk.start_offset)
-                current = txn.get(CHUNKS, key)
-                if current is not None and current.object_id == chunk.object_id:
-                    txn.put(CHUNKS, key, replace(current, state=ChunkState.SUSPECT))
-            txn.touch(segment_id=action.segment_id)
+        for chunk in action.chunks:
+            mark(self._metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
 
 
 def _revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+from tierfs.background.marks import mark
 from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name, map_os_errors
 from tierfs.fsck.copies import Copies, read_copies
 from tierfs.fsck.findings import Place
-from tierfs.fsck.marks import mark
 from tierfs.fsck.mend_rows import put_segment
 from tierfs.fsck.pieces import pieces
 from tierfs.fsck.ranges import minus, union

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tierfs.background.marks import mark
 from tierfs.checksum import combine
-from tierfs.fsck.marks import mark
 from tierfs.fsck.pieces import Piece, pieces
 from tierfs.fsck.scrub import Checked, Scrubber
 from tierfs.metadata.records import ChunkRecord
