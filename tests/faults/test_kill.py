@@ -112,7 +112,7 @@ def test_a_killed_appender_loses_no_acknowledged_byte(store_path: Path) -> None:
     assert acknowledged > 0
 
 
-@pytest.mark.parametrize("tier", ["store_path", "s3_store_path"])
+@pytest.mark.parametrize("tier", ["store_path", pytest.param("s3_store_path", marks=pytest.mark.s3)])
 def test_a_killed_offload_loses_nothing_and_leaves_no_orphan(tier: str, request: pytest.FixtureRequest) -> None:
     path = request.getfixturevalue(tier)
     for seed, life_s in seeds():
