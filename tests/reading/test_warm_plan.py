@@ -12,7 +12,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.metadata import chains, keys
 from tierfs.metadata.tables import CHUNKS
 from tierfs.reading.warm_plan import Plan, Target, held_bytes, plan
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, ReadPriority, Tier
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, ObjectId, ReadPriority, Tier
 
 BLOCK = CRC_BLOCK_BYTES
 EVERYTHING = 100 * BLOCK
@@ -78,7 +78,9 @@ def test_lost_bytes_are_counted_and_not_wanted(store: TestStore) -> None:
     segment_id = store.segment("s").id
     with store.metadata.write() as txn:
         first = next(chains.chunks(txn, segment_id, Tier.COLD))
-        txn.put(CHUNKS, keys.chunk(segment_id, Tier.COLD, 0), replace(first, state=ChunkState.LOST))
+        txn.put(
+            CHUNKS, keys.chunk(segment_id, Tier.COLD, 0), replace(first, state=ChunkState.LOST, object_id=ObjectId(0))
+        )
     found = planned(store, ReadPriority.OFFLOADED_FIRST)
     assert [(one.start, one.end) for one in found.wanted] == [(8, 16)]
     assert found.lost_bytes == 8
