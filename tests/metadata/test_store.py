@@ -146,3 +146,25 @@ def test_records_of_every_table_are_checked_on_write(store: MetadataStore) -> No
 
 def test_the_environment_is_one_per_process(store: MetadataStore) -> None:
     assert environment.open_environment(store.path) is environment.open_environment(store.path)
+
+
+def test_what_is_said_to_be_committed_is_seen_by_who_looks_then(tmp_path: Path) -> None:
+    store = MetadataStore.create(tmp_path / "metadata", ManualClock())
+    done = threading.Event()
+
+    def commit() -> None:
+        for _ in range(200):
+            with store.write() as txn:
+                txn.allocate_id()
+        done.set()
+
+    writer = threading.Thread(target=commit)
+    writer.start()
+    behind = 0
+    while not done.is_set():
+        newest = store.last_transaction_id()
+        with store.read() as txn:
+            behind += txn.id < newest
+    writer.join()
+    store.close()
+    assert behind == 0

@@ -72,8 +72,13 @@ class Environment:
                     self.databases[name] = self.lmdb.open_db(name)
 
     def last_transaction_id(self) -> int:
-        """Number of the newest committed transaction of any process; costs no transaction."""
-        return int(self.lmdb.info()["last_txnid"])
+        """Number of the newest committed transaction of any process: what a reader that begins now sees, or less.
+
+        Not what LMDB's info() says: it tells of a commit while that is still being synced, when new readers do
+        not see it yet. Who then remembers the number has missed the commit for good.
+        """
+        with self.lmdb.begin() as txn:
+            return int(txn.id())
 
     def _open_others(self) -> None:
         """Open what a newer version made, so that a dump has it too."""
