@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from tests.background.test_consolidate import cold_pieces, cut_head, objects
 from tests.background.test_runner import SETTLED_S, TrioClock, working
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
+from tierfs.background import consolidation_watch
 from tierfs.background.consolidation_plan import ConsolidateAction
 from tierfs.background.consolidation_watch import ConsolidationWatch
 from tierfs.chunkstore.memory import MemoryStorage
@@ -126,6 +127,16 @@ def test_only_what_the_journal_names_is_joined(store: TestStore) -> None:
         state = txn.store.journal
         txn.update_store(journal=replace(state, published_sequence=txn.store.next_outbox))
     assert found(watch) == (0, 100)
+
+
+def test_a_long_segment_is_looked_at_window_by_window(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consolidation_watch, "_WINDOW_CHUNKS", 5)
+    cold_pieces(store, 600, 10, 600, 20, 600, 30, 600, 40, 50, 60, 70, 600)
+    watch = watch_of(store)
+    looks = [found(watch) for _ in range(4)]
+    assert looks[0] is None
+    assert set(looks[1:]) <= {None, (2460, 2680)}
+    assert looks[-1] is not None
 
 
 def test_adopted_objects_are_not_copied_unasked(store: TestStore) -> None:

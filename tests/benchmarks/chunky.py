@@ -37,6 +37,9 @@ def build(path: Path, endpoint: S3Endpoint, bucket: str) -> None:
     """A store at `path` whose only segment is this one."""
     choice = app.ColdChoice(bucket_url=f"s3://{bucket}/{_PREFIX}", endpoint_url=endpoint.endpoint_url)
     app.init_store(path, choice)
+    # Else the mount would join the chunks while they are read.
+    settings = path / "store.toml"
+    settings.write_text(settings.read_text() + "\n[offload]\nconsolidate_chunks = 0\n")
     client = endpoint.client()
     try:
         answer = client.put_object(Bucket=bucket, Key=OBJECT_KEY, Body=_CONTENT)
