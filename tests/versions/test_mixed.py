@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.recovering import recovered
+from tests.recovery.test_follow import follower, following
 from tests.stores import TestStore, open_test_store
 from tests.versions.future import EXTRA, age, rows_without
 from tierfs.background.journal_names import JOURNAL_PREFIX, entry_slot
@@ -87,6 +88,26 @@ def test_recovery_keeps_what_it_does_not_know(store: TestStore, tmp_path: Path) 
             for table in (SEGMENTS, CHUNKS, OBJECTS, POLICIES)
         }
     assert missing == {"segments": 0, "chunks": before[CHUNKS.name], "objects": before[OBJECTS.name], "policies": 0}
+
+
+@pytest.mark.parametrize("started_over", [False, True], ids=["followed", "started over"])
+def test_replicas_keep_what_they_do_not_know(store: TestStore, tmp_path: Path, started_over: bool) -> None:
+    checkpointer = store.cold_work().tools.checkpointer
+    checkpointer.checkpoint()
+    with following(store, tmp_path / "replica") as copy:
+        age(store.metadata)
+        store.engine.seal("local")
+        store.engine.truncate("cold", 3, cold_due_ms=0)
+        store.cold_work().publish()
+        if started_over:
+            for _ in range(2):
+                store.append("local2", b"x")
+                store.offload()
+                checkpointer.checkpoint()
+        follower(copy).refresh()
+        lost = {table.name.decode(): len(rows_without(copy.metadata, table.name)) for table in (SEGMENTS, CHUNKS)}
+    new = 1 if started_over else 0
+    assert lost == {"segments": new, "chunks": 3 * new}  # what this version made meanwhile
 
 
 def test_the_journal_carries_what_this_version_does_not_know(store: TestStore) -> None:
