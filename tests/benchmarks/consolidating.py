@@ -7,8 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
-from tierfs import app, consolidating
+from tierfs import app
 from tierfs.background.consolidation import ConsolidateReport
+from tierfs.composition import consolidating
 from tierfs.metadata import policies
 from tierfs.metrics import MetricName
 from tierfs.types import MIB, ROOT_DIRECTORY

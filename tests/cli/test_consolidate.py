@@ -14,8 +14,9 @@ import pytest
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.mount.waiting import eventually
-from tierfs import app, consolidating
+from tierfs import app
 from tierfs.background import holder
+from tierfs.composition import consolidating
 from tierfs.metrics import MetricName
 from tierfs.types import MIB
 

@@ -24,12 +24,12 @@ from tests.reading.conftest import small_disk  # noqa: F401  # a fixture
 from tests.stores import quiet
 from tierfs import app
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.composition.warming import Warming, WarmReport
 from tierfs.errors import Unavailable
 from tierfs.metadata import directories, policies
 from tierfs.reading.cache_files import CacheFiles
 from tierfs.reading.copy import copy_segment
 from tierfs.types import ROOT_DIRECTORY
-from tierfs.warming import Warming, WarmReport
 
 SIZE = 5_000_001
 NEVER_S = "1000000000"

@@ -23,7 +23,7 @@ from tierfs.background.collect import Collector
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
 from tierfs.background.threads import BackgroundThreads
-from tierfs.holding import keeper_of
+from tierfs.composition.holding import keeper_of
 
 TICK_S = 0.01
 

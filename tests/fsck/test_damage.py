@@ -9,7 +9,7 @@ import pytest
 from tests.fsck.damages import DAMAGES, Damage
 from tierfs.app import ColdChoice, Store, init_store, open_store
 from tierfs.background.holder import HeldElsewhere, hold
-from tierfs.checking import Checking, Options, Outcome, Summary
+from tierfs.composition.checking import Checking, Options, Outcome, Summary
 from tierfs.errors import TierfsError
 from tierfs.fsck.findings import Severity
 from tierfs.metadata import policies

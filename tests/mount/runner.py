@@ -17,9 +17,9 @@ from typing import Any
 
 from tierfs import app
 from tierfs.background.threads import BackgroundThreads
+from tierfs.composition.mounting import session_of
 from tierfs.fuse import tree
 from tierfs.fuse.options import parse_options
-from tierfs.mounting import session_of
 from tierfs.reading.disk_cache import DiskCache
 
 SLOW_STORE_S = 0.2

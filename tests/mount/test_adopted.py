@@ -13,7 +13,7 @@ from tests.adoption.foreign import ForeignBucket
 from tests.conftest import Bucket
 from tests.mount.conftest import Mount
 from tierfs import app
-from tierfs.adopting import OBJECTS, Adopter, Reach
+from tierfs.composition.adopting import OBJECTS, Adopter, Reach
 
 pytestmark = pytest.mark.mount
 

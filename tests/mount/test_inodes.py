@@ -13,7 +13,8 @@ import pytest
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
-from tierfs import app, reshaping
+from tierfs import app
+from tierfs.composition import reshaping
 from tierfs.metadata import directories
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]

@@ -17,8 +17,8 @@ from tierfs.errors import TierfsError
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.adopting import Adopted, Adopter
     from tierfs.adoption.plan import SegmentPlan
+    from tierfs.composition.adopting import Adopted, Adopter
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -92,7 +92,7 @@ def pravega_(session: Session, places: tuple[str, ...], **options: Any) -> None:
 def _run(
     session: Session, kind: str, places: Sequence[str], *, into: str, dry_run: bool, jobs: int, **reach: str | None
 ) -> None:
-    from tierfs.adopting import Adopter, Reach
+    from tierfs.composition.adopting import Adopter, Reach
 
     with session.open_store() as store:
         adopter = Adopter(store, kind, store.segment_of_path(into), Reach(**reach))

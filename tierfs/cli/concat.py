@@ -25,7 +25,7 @@ def concat(session: Session, target: str, source: str, yes: bool) -> None:
 
     No byte is copied or moved, wherever it lies.
     """
-    from tierfs.reshaping import plan_concat
+    from tierfs.composition.reshaping import plan_concat
 
     with session.open_store() as store:
         into, taken = (join(split(store.segment_of_path(name))) for name in (target, source))

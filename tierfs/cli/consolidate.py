@@ -29,7 +29,7 @@ def consolidate(session: Session, path: str, dry_run: bool) -> None:
     read on. How large objects get is the policy object_bytes.
     """
     with session.open_store() as store, progress_bar(session, "consolidating") as show:
-        from tierfs.consolidating import consolidate as run
+        from tierfs.composition.consolidating import consolidate as run
 
         def report(progress: Progress) -> None:
             show(progress.done_bytes, progress.total_bytes, progress.item)

@@ -17,7 +17,7 @@ def daemon(session: Session, foreground: bool) -> None:
     A mount does the same while it lasts; a daemon is for hosts that only write. Returns once the store is
     held; refused while another process holds it.
     """
-    from tierfs import holding
+    from tierfs.composition import holding
 
     store = session.require_store_path().absolute()
     if foreground:

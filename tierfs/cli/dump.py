@@ -29,7 +29,7 @@ def dump(session: Session, target: str, to_bucket: bool) -> None:
 
     Nobody has to stop meanwhile. A dump has no bytes of segments: local ones are in the store's chunks/.
     """
-    from tierfs import dumping
+    from tierfs.composition import dumping
 
     with session.open_store() as store:
         if to_bucket:
@@ -53,7 +53,7 @@ def load(session: Session, source: str, yes: bool) -> None:
     FILE: the store's directory must have no metadata; chunk files may be there. SEGMENT, a name or
     dumps/...: it must not exist, and its objects must.
     """
-    from tierfs import dumping
+    from tierfs.composition import dumping
 
     path = session.require_store_path()
     if Path(source).is_file():

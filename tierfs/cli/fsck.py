@@ -14,7 +14,7 @@ from tierfs.cli.session import Session
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.checking import Outcome, Summary
+    from tierfs.composition.checking import Outcome, Summary
     from tierfs.fsck.findings import Finding
 
 _EXIT_MENDED = 1
@@ -39,7 +39,7 @@ def fsck(session: Session, deep: bool, repair: bool) -> None:
       11  nothing is wrong, but a part could not be checked now
       74  something is wrong (run it with --repair, or do what the line says), or bytes were found lost
     """
-    from tierfs.checking import Checking, Options
+    from tierfs.composition.checking import Checking, Options
 
     with progress_bar(session, "checking") as show:
 

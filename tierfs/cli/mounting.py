@@ -28,7 +28,7 @@ def mount(
     Options: allow_other, direct_io, uid=, gid=, umask=, read_priority=. Those of /etc/fstab that concern
     others are ignored.
     """
-    from tierfs import mounting
+    from tierfs.composition import mounting
 
     store, point = session.require_store_path().absolute(), mountpoint.absolute()
     all_options = ",".join([*options, *([f"read_priority={read_priority}"] if read_priority else [])])

@@ -57,7 +57,7 @@ def replica(session: Session, bucket: str | None, cold_dir: Path | None, refresh
 
 def _refresh(session: Session) -> None:
     with session.open_store() as store:
-        from tierfs.holding import refresh
+        from tierfs.composition.holding import refresh
 
         found = refresh(store)
     if found.started_over:

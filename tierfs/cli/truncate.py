@@ -29,7 +29,7 @@ def truncate(session: Session, segment: str, before: int, dry_run: bool, yes: bo
     Chunks with nothing but dropped bytes go: local files at once, cold objects after a grace period. In
     mounts the name stands for a new file that begins at OFFSET, as after log rotation.
     """
-    from tierfs.reshaping import plan_truncate, truncate_head
+    from tierfs.composition.reshaping import plan_truncate, truncate_head
 
     with session.open_store() as store:
         name = join(split(store.segment_of_path(segment)))

@@ -28,7 +28,7 @@ def verify(session: Session, path: str) -> None:
     is 74 when a byte is damaged or lost, even if another copy of it is good. To mend it: tierfs fsck --deep
     --repair.
     """
-    from tierfs.verifying import verify as verify_below
+    from tierfs.composition.verifying import verify as verify_below
 
     segments = damaged = read_bytes = 0
     with session.open_store() as store, progress_bar(session, "verifying") as show:

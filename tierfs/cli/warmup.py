@@ -16,7 +16,7 @@ from tierfs.errors import TierfsError
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.warming import WarmReport
+    from tierfs.composition.warming import WarmReport
 
 
 @command("warmup")
@@ -27,7 +27,7 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
     A mount that has the cache fills it by itself while this reads through it; else this process fills it.
     What the cache holds is not fetched again. With more than fits, the beginning is fetched.
     """
-    from tierfs.warming import Warming
+    from tierfs.composition.warming import Warming
 
     done_bytes = 0
     with session.open_store() as store, progress_bar(session, "warming up") as show:

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tierfs import mending
 from tierfs.app import Store, open_store
 from tierfs.background.holder import hold
+from tierfs.composition import mending
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.fsck.bucket import BucketCheck
 from tierfs.fsck.chains import Totals

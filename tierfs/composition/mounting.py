@@ -9,12 +9,12 @@ from tierfs import daemonize
 from tierfs.app import Store, open_store
 from tierfs.background.keeper import HolderLoop
 from tierfs.background.threads import BackgroundThreads
+from tierfs.composition.holding import keeper_of, reload
 from tierfs.fuse import mountpoint as points
 from tierfs.fuse.control import Content
 from tierfs.fuse.observation import BackgroundView, Observation, Sources
 from tierfs.fuse.options import MountOptions, parse_options
 from tierfs.fuse.session import MountSession
-from tierfs.holding import keeper_of, reload
 from tierfs.reading.cache_report import CACHE_REPORT_NAME, report_of
 from tierfs.reading.reader import Reader
 from tierfs.store_paths import StorePaths

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tierfs import names
 from tierfs.app import Store
+from tierfs.composition.warm_way import Way, find_way
 from tierfs.errors import InvalidRequest, NotFound, StorageFull
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
@@ -16,7 +17,6 @@ from tierfs.reading import warm_plan
 from tierfs.reading.cache_files import slots_within
 from tierfs.reading.warm_plan import Plan, Target
 from tierfs.types import SegmentId
-from tierfs.warm_way import Way, find_way
 
 Report = Callable[[int, int, str], None]
 """Takes the bytes done, the bytes in all, and the segment that is being worked on."""
