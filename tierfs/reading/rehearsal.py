@@ -1,7 +1,7 @@
 """Rehearsal: one small cold read before a mount is announced, so that the first reader does not pay for first uses.
 
-Measured without it: the first open in a mount took six times as long as one GET, the next 1.3 times. What is first
-used then: the loop's connection to the server, the signing of a URL, and the code of the whole way.
+What is first used by it: the loop's connection to the server, the signing of a URL, and the code of the whole way. The
+first open in a mount stays slower than the next (docs/design/0007-reading.md).
 """
 
 from __future__ import annotations
