@@ -33,7 +33,7 @@ from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
-from tierfs.connect import connect, require_allowed, server_time_ms
+from tierfs.connect import connect_bare, require_allowed, server_time_ms, wrapped
 from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.initialize import ColdChoice, InitReport, init_store
 from tierfs.metadata import directories, keys
@@ -81,6 +81,8 @@ class Store:
         self.files = ChunkFiles(self.paths.chunks)
         self.engine = Engine(self.metadata, self.files, self.paths.writers, clock, self.settings.write)
         self._storages: dict[LocationId, ChunkStorage] = {}
+        self._providers: dict[LocationId, ChunkStorage] = {}
+        """The same without their decorators."""
 
     @property
     def path(self) -> Path:
@@ -253,7 +255,8 @@ class Store:
         with self.metadata.read() as txn:
             location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
         require_allowed(location, self.settings.cold)
-        return connect(location, self.path, self.settings.cold, self.metrics)
+        bare = self._providers[location_id] = connect_bare(location, self.path, self.settings.cold)
+        return wrapped(bare, location, self.settings.cold, self.metrics)
 
     @property
     def cold_location_id(self) -> LocationId | None:
@@ -301,9 +304,9 @@ class Store:
         )
 
     def _server_time_ms(self, location_id: LocationId) -> int | None:
-        with self.metadata.read() as txn:
-            location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
-        return server_time_ms(location, self.path, self.settings.cold)
+        """By the connection there is: a new one costs 50 ms of the interpreter, in the middle of a first read."""
+        self.storage_of(location_id)
+        return server_time_ms(self._providers[location_id])
 
     def _inline(self, what: str) -> InlineWork:
         return InlineWork(self.cold_work(what), self.paths.holder, self.clock)

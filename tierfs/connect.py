@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -38,7 +37,11 @@ def split_s3_url(url: str) -> tuple[str, str]:
 
 def connect(location: LocationRecord, store: Path, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
     """The storage of a location: measured, retried, limited. Nothing is sent to a server yet."""
-    bare = connect_bare(location, store, settings)
+    return wrapped(connect_bare(location, store, settings), location, settings, metrics)
+
+
+def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
+    """The provider of a location in its decorators; closed with them."""
     allowed = bare if location.writable else ForeignStorage(bare)
     limited = LimitedStorage(allowed, max_in_flight=settings.requests_in_flight)
     retried = RetryingStorage(
@@ -64,10 +67,9 @@ def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:
         )
 
 
-def server_time_ms(location: LocationRecord, store: Path, settings: ColdSettings) -> int | None:
-    """What the clock of a location's server shows; None where there is no server. Raises Unavailable."""
-    with closing(connect_bare(location, store, settings)) as storage:
-        return storage.server_time_ms() if isinstance(storage, ServedStorage) else None
+def server_time_ms(bare: ChunkStorage) -> int | None:
+    """What the clock of a provider's server shows; None where there is no server. Raises Unavailable."""
+    return bare.server_time_ms() if isinstance(bare, ServedStorage) else None
 
 
 def connect_bare(location: LocationRecord, store: Path, settings: ColdSettings) -> ChunkStorage:

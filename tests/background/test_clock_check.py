@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from tests.conftest import Bucket
+from tierfs import app
 from tierfs.background.clock_check import ClockView, Instant, disagreement
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.connect import connect_bare
 
 START_MS = 1_700_000_000_000
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
@@ -43,3 +50,23 @@ def test_what_is_trusted(found: ClockView, said: str | None) -> None:
     reason = disagreement(found)
     assert (reason is None) == (said is None)
     assert said is None or (reason is not None and said in reason), reason
+
+
+def test_the_server_is_asked_by_the_connection_there_is(
+    moto_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, bucket = moto_bucket
+    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    app.init_store(tmp_path / "store", choice)
+    made: list[ChunkStorage] = []
+
+    def connected(*arguments: Any) -> ChunkStorage:
+        made.append(connect_bare(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(app, "connect_bare", connected)
+    with app.open_store(tmp_path / "store") as store:
+        clocks = store.cold_work().tools.clocks
+        clocks.require()
+        assert clocks._server is not None
+    assert len(made) == 1

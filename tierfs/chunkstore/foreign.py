@@ -28,19 +28,8 @@ from tierfs.names import printable
 _NS_PER_MS = 1_000_000
 
 
-class ForeignStorage:
-    """`inner` without what changes it: `put` and `delete` raise PermissionDenied and send nothing."""
-
-    def __init__(self, inner: ChunkStorage) -> None:
-        self._inner = inner
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    @property
-    def abilities(self) -> Abilities:
-        """See ChunkStorage.abilities."""
-        return self._inner.abilities
+class _ReadOnly:
+    """What changes a storage raises PermissionDenied and sends nothing."""
 
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
@@ -58,6 +47,33 @@ class ForeignStorage:
     ) -> ComposedObject:
         """Raises PermissionDenied."""
         raise _refusal(self, name)
+
+    def delete(self, name: str) -> None:
+        """Raises PermissionDenied."""
+        raise _refusal(self, name)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """None: uploads of others are their business."""
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Raises PermissionDenied."""
+        raise _refusal(self, upload.name)
+
+
+class ForeignStorage(_ReadOnly):
+    """`inner` without what changes it."""
+
+    def __init__(self, inner: ChunkStorage) -> None:
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @property
+    def abilities(self) -> Abilities:
+        """See ChunkStorage.abilities."""
+        return self._inner.abilities
 
     def read_into(
         self,
@@ -81,22 +97,10 @@ class ForeignStorage:
         with self._named():
             return self._inner.stat(name)
 
-    def delete(self, name: str) -> None:
-        """Raises PermissionDenied."""
-        raise _refusal(self, name)
-
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """See ChunkStorage.list."""
         with self._named():
             yield from self._inner.list(prefix, after=after)
-
-    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """None: uploads of others are their business."""
-        return iter(())
-
-    def abort_upload(self, upload: PendingUpload) -> None:
-        """Raises PermissionDenied."""
-        raise _refusal(self, upload.name)
 
     def close(self) -> None:
         """See ChunkStorage.close."""
@@ -111,7 +115,7 @@ class ForeignStorage:
             raise Unavailable(f"{self!r} was adopted and is not available: {exc}", remedy=exc.remedy) from exc
 
 
-class ForeignDirectory:
+class ForeignDirectory(_ReadOnly):
     """A directory of plain files that somebody else writes. No sidecars, no temporary files, no attributes.
 
     An etag is a file's size, mtime and inode: a file that was changed or replaced has another one.
@@ -133,23 +137,6 @@ class ForeignDirectory:
     def abilities(self) -> Abilities:
         """Nothing is ever created here."""
         return Abilities(create_only_put=False, create_only_multipart=False)
-
-    def put(
-        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
-    ) -> StoredObject:
-        """Raises PermissionDenied."""
-        raise _refusal(self, name)
-
-    def compose(
-        self,
-        name: str,
-        pieces: Sequence[ObjectPiece],
-        *,
-        metadata: Mapping[str, str] | None = None,
-        create_only: bool = True,
-    ) -> ComposedObject:
-        """Raises PermissionDenied."""
-        raise _refusal(self, name)
 
     def read_into(
         self,
@@ -174,22 +161,10 @@ class ForeignDirectory:
         with self._reader.open(name) as (_, status):
             return _described(name, status)
 
-    def delete(self, name: str) -> None:
-        """Raises PermissionDenied."""
-        raise _refusal(self, name)
-
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects."""
         for name, status in list_files(self._tree, prefix, after, frozenset()):
             yield _described(name, status)
-
-    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """None: whatever files others write are files."""
-        return iter(())
-
-    def abort_upload(self, upload: PendingUpload) -> None:
-        """Raises PermissionDenied."""
-        raise _refusal(self, upload.name)
 
     def close(self) -> None:
         """See ChunkStorage.close."""
