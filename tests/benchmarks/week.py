@@ -33,7 +33,7 @@ STEP_S = 15 * MINUTE_S
 SHARE_LIMIT = 0.01
 """Design §5."""
 
-FIRST_HOURS = 6
+FIRST_HOURS = 4
 """Of a new store."""
 
 POLICY = {

@@ -1,7 +1,7 @@
 """Rehearsal: one small cold read before a mount is announced, so that the first reader does not pay for first uses.
 
-What is first used by it: the loop's connection to the server, the signing of a URL, and the code of the whole way. The
-first open in a mount stays slower than the next (docs/design/0007-reading.md).
+What is first used by it: the loop's connection to the server, the signing of a URL, and the code of the whole way: a
+fifth of the first open's time (docs/design/0007-reading.md).
 """
 
 from __future__ import annotations
