@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -48,6 +49,18 @@ def test_stdout_has_the_same_dump_and_nothing_else(path: Path, tmp_path: Path) -
     tierfs("-q", "load", tmp_path / "file", store=tmp_path / "new")
     said = tierfs("status", store=tmp_path / "new", check=False)
     assert said.code == 0
+
+
+def test_only_a_file_is_replaced(path: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for target in (tmp_path / "pipe", tmp_path):
+        refused = tierfs("dump", target, store=path, check=False)
+        assert (refused.code, "is not a file" in refused.err, "dump -" in refused.err) == (2, True, True), refused
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    tierfs("dump", tmp_path / "link", store=path)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").stat().st_size > 0
 
 
 def test_an_old_dump_is_noticed_at_the_next_publish(path: Path, tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.disks import disk
 from tests.reading.cache_blocks import (
     STORE_ID,
     Open,
@@ -48,10 +47,5 @@ def open_cache(directory: Path, metrics: Metrics) -> Iterator[Open]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A filesystem of 24 MiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tierfs-test", str(path)], check=True)
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
+    with disk(tmp_path / "disk", 24 << 20) as path:
+        yield path

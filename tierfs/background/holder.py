@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 import socket
 import sys
@@ -14,6 +16,8 @@ from pathlib import Path
 from tierfs import locks, names
 from tierfs.clock import Clock
 from tierfs.errors import Conflict
+
+log = logging.getLogger(__name__)
 
 _FILE_MODE = 0o600
 _MAX_NOTE_BYTES = 4096
@@ -82,9 +86,16 @@ def _command() -> str:
 
 
 def _write(fd: int, holder: Holder) -> None:
+    """Say who holds. The lock holds without it: evict on a full disk must not fail for want of a note."""
     note = json.dumps(asdict(holder)).encode()[:_MAX_NOTE_BYTES]
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, note, 0)
+    try:
+        os.pwrite(fd, note, 0)  # over the last one, whose block it keeps
+        os.ftruncate(fd, len(note))
+    except OSError as exc:
+        if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.ftruncate(fd, 0)
+        log.warning("the disk is full: others will not see which process holds the store")
 
 
 def _read(fd: int) -> Holder | None:

@@ -22,7 +22,7 @@ from tierfs.background.segment_restore import SegmentRestored
 from tierfs.background.upload import Report
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.clock import Clock, SystemClock
-from tierfs.errors import AlreadyExists, NotFound
+from tierfs.errors import AlreadyExists, InvalidRequest, NotFound
 from tierfs.metadata import dump, fence
 from tierfs.metadata.dump import DumpSummary
 from tierfs.metadata.store import MetadataStore, new_id
@@ -152,8 +152,14 @@ def _length(files: ChunkFiles, name: str) -> int:
 
 
 @contextmanager
-def _appearing(target: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name when the block ends, durable; nothing is left when it fails."""
+def _appearing(wanted: Path) -> Iterator[BinaryIO]:
+    """A file that gets its name when the block ends, durable; nothing is left when it fails.
+
+    A link stays one. Raises InvalidRequest for a name that a device, a pipe or a directory has.
+    """
+    target = wanted.resolve()
+    if target.exists() and not target.is_file():
+        raise InvalidRequest(f"{wanted} is not a file, and a dump would replace it", remedy="to write into it: dump -")
     temporary = target.with_name(f".{target.name}.{new_id()}")
     with map_os_errors(str(target)):
         try:
@@ -163,7 +169,7 @@ def _appearing(target: Path) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(fd)
             os.replace(temporary, target)
-            _sync_directory(target.absolute().parent)
+            _sync_directory(target.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

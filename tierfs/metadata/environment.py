@@ -6,6 +6,7 @@ changes. After a commit that failed for anything but a full disk it is not trust
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -46,8 +47,11 @@ class Environment:
         self._fds = [
             os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE) for name in ("namespace", "writer")
         ]
-        host.claim_pid_namespace(self._fds[0], path)
-        self.watch = WriteWatch(self._fds[1])
+        try:
+            host.claim_pid_namespace(self._fds[0], path)
+            self.watch = WriteWatch(self._fds[1])
+        except OSError as exc:
+            raise (_disk_full(path) if exc.errno in (errno.ENOSPC, errno.EDQUOT) else exc) from exc
         with map_lmdb_errors(path):
             self.lmdb = lmdb.open(
                 str(path),

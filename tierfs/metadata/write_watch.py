@@ -25,8 +25,8 @@ class WriteWatch:
     """One per environment. `fd` is a file that all processes of the store share."""
 
     def __init__(self, fd: int) -> None:
-        if os.fstat(fd).st_size < _PID.size:
-            os.ftruncate(fd, _PID.size)
+        """Raises OSError for a full disk, where writing to the mapping of an unallocated page would be SIGBUS."""
+        os.posix_fallocate(fd, 0, _PID.size)
         self._map = mmap.mmap(fd, _PID.size)
         self._waiting: dict[int, float] = {}
         self._thread: threading.Thread | None = None

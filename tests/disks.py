@@ -1,0 +1,40 @@
+"""Disks small enough to fill."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_PIECE_BYTES = 64 << 10
+
+
+@contextmanager
+def disk(path: Path, size_bytes: int) -> Iterator[Path]:
+    """A filesystem of this size, mounted at a new directory."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tierfs-test", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Take every byte there is, with a file of that name."""
+    with path.open("ab", buffering=0) as file:
+        piece = bytes(_PIECE_BYTES)
+        while piece:
+            try:
+                file.write(piece)
+            except OSError as exc:
+                if exc.errno != errno.ENOSPC:
+                    raise
+                piece = piece[: len(piece) // 2]

@@ -1,0 +1,55 @@
+"""A disk without a free byte: what frees space works, and the rest says what is full and what helps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tests.disks import disk, fill
+
+COLD_BYTES = 4_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Path]:
+    """A store with cold bytes that are local too, on a disk of its own."""
+    (tmp_path / "cold").mkdir()
+    with disk(tmp_path / "disk", 200 << 20) as path:
+        tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=path / "store")
+        tierfs("append", "s", store=path / "store", stdin=os.urandom(COLD_BYTES))
+        tierfs("offload", store=path / "store")
+        yield path / "store"
+
+
+def test_evict_needs_no_byte_to_begin(store: Path) -> None:
+    (store / "locks" / "holder").unlink()
+    fill(store.parent / "fill")
+    done = tierfs("evict", "--json", store=store, check=False)
+    assert done.code == 0
+    assert f'"bytes": {COLD_BYTES}' in done.out
+    assert "the disk is full" in done.err
+
+
+def test_a_replica_says_which_disk_is_full(store: Path, tmp_path: Path) -> None:
+    replica = store.parent / "replica"
+    tierfs("-q", "replica", "--cold-dir", tmp_path / "cold", store=replica)
+    tierfs("append", "later", store=store, stdin=b"later")
+    tierfs("offload", store=store)
+    fill(store.parent / "fill")
+    refused = tierfs("replica", "--refresh", store=replica, check=False)
+    assert refused.code == 28
+    assert f"{replica / 'metadata'}: the disk of the metadata is full" in refused.err
+    assert tierfs("cat", "s", store=replica).out
+
+
+def test_opening_where_the_writers_page_is_missing(store: Path) -> None:
+    """A copy may have left it out or made it sparse; writing to its mapping would be SIGBUS."""
+    (store / "metadata" / "writer").unlink()
+    fill(store.parent / "fill")
+    refused = tierfs("ls", store=store, check=False)
+    assert refused.code == 28
+    assert f"{store / 'metadata'}: the disk of the metadata is full" in refused.err
