@@ -23,7 +23,7 @@ INSTALL_REQUIRES = [
     "pydantic>=2.10,<3",
     "awscrt>=0.29,<1",
     "tenacity>=9,<10",
-    "h11>=0.14,<1",
+    "httptools>=0.6,<1",
     "prometheus-client>=0.22,<1",
 ]
 

@@ -176,6 +176,7 @@ BAD: dict[str, tuple[Step, ...]] = {
     "garbage": (b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03" * 10,),
     "garbage without an end": (b"HTTP/1.1 206 Partial Content\r\nX: " + b"y" * 200_000,),
     "a switch of protocols": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",),
+    "informational answers without an end": (b"HTTP/1.1 100 Continue\r\n\r\n" * FLOOD,),
     "closed before the head": (),
     "closed in the head": (head(START, LENGTH)[:40],),
     "closed at the end of the head": (head(START, LENGTH),),
@@ -196,24 +197,6 @@ async def test_a_bad_answer_is_false_and_its_connection_is_closed(
         await server.closed[0].wait()
     assert await get(gets, server.url) == BODY
     assert server.served_by == [0, 1]
-
-
-async def test_a_flood_of_informational_answers_does_not_keep_the_loop(gets: LoopGets, nursery: trio.Nursery) -> None:
-    """They arrive together, so that none needs to be waited for."""
-    server = await serve(nursery, (REQUEST, b"HTTP/1.1 100 Continue\r\n\r\n" * FLOOD + head(START, LENGTH) + BODY))
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while not server.requests:
-            await trio.lowlevel.checkpoint()
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
-    nursery.start_soon(count_turns)
-    assert await get(gets, server.url) == BODY
-    assert turns >= FLOOD // 2
 
 
 async def test_a_connection_closed_while_it_rests_is_replaced(gets: LoopGets, nursery: trio.Nursery) -> None:

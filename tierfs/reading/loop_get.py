@@ -1,28 +1,29 @@
 """Small ranged GETs on the trio loop itself: no thread is woken for them, and none waits for the interpreter's lock.
 
-h11 reads the head of an answer; its body goes straight into the caller's buffer. One try only: whatever is not
-exactly the bytes asked for is left to the storage, which knows of errors, retries and other ways.
+The body of an answer goes straight into the caller's buffer. One try only: whatever is not exactly the bytes asked
+for is left to the storage, which knows of errors, retries and other ways.
 """
 
 from __future__ import annotations
 
 import socket
 from collections import defaultdict
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
-import h11
+import httptools
 import trio
 
 from tierfs.chunkstore.protocol import RangeUrl
+from tierfs.reading.http_head import HEAD_END, HttpHead
 
 _HEAD_BYTES = 16 * 1024
-"""Received at once while the head of an answer is awaited; what follows it is copied."""
+"""Received at once while the head of an answer is awaited, and the longest head; what follows it is copied."""
 
 _TIMEOUT_S = 10.0
 """After this the storage tries in its own way (a guess; the reader's deadline is longer)."""
 
 _HTTP_PORT = 80
-_PARTIAL_CONTENT = 206
 _AGENT = "tierfs"
 _Host = tuple[str, int]
 
@@ -54,7 +55,7 @@ class LoopGets:
         try:
             with trio.move_on_after(_TIMEOUT_S):
                 return await self._get(url, start, view, etag)
-        except (OSError, h11.RemoteProtocolError):
+        except (OSError, httptools.HttpParserError):
             return False
         finally:
             self.running -= 1
@@ -75,11 +76,12 @@ class LoopGets:
         connection = self._rested(host) or await _connect(host)
         keep = False
         try:
-            http = h11.Connection(our_role=h11.CLIENT)
-            await _send(connection, _request(http, _host_header(host), url.target, start, len(view)))
-            response, rest = await _receive_head(connection, http)
-            done = _is_wanted(response, start, len(view), etag) and await _receive_body(connection, rest, view)
-            keep = done and _stays_open(response) and not self._closed
+            await _send(connection, _request(host, url.target, start, len(view)))
+            answer = await _receive_head(connection)
+            if answer is None or not _is_wanted(answer[0], start, len(view), etag):
+                return False
+            done = await _receive_body(connection, answer[1], view)
+            keep = done and answer[0].stays_open and not self._closed
         finally:
             if keep:
                 self._resting[host].append(connection)
@@ -118,16 +120,12 @@ def _host_header(host: _Host) -> str:
     return name if port == _HTTP_PORT else f"{name}:{port}"
 
 
-def _request(http: h11.Connection, host_header: str, target: str, start: int, length_bytes: int) -> bytes:
-    headers = [
-        ("Host", host_header),
-        ("User-Agent", _AGENT),
-        ("Accept-Encoding", "identity"),
-        ("Range", f"bytes={start}-{start + length_bytes - 1}"),
-    ]
-    head = http.send(h11.Request(method="GET", target=target, headers=headers))
-    assert head is not None
-    return head
+def _request(host: _Host, target: str, start: int, length_bytes: int) -> bytes:
+    # Nothing of it can break out of its line: a signed target is percent-encoded.
+    return (
+        f"GET {target} HTTP/1.1\r\nHost: {_host_header(host)}\r\nUser-Agent: {_AGENT}\r\n"
+        f"Accept-Encoding: identity\r\nRange: bytes={start}-{start + length_bytes - 1}\r\n\r\n"
+    ).encode("ascii")
 
 
 async def _send(connection: socket.socket, data: bytes) -> None:
@@ -138,19 +136,25 @@ async def _send(connection: socket.socket, data: bytes) -> None:
             await trio.lowlevel.wait_writable(connection)
 
 
-async def _receive_head(connection: socket.socket, http: h11.Connection) -> tuple[h11.Response, bytes]:
-    """The head of the answer, and what came behind it."""
-    while True:
-        event = http.next_event()
-        if isinstance(event, h11.Response):
-            return event, http.trailing_data[0]
-        if event is not h11.NEED_DATA:
-            await trio.lowlevel.checkpoint()  # an informational answer: there may be no end of them
-            continue
+async def _receive_head(connection: socket.socket) -> tuple[HttpHead, bytes] | None:
+    """The head of the answer, and what came behind it; None when it does not end, or there is too much before it."""
+    received = b""
+    begin = 0
+    while len(received) < _HEAD_BYTES:
         try:
-            http.receive_data(connection.recv(_HEAD_BYTES))
+            piece = connection.recv(_HEAD_BYTES)
         except BlockingIOError:
             await trio.lowlevel.wait_readable(connection)
+            continue
+        if not piece:
+            return None
+        received += piece
+        while (end := received.find(HEAD_END, begin) + len(HEAD_END)) >= len(HEAD_END):
+            head = HttpHead(received[begin:end])
+            if not head.informational:
+                return head, received[end:]
+            begin = end
+    return None
 
 
 async def _receive_body(connection: socket.socket, rest: bytes, view: memoryview) -> bool:
@@ -171,20 +175,12 @@ async def _receive_body(connection: socket.socket, rest: bytes, view: memoryview
     return True
 
 
-def _is_wanted(response: h11.Response, start: int, length_bytes: int, etag: str) -> bool:
+def _is_wanted(head: HttpHead, start: int, length_bytes: int, etag: str) -> bool:
     """Whether what follows is exactly the range, of the right version, as it is."""
-    headers = dict(response.headers)
-    wanted_range = b"bytes %d-%d/" % (start, start + length_bytes - 1)
     return (
-        response.status_code == _PARTIAL_CONTENT
-        and headers.get(b"content-range", b"").startswith(wanted_range)
-        and headers.get(b"content-length") == b"%d" % length_bytes
-        and headers.get(b"etag", b"").strip(b'"') == etag.encode()
-        and b"transfer-encoding" not in headers  # it would hold although there is a length
+        head.status == HTTPStatus.PARTIAL_CONTENT
+        and head.get(b"content-range").startswith(b"bytes %d-%d/" % (start, start + length_bytes - 1))
+        and head.get(b"content-length") == b"%d" % length_bytes
+        and head.get(b"etag").strip(b'"') == etag.encode()
+        and not head.get(b"transfer-encoding")  # it would hold although there is a length
     )
-
-
-def _stays_open(response: h11.Response) -> bool:
-    """Whether the server awaits another request on this connection."""
-    said = b",".join(value for name, value in response.headers if name == b"connection").lower()
-    return response.http_version == b"1.1" and b"close" not in (word.strip() for word in said.split(b","))
