@@ -56,6 +56,8 @@ class Fetcher:
         self._hedges = HedgePolicy()
         self._queue = FetchQueue(streams, urgent_streams, self._run)
         self._gets = LoopGets(urgent_streams)
+        self._count_requests = metrics.counter(MetricName.STORAGE_REQUESTS, tier=_COLD, verb=_READ)
+        self._count_bytes = metrics.counter(MetricName.STORAGE_BYTES, tier=_COLD, verb=_READ)
         self._connected: dict[LocationId, ChunkStorage] = {}
         """What threads have read from: making a storage may take a while, which the loop must not."""
         self._nursery: trio.Nursery | None = None
@@ -184,8 +186,8 @@ class Fetcher:
 
     def _count_get(self, length_bytes: int, seconds: float) -> None:
         """What a thread's GET is counted with by its storage."""
-        self._metrics.count(MetricName.STORAGE_REQUESTS, tier=_COLD, verb=_READ)
-        self._metrics.count(MetricName.STORAGE_BYTES, length_bytes, tier=_COLD, verb=_READ)
+        self._count_requests(1)
+        self._count_bytes(length_bytes)
         self._metrics.observe(MetricName.STORAGE_SECONDS, seconds, tier=_COLD, verb=_READ)
 
     def _run(self, transfer: Transfer) -> None:

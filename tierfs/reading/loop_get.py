@@ -24,6 +24,7 @@ _TIMEOUT_S = 10.0
 """After this the storage tries in its own way (a guess; the reader's deadline is longer)."""
 
 _HTTP_PORT = 80
+_HTTP_1 = b"HTTP/1."
 _AGENT = "tierfs"
 _Host = tuple[str, int]
 
@@ -149,6 +150,8 @@ async def _receive_head(connection: socket.socket) -> tuple[HttpHead, bytes] | N
         if not piece:
             return None
         received += piece
+        if not received.startswith(_HTTP_1[: len(received)]):
+            return None
         while (end := received.find(HEAD_END, begin) + len(HEAD_END)) >= len(HEAD_END):
             head = HttpHead(received[begin:end])
             if not head.informational:
