@@ -69,12 +69,13 @@ class ReadHandle:
         wanted = self._view.clamp(offset, size_bytes)
         if not wanted:
             return b""
-        now = self._without_waiting(wanted)
+        whole = self._whole_piece(wanted)
+        now = None if whole is None else self._without_waiting(whole, wanted)
         if now is not None:
             return now
         try:
             with trio.fail_after(self._deadline_s):
-                return await self._read_pieces(wanted)
+                return await self._read_pieces(wanted, whole)
         except trio.TooSlowError as exc:
             raise Unavailable(f"{self._view.name}: no answer within {self._deadline_s:g} s") from exc
 
@@ -82,11 +83,9 @@ class ReadHandle:
         """Stop reading ahead for this handle."""
         self._closed(self)
 
-    def _without_waiting(self, wanted: ByteRange) -> memoryview | None:
+    def _without_waiting(self, whole: Piece, wanted: ByteRange) -> memoryview | None:
         """All the bytes from one chunk, if memory or the page cache holds them; keeps read-ahead going."""
-        placed = self._only_candidate(wanted)
-        if placed is None:
-            return None
+        placed = whole.candidates[0]
         held = in_object(wanted, placed)
         if placed.object.tier is Tier.LOCAL:
             growing = self.segment.active and placed.chunk.next == 0
@@ -97,11 +96,11 @@ class ReadHandle:
             self.served_from = placed.object.tier
         return data
 
-    def _only_candidate(self, wanted: ByteRange) -> PlacedChunk | None:
-        """The best candidate for `wanted` if one piece holds it all. Remembered: the next read is mostly there."""
+    def _whole_piece(self, wanted: ByteRange) -> Piece | None:
+        """A piece with candidates that holds all of `wanted`. Remembered: the next read is mostly in the same one."""
         layout = self._view.layout(wanted.start)
         if self._recent is not None and self._recent[0] is layout and self._recent[1].range.contains(wanted):
-            return self._recent[1].candidates[0]
+            return self._recent[1]
         if wanted.end > layout.window.end:
             return None
         reach = ByteRange(wanted.start, min(layout.window.end, wanted.start + _RECENT_BYTES))
@@ -109,17 +108,20 @@ class ReadHandle:
         if piece.range.end < wanted.end or not piece.candidates:
             return None
         self._recent = (layout, piece)
-        return piece.candidates[0]
+        return piece
 
-    async def _read_pieces(self, wanted: ByteRange) -> Buffer:
+    async def _read_pieces(self, wanted: ByteRange, whole: Piece | None) -> Buffer:
         parts: list[Buffer] = []
         at = wanted.start
         while at < wanted.end:
-            data = await self._read_piece(self._piece(ByteRange(at, wanted.end)), wanted)
+            rest = ByteRange(at, wanted.end)
+            piece = self._piece(rest) if whole is None else Piece(rest, whole.candidates)
+            data = await self._read_piece(piece, wanted)
             at += len(data)
             if len(data) == wanted.length_bytes:
                 return data
             parts.append(bytes(data))  # the next await may reuse the memory
+            whole = None  # the snapshot may be another one by now
         return b"".join(parts)
 
     def _piece(self, wanted: ByteRange) -> Piece:
