@@ -1,88 +1,37 @@
-"""Consolidate: which chunks become one, what every crash and fault leaves, and who may read on meanwhile."""
+"""Consolidate: which chunks become one, and what stays as it is."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.background.cold_pieces import (
+    BLOCK,
+    GRACE_S,
+    POLICY,
+    actions,
+    assert_grids,
+    cold_pieces,
+    cut_head,
+    objects,
+)
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
-from tierfs.background.consolidate import Consolidate
-from tierfs.background.consolidation import asked_for
-from tierfs.background.consolidation_plan import ConsolidateAction
-from tierfs.background.offload import ChunksMoved
 from tierfs.checksum import block_crcs
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, ComposedObject
+from tierfs.chunkstore.protocol import BufferSource
 from tierfs.config import OffloadSettings
-from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import chains, checksums, directories, journal, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord
-from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS, SEGMENTS
-from tierfs.types import CRC_BLOCK_BYTES, ChunkState, ObjectId, Tier
-
-GRACE_S = OffloadSettings().grace_s
-POLICY = {"chunk_bytes": "1000000", "object_bytes": "3000000"}
-BLOCK = CRC_BLOCK_BYTES
+from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
+from tierfs.types import ChunkState, ObjectId, Tier
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[TestStore]:
     with open_test_store(tmp_path / "store", policy=POLICY) as opened:
         yield opened
-
-
-def cold_pieces(store: TestStore, *sizes: int, name: str = "s", seal: bool = False) -> bytes:
-    """Append so that each size becomes a cold object of its own; returns the bytes."""
-    data = b""
-    for size in sizes:
-        part = os.urandom(size)
-        store.append(name, part)
-        store.offload(name)
-        store.evict(name)
-        data += part
-    if seal:
-        store.engine.seal(name)
-    return data
-
-
-def cut_head(store: TestStore, name: str, start_offset: int) -> None:
-    """What truncation does to a segment whose chunks all go on behind the new start."""
-    with store.metadata.write() as txn:
-        segment = replace(directories.segment_by_name(txn, name), start_offset=start_offset)
-        txn.put(SEGMENTS, keys.u64(segment.id), segment)
-        journal.segment_changed(txn, segment)
-
-
-def actions(store: TestStore, name: str = "s") -> list[ConsolidateAction]:
-    with store.metadata.read() as txn:
-        return asked_for(txn, directories.segment_by_name(txn, name), LOCATION, store.settings)
-
-
-def objects(store: TestStore) -> list[str]:
-    return [found.name for found in store.cold.list("segments/")]
-
-
-def rows(store: TestStore) -> tuple[int, int]:
-    """How many intents and how much garbage there is."""
-    with store.metadata.read() as txn:
-        return txn.count(INTENTS.name), txn.count(GARBAGE.name)
-
-
-def assert_grids(store: TestStore, name: str, data: bytes) -> None:
-    """Every cold object has the grid that an offload of the same bytes would have given it."""
-    with store.metadata.read() as txn:
-        for placed in store.layout(name).cold:
-            held = bytearray(placed.object.length)
-            store.cold.read_into(placed.object.name, 0, memoryview(held))
-            found = [run.crc(i) for run in checksums.runs(txn, placed.object.id) for i in range(run.count)]
-            assert found == block_crcs(held)
-            at = placed.chunk.object_offset
-            assert held[at : at + placed.chunk.length] == data[placed.chunk.start_offset : placed.chunk.end_offset]
 
 
 def test_small_neighbours_become_one_object(store: TestStore) -> None:
@@ -281,207 +230,6 @@ def test_a_lost_extent_is_never_inside_a_run(store: TestStore) -> None:
     with store.metadata.read() as txn:
         chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
     assert [(chunk.length, chunk.lost) for chunk in chunks] == [(30, False), (30, True), (90, False)]
-
-
-class Killed(BaseException):
-    """The process ended."""
-
-
-def dying(verb: str, *, after: bool) -> Callable[..., Any]:
-    """A method that ends the process before or after it did its work."""
-    original = getattr(Consolidate, verb) if hasattr(Consolidate, verb) else getattr(MemoryStorage, verb)
-
-    def die(*arguments: Any, **named: Any) -> Any:
-        if after:
-            original(*arguments, **named)
-        raise Killed
-
-    return die
-
-
-@pytest.mark.parametrize(
-    ("owner", "verb", "after", "left", "made"),
-    [
-        (Consolidate, "_intend", False, 0, 0),
-        (Consolidate, "_intend", True, 1, 0),
-        (MemoryStorage, "compose", True, 1, 1),
-        (Consolidate, "_verified", True, 1, 1),
-        (Consolidate, "_commit", False, 1, 1),
-        (Consolidate, "_commit", True, 0, 1),
-    ],
-)
-def test_a_crash_at_any_step_loses_nothing_and_leaves_no_mystery(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch, owner: type, verb: str, after: bool, left: int, made: int
-) -> None:
-    data = cold_pieces(store, 300_000, 200_000)
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, verb, dying(verb, after=after))
-        with pytest.raises(Killed):
-            store.consolidate()
-    assert (rows(store)[0], len(objects(store))) == (left, 2 + made)
-    assert store.read("s", Tier.COLD) == data
-    store.consolidate()  # what the next holder does first is to resolve what was left
-    assert_layout(store, "s", local=[], cold=[500_000])
-    store.clock.advance(2 * 3600)
-    store.work().settle()
-    assert len(objects(store)) == 1
-    assert rows(store) == (0, 0)
-    assert store.read("s", Tier.COLD) == data
-
-
-class FailingStorage(MemoryStorage):
-    """Composes the object, then says that it could not."""
-
-    def compose(self, *arguments: Any, **named: Any) -> ComposedObject:
-        super().compose(*arguments, **named)
-        raise Unavailable("the connection was lost")
-
-
-def test_a_compose_of_unknown_end_leaves_no_orphan(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "s", policy=POLICY, cold=FailingStorage()) as store:
-        data = cold_pieces(store, 100, 200)
-        with pytest.raises(Unavailable):
-            store.consolidate()
-        assert_layout(store, "s", local=[], cold=[100, 200])
-        store.clock.advance(3601)
-        store.work().settle()
-        assert len(objects(store)) == 2
-        assert store.read("s", Tier.COLD) == data
-
-
-class CorruptingStorage(MemoryStorage):
-    """Composes other bytes than it should."""
-
-    def compose(self, name: str, *arguments: Any, **named: Any) -> ComposedObject:
-        made = super().compose(name, *arguments, **named)
-        data = bytearray(made.length_bytes)
-        self.read_into(name, 0, memoryview(data))
-        data[200_000] ^= 1
-        return ComposedObject.of(self.put(name, BufferSource(data), create_only=False))
-
-
-def test_a_copy_that_differs_is_never_linked(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "s", policy=POLICY, cold=CorruptingStorage()) as store:
-        data = cold_pieces(store, 100_000, 300_000)
-        with pytest.raises(DataLoss, match="the copy differs from its source"):
-            store.consolidate()
-        assert_layout(store, "s", local=[], cold=[100_000, 300_000])
-        assert [placed.chunk.state for placed in store.layout("s").cold] == [ChunkState.GOOD, ChunkState.GOOD]
-        assert store.read("s", Tier.COLD) == data
-        store.work().settle()
-        assert len(objects(store)) == 2
-
-
-@pytest.mark.parametrize("cut", [0, 1000])
-def test_a_damaged_piece_becomes_suspect(store: TestStore, cut: int) -> None:
-    cold_pieces(store, 100_000, 300_000, 5)
-    if cut:
-        cut_head(store, "s", cut)
-    holder = store.layout("s").cold[0 if cut else 1].object
-    held = bytearray(holder.length)
-    store.cold.read_into(holder.name, 0, memoryview(held))
-    held[0 if cut else 200_000] ^= 1  # with `cut`, bytes that are not copied but share a block with those that are
-    assert isinstance(store.cold, MemoryStorage)
-    kept = store.cold._objects[holder.name]
-    store.cold._objects[holder.name] = replace(kept, data=bytes(held))
-    with pytest.raises(DataLoss, match="does not match its checksum"):
-        store.consolidate()
-    states = [placed.chunk.state for placed in store.layout("s").cold]
-    assert states.index(ChunkState.SUSPECT) == (0 if cut else 1)
-    assert states.count(ChunkState.SUSPECT) == 1
-    store.work().settle()
-    assert len(objects(store)) == 3
-
-
-def test_chunks_that_moved_are_planned_anew(store: TestStore) -> None:
-    data = cold_pieces(store, 100, 200, 300)
-    (action,) = actions(store)
-    run = store.cold_work().consolidator.run
-    run(action, lambda _: None)
-    with pytest.raises(ChunksMoved, match="changed meanwhile"):
-        run(action, lambda _: None)
-    assert rows(store)[0] == 0
-    assert store.read("s", Tier.COLD) == data
-
-
-class Meddling(MemoryStorage):
-    """Does something else while it composes, once."""
-
-    meddle: Callable[[], object] | None = None
-
-    def compose(self, *arguments: Any, **named: Any) -> ComposedObject:
-        made = super().compose(*arguments, **named)
-        meddle, self.meddle = self.meddle, None
-        if meddle is not None:
-            meddle()
-        return made
-
-
-@pytest.fixture
-def meddling(tmp_path: Path) -> Iterator[tuple[TestStore, Meddling]]:
-    cold = Meddling()
-    with open_test_store(tmp_path / "store", policy=POLICY, cold=cold) as opened:
-        yield opened, cold
-
-
-def test_offload_and_evict_while_it_composes(meddling: tuple[TestStore, Meddling]) -> None:
-    store, cold = meddling
-    data = cold_pieces(store, 100, 200)
-    store.append("s", b"more")
-
-    def meddle() -> None:
-        work = store.cold_work()
-        work.offload("s", quiet)
-        work.evict("s", force=False, dry_run=False, report=quiet)
-
-    cold.meddle = meddle
-    store.consolidate()
-    assert_layout(store, "s", local=[], cold=[304])  # planned anew, with what came
-    assert store.read("s", Tier.COLD) == data + b"more"
-
-
-def test_head_truncation_while_it_composes(meddling: tuple[TestStore, Meddling]) -> None:
-    store, cold = meddling
-    data = cold_pieces(store, 100, 200, 300)
-
-    def drop_first() -> None:
-        with store.metadata.write() as txn:
-            segment = replace(store.segment("s"), start_offset=100)
-            first = next(chains.chunks(txn, segment.id, Tier.COLD))
-            segment = chains.remove(txn, segment, Tier.COLD, [first], due_ms=txn.now_ms, after_sequence=0)
-            txn.put(SEGMENTS, keys.u64(segment.id), segment)
-
-    cold.meddle = drop_first
-    store.consolidate()
-    assert_layout(store, "s", local=[], cold=[500])
-    assert store.read("s", Tier.COLD)[100:] == data[100:]
-    store.clock.advance(2 * 3600)
-    store.work().settle()
-    assert len(objects(store)) == 1
-
-
-def test_deletion_while_it_composes(meddling: tuple[TestStore, Meddling]) -> None:
-    store, cold = meddling
-    cold_pieces(store, 100, 200)
-    cold.meddle = lambda: store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms())
-    assert store.consolidate().objects_after == 0
-    store.clock.advance(2 * 3600)
-    store.work().settle()
-    assert objects(store) == []
-
-
-def test_an_object_that_was_taken_for_a_dead_ones_is_not_linked(meddling: tuple[TestStore, Meddling]) -> None:
-    store, cold = meddling
-    data = cold_pieces(store, 100, 200)
-    (action,) = actions(store)
-    work = store.cold_work()
-    cold.meddle = work.resolve_crashed  # what the next holder does first
-    with pytest.raises(ChunksMoved, match="dead one"):
-        work.consolidator.run(action, lambda _: None)
-    assert_layout(store, "s", local=[], cold=[100, 200])
-    work.collect()
-    assert len(objects(store)) == 2
-    assert store.read("s", Tier.COLD) == data
 
 
 def test_the_journal_names_the_new_chunk_in_one_change(store: TestStore) -> None:
