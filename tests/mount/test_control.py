@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,9 @@ from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs import app
-from tierfs.metadata import directories, keys
-from tierfs.metadata.tables import SEGMENTS
-from tierfs.types import Inode
+from tierfs.composition import reshaping
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
-
-
-def truncate_head(store: app.Store, name: str, start: int) -> None:
-    """What cutting a segment's head does to its record: a new start and a new inode."""
-    with store.metadata.write() as txn:
-        segment = directories.segment_by_name(txn, name)
-        parent = directories.directory(txn, segment.parent_id)
-        newer = replace(segment, start_offset=start, inode=Inode(txn.allocate_id()))
-        txn.put(SEGMENTS, keys.u64(segment.id), newer)
-        txn.touch(parent_inode=parent.inode, name=segment.name, inode=segment.inode)
 
 
 def test_the_settings_can_be_read_but_are_not_listed(store: app.Store, mount: Mount) -> None:
@@ -54,7 +41,7 @@ def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: app.Store, moun
     mnt = mount("direct_io").path
     with (mnt / "s").open("rb", buffering=0) as old:
         before = os.fstat(old.fileno())
-        truncate_head(store, "s", 1 << 20)
+        reshaping.truncate_head(store, "s", 1 << 20)
         assert eventually(lambda: (mnt / "s").stat().st_ino != before.st_ino)
         assert (mnt / "s").stat().st_size == len(data) - (1 << 20)
         assert (mnt / "s").read_bytes() == data[1 << 20 :]
