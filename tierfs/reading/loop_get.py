@@ -166,21 +166,15 @@ async def _receive_body(connection: socket.socket, rest: bytes, view: memoryview
         return False
     view[: len(rest)] = rest
     done = len(rest)
-    waited = False
     while done < len(view):
         try:
             received = connection.recv_into(view[done:])
         except BlockingIOError:
-            # Wake up once, for all that is missing, and not for each packet.
-            waited = True
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(view) - done)
             await trio.lowlevel.wait_readable(connection)
             continue
         if received == 0:
             return False
         done += received
-    if waited:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
     return True
 
 
