@@ -13,8 +13,9 @@ BENCH_STAMP := $(VENV)/bench.stamp
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-# A process per core; tests that share a server, Ceph or Spark, share a process (tests/conftest.py).
-IN_PARALLEL := --numprocesses auto --dist loadgroup
+# A process per core; tests that share a server, Ceph or Spark, share a process (tests/conftest.py). When one dies
+# the run ends and names its test: with a new one in its place xdist may wait for ever.
+IN_PARALLEL := --numprocesses auto --dist loadgroup --max-worker-restart 0
 
 PROTO     := tierfs/metadata/records.proto
 PROTO_OUT := .

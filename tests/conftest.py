@@ -17,6 +17,7 @@ Bucket = tuple[S3Endpoint, str]
 """An endpoint and the name of an empty bucket there."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what uses Ceph, so that no test needs to remember; what shares a server shares a process."""
     for item in items:

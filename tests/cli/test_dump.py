@@ -53,10 +53,12 @@ def test_stdout_has_the_same_dump_and_nothing_else(path: Path, tmp_path: Path) -
 
 def test_only_a_file_is_replaced(path: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for target in (tmp_path / "pipe", tmp_path):
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for target in (tmp_path / "pipe", tmp_path, tmp_path / "circle"):
         refused = tierfs("dump", target, store=path, check=False)
         assert (refused.code, "is not a file" in refused.err, "dump -" in refused.err) == (2, True, True), refused
     assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "circle").is_symlink()
     (tmp_path / "link").symlink_to(tmp_path / "target")
     tierfs("dump", tmp_path / "link", store=path)
     assert (tmp_path / "link").is_symlink()

@@ -81,7 +81,7 @@ def test_json_lines_tell_what_is_read_meanwhile(mnt: Path) -> None:
         first = json.loads(process.stdout.readline())
         file.read(len(DATA))
         seen = 0.0
-        while seen < len(DATA):  # ends by the time limit of the test
+        while round(seen) < len(DATA):  # ends by the time limit of the test
             found = json.loads(process.stdout.readline())
             assert found["segments"][0]["name"] == "d/s"
             seen += found["reads"]["local"]["bytes_per_s"] * found["interval_s"]

@@ -156,10 +156,13 @@ def good(storage: RangedStorage, first: int, count: int = 1) -> tuple[bytes, byt
 
 
 async def all_ended(reader: Reader) -> None:
-    """Wait for the fetches, then drop what they fetched: all memory comes back."""
+    """Wait for the fetches, then drop what they fetched: all memory comes back.
+
+    Not by checkpoints: the server sends a script's next step when everybody waits.
+    """
     with trio.fail_after(PATIENCE_S):
         while reader.fetcher.busy:
-            await trio.lowlevel.checkpoint()
+            await wait_all_tasks_blocked()
     for span in list(reader.spans._order.values()):
         reader.spans.remove(span)
     pool = reader.spans.pool
@@ -231,12 +234,20 @@ async def test_a_silent_server_is_hedged_by_a_thread_and_its_late_answer_is_drop
     bench: Bench, storage: RangedStorage, metrics: Metrics, nursery: trio.Nursery
 ) -> None:
     answer, body = good(storage, 3)
-    server = await serve(nursery, storage, (REQUEST, answer, AWAIT_GO, body, AWAIT_CLOSE))
+    server = await serve(nursery, storage, (REQUEST, answer, TELL, AWAIT_GO, body, AWAIT_CLOSE))
+
+    async def answered_by_the_thread(reader: Reader) -> None:
+        assert await read(reader, bench, 3) == blocks(3)
+        assert (len(storage.reads), server.served_by, reader.fetcher.busy) == (2, [0], True)
+
     async with reader_of(bench) as reader:
         await read(reader, bench, 6)
         reader.fetcher._hedges.delay_s = 0.001
-        assert await read(reader, bench, 3) == blocks(3)
-        assert (len(storage.reads), server.served_by, reader.fetcher.busy) == (2, [0], True)
+        storage.gate.clear()
+        async with trio.open_nursery() as inner:
+            inner.start_soon(answered_by_the_thread, reader)
+            await server.told.wait()
+            storage.gate.set()
         server.go.set()
         await all_ended(reader)
     assert counted(metrics, "tierfs_read_hedges_total 1.0")

@@ -45,7 +45,9 @@ stop_daemons() {
 on_error() {
   trap - ERR
   stop_daemons
-  fail "could not start on port $port, see $dir/start.log and the other logs there"
+  echo "ceph-rgw: could not start on port $port, see $dir/start.log and the other logs there; its last lines:" >&3
+  tail -n 10 "$dir/start.log" >&3
+  exit 1
 }
 
 check_tools() {
