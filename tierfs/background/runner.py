@@ -194,7 +194,6 @@ class BackgroundWriter:
         """One object after another, so that offloads keep most of the way to the bucket."""
         tools = self._work.tools
         watch = ConsolidationWatch(self._metadata, tools.cold.location_id, tools.settings)
-        await trio.sleep(self._settings.tick_s)  # its first look is the longest: a mount's first reads come before
         while True:
             if not await self._attempt("consolidate", partial(self._consolidate_next, watch)):
                 await trio.sleep(self._settings.tick_s)

@@ -155,10 +155,10 @@ def _length(files: ChunkFiles, name: str) -> int:
 def _appearing(wanted: Path) -> Iterator[BinaryIO]:
     """A file that gets its name when the block ends, durable; nothing is left when it fails.
 
-    A link stays one. Raises InvalidRequest for a name that a device, a pipe or a directory has.
+    A link stays one. Raises InvalidRequest for a name that a device, a pipe, a directory or a circle of links has.
     """
-    target = wanted.resolve()
-    if target.exists() and not target.is_file():
+    target = Path(os.path.realpath(wanted))
+    if target.is_symlink() or (target.exists() and not target.is_file()):
         raise InvalidRequest(f"{wanted} is not a file, and a dump would replace it", remedy="to write into it: dump -")
     temporary = target.with_name(f".{target.name}.{new_id()}")
     with map_os_errors(str(target)):

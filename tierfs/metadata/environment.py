@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import lmdb
@@ -44,29 +44,14 @@ class Environment:
         self.path = path
         self.pid = os.getpid()
         self.broken: str | None = None
-        self._fds = [
-            os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE) for name in ("namespace", "writer")
-        ]
-        try:
-            host.claim_pid_namespace(self._fds[0], path)
-            self.watch = WriteWatch(self._fds[1])
-        except OSError as exc:
-            raise (_disk_full(path) if exc.errno in (errno.ENOSPC, errno.EDQUOT) else exc) from exc
-        with map_lmdb_errors(path):
-            self.lmdb = lmdb.open(
-                str(path),
-                map_size=MAP_SIZE_BYTES,
-                max_readers=MAX_READERS,
-                max_dbs=_MAX_DATABASES,
-                mode=_FILE_MODE,
-                subdir=True,
-                metasync=True,
-                sync=True,
-                writemap=False,
-            )
+        with ExitStack() as opened, map_lmdb_errors(path):
+            host.claim_pid_namespace(opened.enter_context(_shared_file(path / "namespace")), path)
+            self.watch = _write_watch(opened.enter_context(_shared_file(path / "writer")), path)
+            self.lmdb = opened.enter_context(closing(_open_lmdb(path)))
             self.databases = {name: self.lmdb.open_db(name, create=create) for name in ALL_NAMES}
             self._open_others()
             self.lmdb.reader_check()
+            self._opened = opened.pop_all()
 
     def add_databases(self, names: Iterable[bytes]) -> None:
         """Make databases that are missing, such as those of a newer version whose dump is loaded."""
@@ -93,11 +78,40 @@ class Environment:
 
     def close(self) -> None:
         """Release everything; idempotent. The owner makes sure that no transaction is open."""
-        if self._fds:
-            self.lmdb.close()
-            for fd in self._fds:
-                os.close(fd)
-            self._fds = []
+        self._opened.close()
+
+
+@contextmanager
+def _shared_file(path: Path) -> Iterator[int]:
+    """Descriptor of a file that all processes of the store share."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _write_watch(fd: int, path: Path) -> WriteWatch:
+    try:
+        return WriteWatch(fd)
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _disk_full(path) from exc
+        raise
+
+
+def _open_lmdb(path: Path) -> lmdb.Environment:
+    return lmdb.open(
+        str(path),
+        map_size=MAP_SIZE_BYTES,
+        max_readers=MAX_READERS,
+        max_dbs=_MAX_DATABASES,
+        mode=_FILE_MODE,
+        subdir=True,
+        metasync=True,
+        sync=True,
+        writemap=False,
+    )
 
 
 def create_directory(path: Path) -> None:
@@ -110,8 +124,8 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
     """The process's environment for `path`, opened on first use and again after a fork.
 
     `path` is absolute and free of links. `create` makes the databases of a new store; the directory must
-    exist. Raises NotFound when there
-    is none, Conflict from another PID namespace, DataLoss for damage.
+    exist. Raises NotFound when there is none, Conflict from another PID namespace, DataLoss for damage,
+    StorageFull.
     """
     environment = _registry.get(path)
     if environment is not None and environment.pid == os.getpid():

@@ -1,4 +1,4 @@
-"""The head of an HTTP answer, parsed by httptools, which is llhttp: a tenth of what a parser in Python takes."""
+"""The head of an HTTP answer, parsed by httptools, which is llhttp: in Python it takes ten times as long."""
 
 from __future__ import annotations
 
