@@ -32,6 +32,11 @@ _METADATA_VALUE = re.compile(r"([!-~]([ -~]*[!-~])?)?")
 _NOT_COMPONENTS = frozenset({"", ".", ".."})
 
 
+def step_end(done: int) -> int:
+    """Where the next step of a read ends: a first one of a block, so that who waits for it does not wait for a MiB."""
+    return FIRST_STEP_BYTES if done < FIRST_STEP_BYTES else done - done % STEP_BYTES + STEP_BYTES
+
+
 def check_name(name: str) -> None:
     """Raise InvalidRequest unless `name` is a relative path that every provider can hold."""
     try:

@@ -1,7 +1,7 @@
 """Ranged GETs straight into the caller's buffer.
 
-One presigned URL serves all ranges of an object for some minutes, over a plain urllib3 pool: a third of the
-CPU of get_object (measured 0.42 against 1.3-1.6 ms per GET). The URL is a credential: it is never logged.
+By presigned URLs: over plain HTTP with a client of our own, else, and for all that is not the bytes asked for, with
+urllib3, which takes a third of the CPU of get_object (measured 0.42 against 1.3-1.6 ms per GET).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -17,27 +16,26 @@ from typing import Any
 
 import urllib3
 
-from tierfs.chunkstore.checks import FIRST_STEP_BYTES, STEP_BYTES, check_etag, past_end
+from tierfs.chunkstore.checks import check_etag, past_end, step_end
+from tierfs.chunkstore.plain_gets import AnsweredOtherwise, PlainGets
 from tierfs.chunkstore.protocol import Progress, RangeUrl
 from tierfs.chunkstore.s3_client import SOCKET_OPTIONS, S3Connection
 from tierfs.chunkstore.s3_errors import error_of_answer, map_s3_errors
+from tierfs.chunkstore.signed_urls import SignedUrls
 from tierfs.clock import Clock
 from tierfs.errors import InvalidRequest, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
 
 _log = logging.getLogger(__name__)
 
-_URL_VALID_S = 900
-"""How long the server accepts a URL; short, because whoever sees it may read the object."""
-_URL_USED_S = 600
-"""How long we use it: well before it expires, so that clocks may disagree and a queued GET still starts."""
-_MAX_URLS = 4096
-"""Cached URLs, about 1 KiB each."""
 _MAX_REFUSALS = 3
 """Signed URLs refused in a row, each with get_object succeeding, before they are given up (a guess)."""
+_MAX_OTHER_ANSWERS = 3
+"""Plain GETs in a row whose answers only urllib3 could read, before they are given up (a guess)."""
 _MAX_ERROR_BYTES = 64 * 1024
 """An error document is read no further."""
 
+_PLAIN = "http:"
 _ERROR_CODE = re.compile(rb"<Code>([A-Za-z0-9.]+)</Code>")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
@@ -48,26 +46,53 @@ class RangeReader:
     def __init__(self, connection: S3Connection, clock: Clock, metrics: MetricSink) -> None:
         self._connection = connection
         self._location = connection.location
-        self._clock = clock
+        self._urls = SignedUrls(connection, clock)
         self._metrics = metrics
         self._presigned = connection.settings.presigned_reads and not connection.proxied
         self._refusals = 0
         self._lock = threading.Lock()
-        self._targets: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        self._origin = ""
         self._pool: urllib3.HTTPConnectionPool | None = None
+        self._plain: PlainGets | None = None
+        self._other_answers = 0
 
     def read_into(
         self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: Progress | None
     ) -> None:
         """Fill `buffer`, which is not empty; see ChunkStorage.read_into."""
+        try:
+            done = self._read_plainly(name, offset, buffer, if_match, progress)
+        except AnsweredOtherwise:
+            self._read_generally(name, offset, buffer, if_match, progress)
+            self._note_other_answer()
+            return
+        if done < len(buffer):
+            self._read_generally(name, offset + done, buffer[done:], if_match, _shifted(progress, done))
+
+    def _read_plainly(
+        self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: Progress | None
+    ) -> int:
+        """Fill the beginning of `buffer`, all of it if possible, by the cheapest way; returns how many bytes came."""
+        if not self._presigned or if_match is None:
+            return 0
+        with map_s3_errors(self._location, "read", name):
+            target, plain = self._target(name)[1], self._plain
+            if plain is None:
+                return 0
+            done = plain.read_into(target, offset, buffer, if_match, progress)
+        if done:
+            self._refusals = self._other_answers = 0
+        return done
+
+    def _read_generally(
+        self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: Progress | None
+    ) -> None:
         if self._presigned:
             with self._presigned_get(name, offset, len(buffer)) as answer:
                 if answer.status != HTTPStatus.FORBIDDEN:
                     self._refusals = 0
                     self._receive(answer, name, offset, buffer, if_match, progress)
                     return
-            self._forget(name)
+            self._urls.forget(name)
         with self._get_object(name, offset, len(buffer)) as answer:
             if self._presigned:
                 self._note_refusal()
@@ -83,23 +108,24 @@ class RangeReader:
 
     def range_url(self, name: str) -> RangeUrl | None:
         """See ChunkStorage.range_url: unless encryption, a proxy or new credentials are in the way."""
-        if not self._presigned or not self._origin.startswith("http:"):
+        if not self._presigned or not self._urls.origin.startswith(_PLAIN):
             return None
-        target = self._signed(name)
+        target = self._urls.signed(name)
         if target is None and self._connection.signs_at_once:
             try:
                 with map_s3_errors(self._location, "read", name):
-                    target = self._target(name)[1]
+                    target = self._urls.target(name)
             except TierfsError:
                 return None  # read_into meets the same, and says it
-        return None if target is None else RangeUrl(self._origin, target)
+        return None if target is None else RangeUrl(self._urls.origin, target)
 
     def close(self) -> None:
         """Close resting connections."""
         with self._lock:
-            if self._pool is not None:
-                self._pool.close()
-            self._targets.clear()
+            for connections in (self._pool, self._plain):
+                if connections is not None:
+                    connections.close()
+        self._urls.clear()
 
     @contextmanager
     def _presigned_get(self, name: str, offset: int, length_bytes: int) -> Iterator[urllib3.BaseHTTPResponse]:
@@ -148,7 +174,7 @@ class RangeReader:
         done = 0
         while done < len(buffer):
             with map_s3_errors(self._location, "read", name):
-                received = stream.readinto(buffer[done : _step_end(done)])
+                received = stream.readinto(buffer[done : step_end(done)])
             if not received:
                 url, endpoint = self._location.url(name), self._location.endpoint
                 raise Unavailable(f"{endpoint} ended {url} after {done} of {len(buffer)} bytes")
@@ -175,30 +201,13 @@ class RangeReader:
 
     def _target(self, name: str) -> tuple[urllib3.HTTPConnectionPool, str]:
         """The pool of the endpoint and the signed path and query for `name`."""
-        target = self._signed(name)
-        if self._pool is not None and target is not None:
-            return self._pool, target
-        now = self._clock.monotonic_s()
-        url = self._connection.client.generate_presigned_url(
-            "get_object",
-            Params={"Bucket": self._location.bucket, "Key": self._location.key(name)},
-            ExpiresIn=_URL_VALID_S,
-        )
-        origin, target = _split(url)
+        target = self._urls.target(name)
         with self._lock:
             if self._pool is None:
-                self._pool, self._origin = self._connect(origin), origin
-            self._targets[name] = (now + _URL_USED_S, target)
-            self._targets.move_to_end(name)
-            if len(self._targets) > _MAX_URLS:
-                self._targets.popitem(last=False)
+                self._pool = self._connect(self._urls.origin)
+                if self._urls.origin.startswith(_PLAIN):
+                    self._plain = PlainGets(self._urls.origin, self._connection.settings)
             return self._pool, target
-
-    def _signed(self, name: str) -> str | None:
-        """What was signed before and is still good."""
-        with self._lock:
-            used_until, target = self._targets.get(name, (0.0, ""))
-        return target if used_until > self._clock.monotonic_s() else None
 
     def _connect(self, origin: str) -> urllib3.HTTPConnectionPool:
         settings = self._connection.settings
@@ -214,9 +223,14 @@ class RangeReader:
             **options,
         )
 
-    def _forget(self, name: str) -> None:
-        with self._lock:
-            self._targets.pop(name, None)
+    def _note_other_answer(self) -> None:
+        """The general way worked where the plain one met another answer: after some, stop trying."""
+        self._other_answers += 1
+        plain = self._plain
+        if plain is not None and self._other_answers >= _MAX_OTHER_ANSWERS:
+            self._plain = None
+            plain.close()
+            _log.info("%s answers ranged GETs in ways that only a general client reads", self._location.endpoint)
 
     def _note_refusal(self) -> None:
         """A signed URL was refused although the credentials may read: after some, stop trying."""
@@ -239,16 +253,12 @@ def _returned(answer: urllib3.BaseHTTPResponse) -> Iterator[urllib3.BaseHTTPResp
         answer.release_conn()
 
 
-def _step_end(done: int) -> int:
-    """Where the next step ends: a first one of a block, so that who waits for it does not wait for a MiB."""
-    return FIRST_STEP_BYTES if done < FIRST_STEP_BYTES else done - done % STEP_BYTES + STEP_BYTES
+def _shifted(progress: Progress | None, done: int) -> Progress | None:
+    """For a buffer of which `done` bytes are there already."""
+    if progress is None or not done:
+        return progress
+    return lambda received: progress(done + received)
 
 
 def _range(offset: int, length_bytes: int) -> str:
     return f"bytes={offset}-{offset + length_bytes - 1}"
-
-
-def _split(url: str) -> tuple[str, str]:
-    """Scheme and host of a URL, and its path and query."""
-    parsed = urllib3.util.parse_url(url)
-    return f"{parsed.scheme}://{parsed.netloc}", parsed.request_uri

@@ -8,25 +8,15 @@ from __future__ import annotations
 
 import socket
 from collections import defaultdict
-from http import HTTPStatus
-from urllib.parse import urlsplit
 
 import httptools
 import trio
 
 from tierfs.chunkstore.protocol import RangeUrl
-from tierfs.reading.http_head import HEAD_END, HttpHead
-
-_HEAD_BYTES = 16 * 1024
-"""Received at once while the head of an answer is awaited, and the longest head; what follows it is copied."""
+from tierfs.chunkstore.ranged_http import MAX_HEAD_BYTES, HeadBuffer, Host, HttpHead, host_of, range_request
 
 _TIMEOUT_S = 10.0
 """After this the storage tries in its own way (a guess; the reader's deadline is longer)."""
-
-_HTTP_PORT = 80
-_HTTP_1 = b"HTTP/1."
-_AGENT = "tierfs"
-_Host = tuple[str, int]
 
 
 class LoopGets:
@@ -37,7 +27,7 @@ class LoopGets:
         self._most = most
         self._closed = False
         self.running = 0
-        self._resting: dict[_Host, list[socket.socket]] = defaultdict(list)
+        self._resting: dict[Host, list[socket.socket]] = defaultdict(list)
 
     @property
     def free(self) -> bool:
@@ -71,15 +61,13 @@ class LoopGets:
         self._resting.clear()
 
     async def _get(self, url: RangeUrl, start: int, view: memoryview, etag: str) -> bool:
-        parts = urlsplit(url.origin)
-        assert parts.hostname is not None
-        host = (parts.hostname, parts.port or _HTTP_PORT)
+        host = host_of(url.origin)
         connection = self._rested(host) or await _connect(host)
         keep = False
         try:
-            await _send(connection, _request(host, url.target, start, len(view)))
+            await _send(connection, range_request(host, url.target, start, len(view)))
             answer = await _receive_head(connection)
-            if answer is None or not _is_wanted(answer[0], start, len(view), etag):
+            if answer is None or not answer[0].is_range(start, len(view), etag):
                 return False
             done = await _receive_body(connection, answer[1], view)
             keep = done and answer[0].stays_open and not self._closed
@@ -90,7 +78,7 @@ class LoopGets:
                 connection.close()
         return done
 
-    def _rested(self, host: _Host) -> socket.socket | None:
+    def _rested(self, host: Host) -> socket.socket | None:
         """A connection that is still open; the one used last, for it is the least likely to be closed."""
         resting = self._resting[host]
         while resting:
@@ -105,28 +93,12 @@ class LoopGets:
         return None
 
 
-async def _connect(host: _Host) -> socket.socket:
+async def _connect(host: Host) -> socket.socket:
     stream = await trio.open_tcp_stream(*host)
     connection = socket.socket(fileno=stream.socket.detach())
     connection.setblocking(False)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
-
-
-def _host_header(host: _Host) -> str:
-    """As it was signed: without the port that need not be said."""
-    name, port = host
-    if ":" in name:
-        name = f"[{name}]"
-    return name if port == _HTTP_PORT else f"{name}:{port}"
-
-
-def _request(host: _Host, target: str, start: int, length_bytes: int) -> bytes:
-    # Nothing of it can break out of its line: a signed target is percent-encoded.
-    return (
-        f"GET {target} HTTP/1.1\r\nHost: {_host_header(host)}\r\nUser-Agent: {_AGENT}\r\n"
-        f"Accept-Encoding: identity\r\nRange: bytes={start}-{start + length_bytes - 1}\r\n\r\n"
-    ).encode("ascii")
 
 
 async def _send(connection: socket.socket, data: bytes) -> None:
@@ -138,26 +110,18 @@ async def _send(connection: socket.socket, data: bytes) -> None:
 
 
 async def _receive_head(connection: socket.socket) -> tuple[HttpHead, bytes] | None:
-    """The head of the answer, and what came behind it; None when it does not end, or there is too much before it."""
-    received = b""
-    begin = 0
-    while len(received) < _HEAD_BYTES:
+    """The head of the answer, and what came behind it; None when the server hangs up before."""
+    buffer = HeadBuffer()
+    while True:
         try:
-            piece = connection.recv(_HEAD_BYTES)
+            piece = connection.recv(MAX_HEAD_BYTES)
         except BlockingIOError:
             await trio.lowlevel.wait_readable(connection)
             continue
         if not piece:
             return None
-        received += piece
-        if not received.startswith(_HTTP_1[: len(received)]):
-            return None
-        while (end := received.find(HEAD_END, begin) + len(HEAD_END)) >= len(HEAD_END):
-            head = HttpHead(received[begin:end])
-            if not head.informational:
-                return head, received[end:]
-            begin = end
-    return None
+        if (answer := buffer.add(piece)) is not None:
+            return answer
 
 
 async def _receive_body(connection: socket.socket, rest: bytes, view: memoryview) -> bool:
@@ -166,24 +130,23 @@ async def _receive_body(connection: socket.socket, rest: bytes, view: memoryview
         return False
     view[: len(rest)] = rest
     done = len(rest)
+    least = 1
     while done < len(view):
         try:
             received = connection.recv_into(view[done:])
         except BlockingIOError:
+            least = _wake_up_for(connection, len(view) - done)
             await trio.lowlevel.wait_readable(connection)
             continue
         if received == 0:
             return False
         done += received
+    if least > 1:
+        _wake_up_for(connection, 1)
     return True
 
 
-def _is_wanted(head: HttpHead, start: int, length_bytes: int, etag: str) -> bool:
-    """Whether what follows is exactly the range, of the right version, as it is."""
-    return (
-        head.status == HTTPStatus.PARTIAL_CONTENT
-        and head.get(b"content-range").startswith(b"bytes %d-%d/" % (start, start + length_bytes - 1))
-        and head.get(b"content-length") == b"%d" % length_bytes
-        and head.get(b"etag").strip(b'"') == etag.encode()
-        and not head.get(b"transfer-encoding")  # it would hold although there is a length
-    )
+def _wake_up_for(connection: socket.socket, least_bytes: int) -> int:
+    """Have the kernel wake us once, for so many bytes or the connection's end, and not for each packet."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least_bytes)
+    return least_bytes

@@ -1,0 +1,132 @@
+"""GETs over plain HTTP in threads: time limits, progress, and the general client where they end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import trio
+import trio.lowlevel
+from urllib3.exceptions import ConnectTimeoutError
+
+from tests.servers.answers import BAD, BODY, END, GOOD, LENGTH, REQUEST, START
+from tests.servers.scripted_http import ETAG, Do, Script, ScriptedHttp, head
+from tierfs.chunkstore.plain_gets import PlainGets
+from tierfs.chunkstore.s3 import S3Storage
+from tierfs.chunkstore.s3_location import S3Location
+from tierfs.config import ColdSettings
+from tierfs.errors import Unavailable
+from tierfs.types import CRC_BLOCK_BYTES, MIB
+
+SETTINGS = ColdSettings(read_timeout_s=0.2, connect_timeout_s=0.2, connections=2)
+AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
+CUT = 30_000
+"""Where a body breaks off."""
+
+
+async def serve(nursery: trio.Nursery, *scripts: Script) -> ScriptedHttp:
+    return await ScriptedHttp(scripts).start(nursery)
+
+
+async def read(gets: PlainGets, buffer: bytearray, progress: Callable[[int], None] | None = None) -> int:
+    return await trio.to_thread.run_sync(gets.read_into, "/o?s", START, memoryview(buffer), ETAG, progress)
+
+
+@pytest.mark.parametrize("said", [(), (head(START, LENGTH)[:50],), (head(START, LENGTH), BODY[:-1])])
+async def test_a_silent_server_is_left_after_a_while(nursery: trio.Nursery, said: tuple[bytes, ...]) -> None:
+    server = await serve(nursery, (REQUEST, *said, AWAIT_CLOSE))
+    with closing(PlainGets(server.url.origin, SETTINGS)) as gets:
+        with pytest.raises(TimeoutError):
+            await read(gets, bytearray(LENGTH))
+        await server.closed[0].wait()
+
+
+def test_who_does_not_accept_is_left_after_a_while() -> None:
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        waiting = stack.enter_context(socket.create_connection(listener.getsockname()))  # fills the backlog
+        gets = stack.enter_context(closing(PlainGets(f"http://127.0.0.1:{waiting.getpeername()[1]}", SETTINGS)))
+        with pytest.raises(ConnectTimeoutError):
+            gets.read_into("/", 0, memoryview(bytearray(1)), ETAG, None)
+
+
+async def test_what_came_before_the_connection_broke_counts(nursery: trio.Nursery) -> None:
+    server = await serve(nursery, (REQUEST, head(START, LENGTH), BODY[:CUT]))
+    buffer = bytearray(LENGTH)
+    with closing(PlainGets(server.url.origin, SETTINGS)) as gets:
+        assert await read(gets, buffer) == CUT
+    assert buffer[:CUT] == BODY[:CUT]
+
+
+async def test_progress_is_told_after_a_block_and_then_after_each_mib(nursery: trio.Nursery) -> None:
+    body = bytes(2 * MIB + 5)
+    server = await serve(nursery, (REQUEST, head(START, len(body)), body))
+    seen: list[int] = []
+    with closing(PlainGets(server.url.origin, SETTINGS)) as gets:
+        assert await read(gets, bytearray(len(body)), seen.append) == len(body)
+    assert seen == [CRC_BLOCK_BYTES, MIB, 2 * MIB, 2 * MIB + 5]
+
+
+async def test_who_has_had_enough_says_so_in_progress(nursery: trio.Nursery) -> None:
+    server = await serve(nursery, (*GOOD, AWAIT_CLOSE))
+
+    def enough(_: int) -> None:
+        raise EOFError
+
+    with closing(PlainGets(server.url.origin, SETTINGS)) as gets:
+        with pytest.raises(EOFError):
+            await read(gets, bytearray(LENGTH), enough)
+        await server.closed[0].wait()
+
+
+async def test_no_more_connections_rest_than_are_wanted(nursery: trio.Nursery) -> None:
+    script = (REQUEST, TELL, AWAIT_GO, *GOOD[1:], AWAIT_CLOSE)
+    server = await serve(nursery, *[script] * (SETTINGS.connections + 1))
+    with closing(PlainGets(server.url.origin, replace(SETTINGS, read_timeout_s=30.0))) as gets:
+        async with trio.open_nursery() as inner:
+            for number in range(SETTINGS.connections + 1):
+                inner.start_soon(read, gets, bytearray(LENGTH))
+                while len(server.requests) <= number:
+                    await server.told.wait()
+                    await trio.lowlevel.checkpoint()
+            server.go.set()
+        assert len(gets._resting) == SETTINGS.connections
+
+
+async def fetch(server: ScriptedHttp, times: int = 1, progress: Callable[[int], None] | None = None) -> list[bytes]:
+    """The range of the server's object, read through S3Storage."""
+    buffers = [bytearray(LENGTH) for _ in range(times)]
+    location = S3Location("bucket", endpoint_url=server.url.origin, region="us-east-1")
+    with closing(S3Storage(location, SETTINGS)) as storage:
+        for buffer in buffers:
+            ask = partial(storage.read_into, if_match=ETAG, progress=progress)
+            await trio.to_thread.run_sync(ask, "o", START, memoryview(buffer))
+    return [bytes(buffer) for buffer in buffers]
+
+
+async def test_the_general_client_fetches_what_is_missing(nursery: trio.Nursery) -> None:
+    rest = head(START + CUT, LENGTH - CUT)
+    server = await serve(nursery, (REQUEST, head(START, LENGTH), BODY[:CUT]), (REQUEST, rest, BODY[CUT:]))
+    seen: list[int] = []
+    assert await fetch(server, progress=seen.append) == [BODY]
+    assert f"bytes={START + CUT}-{END}" in server.requests[1][1].decode()
+    assert seen == [CUT, LENGTH]
+
+
+async def test_a_server_that_answers_otherwise_is_soon_asked_by_the_general_client_only(nursery: trio.Nursery) -> None:
+    chunked = (REQUEST, *BAD["chunked"])
+    server = await serve(nursery, *[chunked] * 7)
+    assert await fetch(server, times=4) == [BODY] * 4
+    agents = ["urllib3" in request.decode() for _, request in server.requests]
+    assert agents == [False, True, False, True, False, True, True]
+
+
+async def test_silence_is_not_waited_for_twice(nursery: trio.Nursery) -> None:
+    server = await serve(nursery, (REQUEST, AWAIT_CLOSE))
+    with pytest.raises(Unavailable, match="did not answer in time"):
+        await fetch(server)
+    assert len(server.requests) == 1
