@@ -131,6 +131,15 @@ async def test_a_good_answer_is_taken_and_its_connection_used_again(
     await server.closed[0].wait()
 
 
+async def test_a_short_answer_follows_a_long_one(gets: Gets, nursery: trio.Nursery) -> None:
+    """What was awaited of the long one is not awaited of the short one."""
+    short = (REQUEST, head(START, 1), BODY[:1])
+    server = await serve(nursery, (REQUEST, head(START, LENGTH), BODY, *short, AWAIT_CLOSE))
+    assert await gets.get(server.url) == BODY
+    assert await gets.get(server.url, 1) == BODY[:1]
+    assert server.served_by == [0, 0]
+
+
 @pytest.mark.parametrize("way", LAST)
 async def test_an_answer_that_is_the_connections_last_is_taken_and_the_connection_is_not_kept(
     gets: Gets, nursery: trio.Nursery, way: str

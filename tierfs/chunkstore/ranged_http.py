@@ -47,13 +47,15 @@ class HttpHead:
         return self.status < HTTPStatus.OK
 
     def is_range(self, start: int, length_bytes: int, etag: str) -> bool:
-        """Whether what follows is exactly these bytes, of the right version, as they are."""
+        """Whether what follows is exactly these bytes, of the right version, as they are.
+
+        That there is no Transfer-Encoding beside the length, the parser has seen to.
+        """
         return (
             self.status == HTTPStatus.PARTIAL_CONTENT
             and self._get(b"content-range").startswith(b"bytes %d-%d/" % (start, start + length_bytes - 1))
             and self._get(b"content-length") == b"%d" % length_bytes
             and self._get(b"etag").strip(b'"') == etag.encode()
-            and not self._get(b"transfer-encoding")  # it would hold although there is a length
         )
 
     def _get(self, name: bytes) -> bytes:
