@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -80,6 +81,7 @@ class Store:
         self.metadata = MetadataStore(self.paths.metadata, clock)
         self.files = ChunkFiles(self.paths.chunks)
         self.engine = Engine(self.metadata, self.files, self.paths.writers, clock, self.settings.write)
+        self._connecting = threading.Lock()
         self._storages: dict[LocationId, ChunkStorage] = {}
         self._providers: dict[LocationId, ChunkStorage] = {}
         """The same without their decorators."""
@@ -93,7 +95,10 @@ class Store:
         """The storage of a location, with its decorators; connected on first use. Raises NotFound."""
         storage = self._storages.get(location_id)
         if storage is None:
-            storage = self._storages[location_id] = self._connect(location_id)
+            with self._connecting:  # threads ask at the same time, and one client is enough
+                storage = self._storages.get(location_id)
+                if storage is None:
+                    storage = self._storages[location_id] = self._connect(location_id)
         return storage
 
     def offload(self, path: str, report: Report) -> OffloadReport:

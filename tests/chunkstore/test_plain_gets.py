@@ -97,6 +97,14 @@ async def test_no_more_connections_rest_than_are_wanted(nursery: trio.Nursery) -
         assert len(gets._resting) == SETTINGS.connections
 
 
+async def test_forgotten_connections_are_closed(nursery: trio.Nursery) -> None:
+    server = await serve(nursery, (*GOOD, AWAIT_CLOSE))
+    gets = PlainGets(server.url.origin, SETTINGS)
+    assert await read(gets, bytearray(LENGTH)) == LENGTH
+    del gets
+    await server.closed[0].wait()
+
+
 async def fetch(server: ScriptedHttp, times: int = 1, progress: Callable[[int], None] | None = None) -> list[bytes]:
     """The range of the server's object, read through S3Storage."""
     buffers = [bytearray(LENGTH) for _ in range(times)]

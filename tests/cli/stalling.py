@@ -5,6 +5,7 @@ python -m tests.cli.stalling STORE BYTES
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from typing import Any
@@ -20,7 +21,7 @@ def stall_after(most_bytes: int) -> None:
         nonlocal left_bytes
         left_bytes -= len(buffer)
         if left_bytes < 0:
-            print("stalled", flush=True)
+            os.write(sys.stdout.fileno(), b"stalled\n")  # print() has a lock, which a thread must not hold at the end
             threading.Event().wait()
         original(storage, name, offset, buffer, **options)
 

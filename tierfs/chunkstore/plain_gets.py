@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import weakref
 
 import httptools
 from urllib3.exceptions import ConnectTimeoutError
@@ -37,6 +38,8 @@ class PlainGets:
         self._lock = threading.Lock()
         self._closed = False
         self._resting: list[socket.socket] = []
+        # Who forgets to close it keeps no connection, as with urllib3's pools.
+        weakref.finalize(self, _close_all, self._resting)
 
     def read_into(self, target: str, start: int, buffer: memoryview, etag: str, progress: Progress | None) -> int:
         """Fill `buffer` with the object's bytes from `start` on; returns how many came: all, or the first ones.
@@ -63,9 +66,7 @@ class PlainGets:
         """Close resting connections, and those in use when their GET ends."""
         with self._lock:
             self._closed = True
-            resting, self._resting = self._resting, []
-        for connection in resting:
-            connection.close()
+            _close_all(self._resting)
 
     def _rested(self) -> socket.socket | None:
         """A connection that is still open; the one used last, for it is the least likely to be closed."""
@@ -105,6 +106,11 @@ class PlainGets:
                 self._resting.append(connection)
                 return
         connection.close()
+
+
+def _close_all(connections: list[socket.socket]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 class _Get:
