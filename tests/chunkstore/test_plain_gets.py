@@ -133,6 +133,14 @@ async def test_a_server_that_answers_otherwise_is_soon_asked_by_the_general_clie
     assert agents == [False, True, False, True, False, True, True]
 
 
+@pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Slow Down"])
+async def test_a_server_that_fails_is_not_asked_twice(nursery: trio.Nursery, status: str) -> None:
+    server = await serve(nursery, (REQUEST, *BAD[status], AWAIT_CLOSE))
+    with pytest.raises(Unavailable, match=status[:3]):
+        await fetch(server)
+    assert len(server.requests) == 1
+
+
 async def test_silence_is_not_waited_for_twice(nursery: trio.Nursery) -> None:
     server = await serve(nursery, (REQUEST, AWAIT_CLOSE))
     with pytest.raises(Unavailable, match="did not answer in time"):

@@ -27,6 +27,11 @@ _MICROSECONDS = 1_000_000
 class AnsweredOtherwise(Exception):
     """The answer was not exactly the range, or nothing this client reads."""
 
+    def __init__(self, status: int = 0) -> None:
+        """`status`: HTTP's, 0 for what is no HTTP."""
+        super().__init__(f"HTTP {status}")
+        self.status = status
+
 
 class PlainGets:
     """Connections to one HTTP server, and GETs over them. Thread-safe."""
@@ -44,7 +49,8 @@ class PlainGets:
     def read_into(self, target: str, start: int, buffer: memoryview, etag: str, progress: Progress | None) -> int:
         """Fill `buffer` with the object's bytes from `start` on; returns how many came: all, or the first ones.
 
-        Raises AnsweredOtherwise, TimeoutError and ConnectTimeoutError for a silent server, and what `progress` raises.
+        Raises AnsweredOtherwise, TimeoutError and ConnectTimeoutError for a silent server, and what `progress` raises,
+        which is no OSError.
         """
         connection = self._rested() or self._connect()
         if connection is None:
@@ -133,7 +139,7 @@ class _Get:
             return
         head, rest = answer
         if not head.is_range(start, len(self._buffer), etag) or len(rest) > len(self._buffer):
-            raise AnsweredOtherwise
+            raise AnsweredOtherwise(head.status)
         self._buffer[: len(rest)] = rest
         self.done = len(rest)
         if self._receive_body():

@@ -61,7 +61,9 @@ class RangeReader:
         """Fill `buffer`, which is not empty; see ChunkStorage.read_into."""
         try:
             done = self._read_plainly(name, offset, buffer, if_match, progress)
-        except AnsweredOtherwise:
+        except AnsweredOtherwise as exc:
+            if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # who has too much to do is not asked twice
+                raise error_of_answer(self._location, "read", name, "", exc.status) from exc
             self._read_generally(name, offset, buffer, if_match, progress)
             self._note_other_answer()
             return
