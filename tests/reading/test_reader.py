@@ -21,6 +21,7 @@ from tierfs.metadata import chains, checksums
 from tierfs.metrics import NullMetrics
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
+from tierfs.reading.spans import KEEP_PASSED_BYTES
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ReadPriority, Tier
 
 POLICY = {"chunk_bytes": "300000", "object_bytes": "700000", "read_priority": "local-first"}
@@ -168,6 +169,21 @@ async def test_random_reads_fetch_only_their_blocks(store: TestStore, storage: W
             assert bytes(await handle.read(offset, 4096)) == DATA[offset : offset + 4096]
         handle.close()
     assert all(size <= 2 * CRC_BLOCK_BYTES for _, _, size in storage.reads)
+
+
+async def test_blocks_read_whole_at_random_use_the_same_memory_again(tmp_path: Path) -> None:
+    block_bytes, data = 2 * CRC_BLOCK_BYTES, bytes(2 * KEEP_PASSED_BYTES)
+    policy = {"chunk_bytes": str(4 * MIB), "object_bytes": str(4 * MIB)}
+    with open_test_store(tmp_path / "store", policy=policy, cold=MemoryStorage()) as store:
+        make_cold(store, data=data)
+        starts = list(range(block_bytes, len(data), block_bytes))  # at 0 it would read ahead
+        random.Random(5).shuffle(starts)
+        async with reader_of(store) as reader:
+            handle = reader.open(store.segment("s").id)
+            for start in starts:
+                assert len(await handle.read(start, block_bytes)) == block_bytes
+                assert reader.spans.pool.used_bytes <= KEEP_PASSED_BYTES + block_bytes
+            handle.close()
 
 
 async def test_a_flipped_bit_is_fetched_again(store: TestStore, storage: WatchedStorage) -> None:

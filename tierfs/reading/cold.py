@@ -122,7 +122,8 @@ class ColdPath:
         session.ahead = at
 
     def _served(self, span: Span, held: ByteRange) -> memoryview:
-        if held.end == span.end and span.ahead:
+        # Read ahead or read whole at once, there is nothing left in it to read on to, and the kernel has its pages.
+        if held.end == span.end and (span.ahead or held.start == span.start):
             self._spans.passed(span)
         else:
             self._spans.used(span)
