@@ -62,7 +62,7 @@ class Mount:
 def mounted(command: MountCommand, mountpoint: Path) -> Iterator[Mount]:
     """Run it, wait until it is mounted; afterwards unmount, and return when its processes are gone.
 
-    Raises SubjectFailed with the end of its log when it does not mount.
+    Raises SubjectFailed with the end of its log when it does not mount, and when what is done with it fails.
     """
     mountpoint.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **command.environment}
@@ -83,6 +83,8 @@ def mounted(command: MountCommand, mountpoint: Path) -> Iterator[Mount]:
         if command.read_ahead:
             tune_read_ahead(mountpoint)
         yield Mount(mountpoint, process.pid)
+    except Exception as exc:
+        raise SubjectFailed(f"{exc}; its log: {_log_tail(command)}") from exc
     finally:
         watchdog.cancel()
         _end(process, mountpoint)
@@ -111,10 +113,13 @@ def _wait_mounted(process: subprocess.Popen[bytes], mountpoint: Path, command: M
     deadline = time.monotonic() + _START_S
     while not is_mounted(mountpoint):
         if process.poll() is not None or time.monotonic() > deadline:
-            tail = command.log.read_text(errors="replace")[-_LOG_TAIL:].strip()
-            raise SubjectFailed(f"{command.arguments[0]} did not mount: {tail}")
+            raise SubjectFailed(f"{command.arguments[0]} did not mount")
         time.sleep(_POLL_S)
     os.stat(mountpoint)
+
+
+def _log_tail(command: MountCommand) -> str:
+    return command.log.read_text(errors="replace")[-_LOG_TAIL:].strip() or "(empty)"
 
 
 def _end(process: subprocess.Popen[bytes], mountpoint: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.corpus import PIECE_BYTES, File
-from tests.benchmarks.mounts import SubjectFailed, process_tree
+from tests.benchmarks.mounts import MountCommand, SubjectFailed, mounted, process_tree
 from tests.benchmarks.relay import CountingRelay
 from tests.benchmarks.workloads import checked, first_bytes, get_all, random_reads, verify
 from tests.servers.moto_server import MotoServer
@@ -69,6 +69,25 @@ def test_pieces_of_files_differ() -> None:
 def test_an_object_that_is_cut_short_fails_the_subject() -> None:
     with pytest.raises(SubjectFailed, match="gave"):
         get_all(lambda key, start, length_bytes: bytes(length_bytes - 1), [("k", MIB)], MIB // 4, threads_each=2)
+
+
+def test_a_failure_comes_with_the_log_of_the_mount(tmp_path: Path) -> None:
+    program = 'echo no answer from the server; mount --bind "$0" "$0"; while mountpoint -q "$0"; do sleep 0.1; done'
+    command = MountCommand(("sh", "-c", program, str(tmp_path / "mnt")), tmp_path / "log", read_ahead=False)
+    with (
+        pytest.raises(SubjectFailed, match=r"^Input/output error; its log: no answer from the server$"),
+        mounted(command, tmp_path / "mnt"),
+    ):
+        raise SubjectFailed("Input/output error")
+
+
+def test_what_does_not_mount_fails_with_its_log(tmp_path: Path) -> None:
+    command = MountCommand(("sh", "-c", "echo no such bucket"), tmp_path / "log", read_ahead=False)
+    with (
+        pytest.raises(SubjectFailed, match=r"^sh did not mount; its log: no such bucket$"),
+        mounted(command, tmp_path / "mnt"),
+    ):
+        pass
 
 
 def test_the_relay_counts_what_clients_receive() -> None:
