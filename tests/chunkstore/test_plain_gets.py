@@ -107,13 +107,19 @@ async def test_forgotten_connections_are_closed(nursery: trio.Nursery) -> None:
 
 async def fetch(server: ScriptedHttp, times: int = 1, progress: Callable[[int], None] | None = None) -> list[bytes]:
     """The range of the server's object, read through S3Storage."""
-    buffers = [bytearray(LENGTH) for _ in range(times)]
-    location = S3Location("bucket", endpoint_url=server.url.origin, region="us-east-1")
-    with closing(S3Storage(location, SETTINGS)) as storage:
-        for buffer in buffers:
-            ask = partial(storage.read_into, if_match=ETAG, progress=progress)
-            await trio.to_thread.run_sync(ask, "o", START, memoryview(buffer))
-    return [bytes(buffer) for buffer in buffers]
+    with closing(storage_at(server)) as storage:
+        return [await fetch_from(storage, progress) for _ in range(times)]
+
+
+def storage_at(server: ScriptedHttp) -> S3Storage:
+    return S3Storage(S3Location("bucket", endpoint_url=server.url.origin, region="us-east-1"), SETTINGS)
+
+
+async def fetch_from(storage: S3Storage, progress: Callable[[int], None] | None = None) -> bytes:
+    buffer = bytearray(LENGTH)
+    ask = partial(storage.read_into, if_match=ETAG, progress=progress)
+    await trio.to_thread.run_sync(ask, "o", START, memoryview(buffer))
+    return bytes(buffer)
 
 
 async def test_the_general_client_fetches_what_is_missing(nursery: trio.Nursery) -> None:
@@ -128,7 +134,10 @@ async def test_the_general_client_fetches_what_is_missing(nursery: trio.Nursery)
 async def test_a_server_that_answers_otherwise_is_soon_asked_by_the_general_client_only(nursery: trio.Nursery) -> None:
     chunked = (REQUEST, *BAD["chunked"])
     server = await serve(nursery, *[chunked] * 7)
-    assert await fetch(server, times=4) == [BODY] * 4
+    with closing(storage_at(server)) as storage:
+        for last in (False, False, True, True):
+            assert await fetch_from(storage) == BODY
+            assert (storage.range_url("o") is None) == last  # nor does the loop ask it any more
     agents = ["urllib3" in request.decode() for _, request in server.requests]
     assert agents == [False, True, False, True, False, True, True]
 

@@ -17,6 +17,7 @@ from urllib3.exceptions import ConnectTimeoutError
 from tierfs.chunkstore.checks import step_end
 from tierfs.chunkstore.protocol import Progress
 from tierfs.chunkstore.ranged_http import MAX_HEAD_BYTES, HeadBuffer, HttpHead, host_of, range_request
+from tierfs.chunkstore.resting import close_all, take_open
 from tierfs.chunkstore.s3_client import SOCKET_OPTIONS
 from tierfs.config import ColdSettings
 
@@ -44,7 +45,7 @@ class PlainGets:
         self._closed = False
         self._resting: list[socket.socket] = []
         # Who forgets to close it keeps no connection, as with urllib3's pools.
-        weakref.finalize(self, _close_all, self._resting)
+        weakref.finalize(self, close_all, self._resting)
 
     def read_into(self, target: str, start: int, buffer: memoryview, etag: str, progress: Progress | None) -> int:
         """Fill `buffer` with the object's bytes from `start` on; returns how many came: all, or the first ones.
@@ -72,22 +73,11 @@ class PlainGets:
         """Close resting connections, and those in use when their GET ends."""
         with self._lock:
             self._closed = True
-            _close_all(self._resting)
+            close_all(self._resting)
 
     def _rested(self) -> socket.socket | None:
-        """A connection that is still open; the one used last, for it is the least likely to be closed."""
-        while True:
-            with self._lock:
-                if not self._resting:
-                    return None
-                connection = self._resting.pop()
-            try:
-                connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return connection
-            except OSError:
-                pass  # broken
-            connection.close()  # closed by the server, or it said something nobody asked for
+        with self._lock:
+            return take_open(self._resting)
 
     def _connect(self) -> socket.socket | None:
         try:
@@ -112,11 +102,6 @@ class PlainGets:
                 self._resting.append(connection)
                 return
         connection.close()
-
-
-def _close_all(connections: list[socket.socket]) -> None:
-    while connections:
-        connections.pop().close()
 
 
 class _Get:

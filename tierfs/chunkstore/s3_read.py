@@ -109,8 +109,8 @@ class RangeReader:
             return answer.status == HTTPStatus.PARTIAL_CONTENT and ranged
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """See ChunkStorage.range_url: unless encryption, a proxy or new credentials are in the way."""
-        if not self._presigned or not self._urls.origin.startswith(_PLAIN):
+        """See ChunkStorage.range_url: unless encryption, a proxy, new credentials or the server's ways prevent it."""
+        if not self._presigned or not self._urls.origin.startswith(_PLAIN) or self._plain_given_up:
             return None
         target = self._urls.signed(name)
         if target is None and self._connection.signs_at_once:
@@ -225,11 +225,15 @@ class RangeReader:
             **options,
         )
 
+    @property
+    def _plain_given_up(self) -> bool:
+        return self._other_answers >= _MAX_OTHER_ANSWERS
+
     def _note_other_answer(self) -> None:
         """The general way worked where the plain one met another answer: after some, stop trying."""
         self._other_answers += 1
         plain = self._plain
-        if plain is not None and self._other_answers >= _MAX_OTHER_ANSWERS:
+        if plain is not None and self._plain_given_up:
             self._plain = None
             plain.close()
             _log.info("%s answers ranged GETs in ways that only a general client reads", self._location.endpoint)

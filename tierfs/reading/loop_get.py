@@ -14,6 +14,7 @@ import trio
 
 from tierfs.chunkstore.protocol import RangeUrl
 from tierfs.chunkstore.ranged_http import MAX_HEAD_BYTES, HeadBuffer, Host, HttpHead, host_of, range_request
+from tierfs.chunkstore.resting import close_all, take_open
 
 _TIMEOUT_S = 10.0
 """After this the storage tries in its own way (a guess; the reader's deadline is longer)."""
@@ -56,13 +57,12 @@ class LoopGets:
         """Close resting connections, and those in use when their GET ends; begin no more."""
         self._closed = True
         for connections in self._resting.values():
-            for connection in connections:
-                connection.close()
+            close_all(connections)
         self._resting.clear()
 
     async def _get(self, url: RangeUrl, start: int, view: memoryview, etag: str) -> bool:
         host = host_of(url.origin)
-        connection = self._rested(host) or await _connect(host)
+        connection = take_open(self._resting[host]) or await _connect(host)
         keep = False
         try:
             await _send(connection, range_request(host, url.target, start, len(view)))
@@ -77,20 +77,6 @@ class LoopGets:
             else:
                 connection.close()
         return done
-
-    def _rested(self, host: Host) -> socket.socket | None:
-        """A connection that is still open; the one used last, for it is the least likely to be closed."""
-        resting = self._resting[host]
-        while resting:
-            connection = resting.pop()
-            try:
-                connection.recv(1, socket.MSG_PEEK)
-            except BlockingIOError:
-                return connection
-            except OSError:
-                pass  # broken
-            connection.close()  # closed by the server, or it said something nobody asked for
-        return None
 
 
 async def _connect(host: Host) -> socket.socket:
