@@ -164,7 +164,7 @@ async def all_ended(reader: Reader) -> None:
         while reader.fetcher.busy:
             await wait_all_tasks_blocked()
     for span in list(reader.spans._order.values()):
-        reader.spans.remove(span)
+        reader.spans.drop(span)
     pool = reader.spans.pool
     assert isinstance(pool, CheckedPool)
     assert (pool.used_bytes, pool.out) == (0, set())

@@ -169,7 +169,7 @@ class World:
                     await self.reader.spans.wait_room()
                 for span in list(self.reader.spans._order.values()):
                     assert span.complete
-                    self.reader.spans.remove(span)
+                    self.reader.spans.drop(span)
                 assert (pool.used_bytes, pool.out, self.reader.fetcher._gets.running) == (0, set(), 0)
             nursery.cancel_scope.cancel()
 

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.reading.test_reader import WatchedStorage, make_cold, reader_of, storage, store
+from tests.reading.test_reader import DATA, WatchedStorage, make_cold, reader_of, storage, store
 from tests.stores import TestStore
 from tierfs.errors import TierfsError, Unavailable
 from tierfs.reading.rehearsal import rehearse
@@ -56,4 +56,23 @@ async def test_a_cold_tier_that_does_not_answer_holds_up_nobody(
         began = trio.current_time()
         await rehearse(reader)
         assert trio.current_time() - began < 2
+        storage.gate.set()
+
+
+async def test_who_reads_the_same_bytes_meanwhile_gets_them(store: TestStore, storage: WatchedStorage) -> None:
+    """Whoever of them runs first: trio draws lots, and one of thirty would hardly be always the lucky one."""
+    make_cold(store, "s")
+    storage.gate = threading.Event()
+    start = store.layout("s").cold[-1].range.start
+
+    async def read() -> None:
+        handle = reader.open(store.segment("s").id)
+        assert bytes(await handle.read(start, 10)) == DATA[start : start + 10]
+        handle.close()
+
+    async with reader_of(store, deadline_s=5.0) as reader, trio.open_nursery() as nursery:
+        nursery.start_soon(rehearse, reader)
+        for _ in range(30):
+            nursery.start_soon(read)
+        await wait_all_tasks_blocked()
         storage.gate.set()

@@ -159,7 +159,7 @@ def test_a_failed_fetch_leaves_what_it_delivered() -> None:
     assert span.has(ByteRange(0, 2 * BLOCK))
     assert spans.find(HOLDER.id, 2 * BLOCK) is None
     assert spans.pool.used_bytes == 4 * BLOCK
-    spans.remove(span)
+    spans.drop(span)
     assert spans.pool.used_bytes == 0
 
 

@@ -50,8 +50,8 @@ async def _read_a_little(reader: Reader) -> None:
     finally:
         handle.close()
     span = reader.spans.find(chunk.object_id, chunk.object_offset + 1)
-    if span is not None:  # in memory it would be a hit that no reader earned
-        reader.spans.remove(span)
+    if span is not None:  # in memory it would be a hit that no reader earned; one who reads already may wait for it
+        reader.spans.drop(span)
 
 
 def _cold_chunk(metadata: MetadataStore) -> tuple[SegmentRecord, ChunkRecord] | None:

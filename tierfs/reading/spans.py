@@ -198,12 +198,20 @@ class SpanCache:
             self.passed(span)
         elif not span.waiters:
             span.abandoned = True
-            self.remove(span)
+            self._remove(span)
 
-    def remove(self, span: Span) -> None:
+    def drop(self, span: Span) -> bool:
+        """Give back the memory of a complete span; False when somebody still waits for it. Idempotent."""
+        if not span.complete or span.waiters:
+            return False
+        self._remove(span)
+        return True
+
+    def _remove(self, span: Span) -> None:
         """Forget a span; its memory is given back once no fetch fills it. Idempotent."""
         if self._order.pop(id(span), None) is None:
             return
+        assert not span.waiters or span.error is not None, "whoever waits for it would wait for ever"
         if self._passed.pop(id(span), None) is not None:
             self._passed_bytes -= span.end - span.start
         spans = self._by_object[span.holder.id]
@@ -244,7 +252,7 @@ class SpanCache:
     def _cut(self, span: Span) -> None:
         """Keep what a failed fetch delivered: readers were woken for it and have not run yet."""
         if span.filled == 0:
-            self.remove(span)
+            self._remove(span)
         else:
             span.end = span.start + span.filled
 
@@ -266,16 +274,12 @@ class SpanCache:
         return span.ahead and since_bytes <= _STALE_BUDGETS * self.pool.budget_bytes
 
     def _drop_first(self, spans: Iterable[Span]) -> bool:
-        for span in spans:
-            if span.complete and not span.waiters:
-                self.remove(span)
-                return True
-        return False
+        return any(self.drop(span) for span in spans)
 
     def _withdraw_one(self) -> bool:
         for span in reversed(self._order.values()):
             if span.queued and not span.urgent and not span.waiters:
-                self.remove(span)
+                self._remove(span)
                 return True
         return False
 
