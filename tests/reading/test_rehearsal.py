@@ -60,7 +60,7 @@ async def test_a_cold_tier_that_does_not_answer_holds_up_nobody(
 
 
 async def test_who_reads_the_same_bytes_meanwhile_gets_them(store: TestStore, storage: WatchedStorage) -> None:
-    """Whoever of them runs first: trio draws lots, and one of thirty would hardly be always the lucky one."""
+    """Trio draws lots who goes on first: of thirty readers some come after a rehearsal that takes their bytes away."""
     make_cold(store, "s")
     storage.gate = threading.Event()
     start = store.layout("s").cold[-1].range.start

@@ -54,6 +54,7 @@ class RangeReader:
         self._pool: urllib3.HTTPConnectionPool | None = None
         self._plain: PlainGets | None = None
         self._other_answers = 0
+        self._plain_given_up = False
 
     def read_into(
         self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: Progress | None
@@ -225,16 +226,13 @@ class RangeReader:
             **options,
         )
 
-    @property
-    def _plain_given_up(self) -> bool:
-        return self._other_answers >= _MAX_OTHER_ANSWERS
-
     def _note_other_answer(self) -> None:
         """The general way worked where the plain one met another answer: after some, stop trying."""
         self._other_answers += 1
         plain = self._plain
-        if plain is not None and self._plain_given_up:
-            self._plain = None
+        if plain is not None and self._other_answers >= _MAX_OTHER_ANSWERS:
+            # For good: the count begins anew when a GET that is still under way succeeds.
+            self._plain, self._plain_given_up = None, True
             plain.close()
             _log.info("%s answers ranged GETs in ways that only a general client reads", self._location.endpoint)
 

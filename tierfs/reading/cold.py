@@ -122,7 +122,8 @@ class ColdPath:
         session.ahead = at
 
     def _served(self, span: Span, held: ByteRange) -> memoryview:
-        # Read ahead or read whole at once, there is nothing left in it to read on to, and the kernel has its pages.
+        # Read ahead or read whole at once: nothing is left in it to read on to, and the kernel keeps its pages, but for
+        # direct_io, where only the newest of such spans can be read again from memory.
         if held.end == span.end and (span.ahead or held.start == span.start):
             self._spans.passed(span)
         else:

@@ -201,7 +201,7 @@ class SpanCache:
             self._remove(span)
 
     def drop(self, span: Span) -> bool:
-        """Give back the memory of a complete span; False when somebody still waits for it. Idempotent."""
+        """Give back the memory of a complete span nobody waits for; False when it is not that. Idempotent."""
         if not span.complete or span.waiters:
             return False
         self._remove(span)
@@ -209,9 +209,9 @@ class SpanCache:
 
     def _remove(self, span: Span) -> None:
         """Forget a span; its memory is given back once no fetch fills it. Idempotent."""
+        assert not span.waiters or span.error is not None, "whoever waits for it would wait for ever"
         if self._order.pop(id(span), None) is None:
             return
-        assert not span.waiters or span.error is not None, "whoever waits for it would wait for ever"
         if self._passed.pop(id(span), None) is not None:
             self._passed_bytes -= span.end - span.start
         spans = self._by_object[span.holder.id]
