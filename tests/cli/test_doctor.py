@@ -15,6 +15,7 @@ from tests.commands import tierfs
 from tests.mount.conftest import Mount, mount, store
 from tierfs import app
 from tierfs.background.status import StoreStatus
+from tierfs.chunkstore.chunkfiles import DiskBytes
 from tierfs.config import BackgroundSettings, Settings, WriteSettings
 from tierfs.doctor import filesystem, machine, spark
 from tierfs.doctor import store as store_checks
@@ -157,16 +158,16 @@ def status(tmp_path: Path) -> StoreStatus:
 def test_disk_against_floor_and_watermarks(status: StoreStatus) -> None:
     settings = Settings(background=BackgroundSettings(high_watermark_bytes=10 * MIB))
 
-    def levels(used_bytes: int, **changes: Any) -> list[Level]:
-        found = store_checks.disk((100 * MIB, used_bytes), replace(status, **changes), settings)
-        return [one.level for one in found]
+    def levels(used_bytes: int, free_bytes: int = 80 * MIB, **changes: Any) -> list[Level]:
+        space = DiskBytes(100 * MIB, used_bytes, free_bytes)
+        return [one.level for one in store_checks.disk(space, replace(status, **changes), settings)]
 
-    roomy = {"local_free_bytes": 64 * MIB}
-    assert levels(80 * MIB, **roomy) == [Level.OK, Level.OK]
-    assert levels(80 * MIB + 1, **roomy) == [Level.WARN, Level.OK]
-    assert levels(0, local_free_bytes=64 * MIB - 1) == [Level.FAIL, Level.OK]
-    assert levels(0, local=replace(status.local, bytes=10 * MIB + 1), **roomy) == [Level.WARN, Level.OK]
-    assert levels(0, not_offloaded_bytes=5 * MIB + 1, **roomy) == [Level.OK, Level.WARN]
+    assert levels(80 * MIB) == [Level.OK, Level.OK]
+    assert levels(80 * MIB + 1) == [Level.WARN, Level.OK]
+    assert levels(50 * MIB, 80 * MIB - 1) == [Level.WARN, Level.OK], "near the floor for appends"
+    assert levels(50 * MIB, 64 * MIB - 1) == [Level.FAIL, Level.OK]
+    assert levels(0, local=replace(status.local, bytes=10 * MIB + 1)) == [Level.WARN, Level.OK]
+    assert levels(0, not_offloaded_bytes=5 * MIB + 1) == [Level.OK, Level.WARN]
 
 
 def test_an_owner_that_was_superseded_and_work_that_is_stuck(status: StoreStatus) -> None:

@@ -123,8 +123,9 @@ class BackgroundWriter:
         """In a thread: with 100,000 local segments it takes longer than a mount's reader should wait."""
         views = self._snapshots.refresh()
         self.backlog = backlog_of(views)
-        disk_bytes = self._work.tools.engine.files.disk_bytes()
-        disk = disk_view(disk_bytes, sum(view.local_bytes for view in views), self._settings)
+        engine = self._work.tools.engine
+        local_bytes = sum(view.local_bytes for view in views)
+        disk = disk_view(engine.files.disk_bytes(), local_bytes, engine.free_space_floor_bytes, self._settings)
         self._troubles.retain(f"{_OFFLOAD} ", {_key(pending) for view in views for pending in view.pending})
         trusted = self._work.tools.clocks.reason() is None
         return plan(views, disk, self._metadata.clock.now_ms(), lag_counts=trusted)

@@ -42,6 +42,17 @@ class FoundFile:
     mode: int
 
 
+@dataclass(frozen=True, slots=True)
+class DiskBytes:
+    """The filesystem below the chunks."""
+
+    size: int
+    used: int
+    """By anyone."""
+    free: int
+    """For unprivileged users: less than size - used where some is reserved for root."""
+
+
 class ChunkFiles:
     """The chunk directory of one store. Thread-safe: it holds one descriptor and no state."""
 
@@ -142,15 +153,16 @@ class ChunkFiles:
             status = os.stat(name, dir_fd=self._root_fd, follow_symlinks=False)
         return status.st_size, status.st_mtime_ns // 1_000_000
 
-    def disk_bytes(self) -> tuple[int, int]:
-        """Size of the filesystem, and how much of it is used, by whomever."""
+    def disk_bytes(self) -> DiskBytes:
+        """How large and how full the filesystem is."""
         status = os.fstatvfs(self._root_fd)
-        return status.f_blocks * status.f_frsize, (status.f_blocks - status.f_bfree) * status.f_frsize
+        unit = status.f_frsize
+        used = (status.f_blocks - status.f_bfree) * unit
+        return DiskBytes(size=status.f_blocks * unit, used=used, free=status.f_bavail * unit)
 
     def free_bytes(self) -> int:
         """Free space of the filesystem for unprivileged users."""
-        status = os.fstatvfs(self._root_fd)
-        return status.f_bavail * status.f_frsize
+        return self.disk_bytes().free
 
     def close(self) -> None:
         """Release the directory; idempotent."""

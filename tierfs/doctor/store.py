@@ -8,6 +8,7 @@ from pathlib import Path
 from tierfs.app import Store
 from tierfs.background.pressure import disk_view
 from tierfs.background.status import StoreStatus, shared_filesystem_warning
+from tierfs.chunkstore.chunkfiles import DiskBytes
 from tierfs.config import Settings
 from tierfs.doctor import filesystem
 from tierfs.doctor.clocks import clock_finding
@@ -85,17 +86,18 @@ def read_ahead(mount: Mount, bdi: Path) -> Finding:
     return warn(name, f"{found} KiB; {READ_AHEAD_KIB} is fastest", remedy)
 
 
-def disk(disk_bytes: tuple[int, int], status: StoreStatus, settings: Settings) -> Iterator[Finding]:
-    """The store's filesystem (size and use in bytes) against the floor and the watermarks."""
-    view = disk_view(disk_bytes, status.local.bytes, settings.background)
-    free, floor = status.local_free_bytes, settings.write.free_space_floor_bytes
+def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[Finding]:
+    """The store's filesystem against the floor and the watermarks."""
+    free, floor = space.free, settings.write.free_space_floor_bytes
+    view = disk_view(space, status.local.bytes, floor, settings.background)
     evict = f"tierfs --store {status.path} evict"
-    found = f"{mebibytes(free)} free, {view.used_bytes * 100 // max(1, disk_bytes[0])} % used"
+    found = f"{mebibytes(free)} free, {space.used * 100 // max(1, space.size)} % used"
     if free < floor:
         yield fail("disk", f"{found}: appends are refused below {mebibytes(floor)}", evict)
     elif view.excess_bytes:
         limits = f"{settings.background.high_watermark_percent} % or {mebibytes(view.high_local_bytes)} of chunks"
-        yield warn("disk", f"{found}: above a high watermark ({limits}), cold bytes are evicted at once", evict)
+        near = f"above a high watermark ({limits}) or near the floor for appends ({mebibytes(floor)})"
+        yield warn("disk", f"{found}: {near}, cold bytes are evicted at once", evict)
     else:
         yield ok("disk", found)
     if status.cold_url is None:

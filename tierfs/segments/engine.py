@@ -51,6 +51,11 @@ class Engine:
         self._writers: dict[SegmentId, SegmentWriter] = {}
         self._lock = threading.Lock()
 
+    @property
+    def free_space_floor_bytes(self) -> int:
+        """Free space of the local disk below which appends are refused."""
+        return self._tools.free_space_floor_bytes
+
     def open_writer(
         self, name: str, *, expected_offset: int | None = None, take_over: bool = False, one_segment: bool = False
     ) -> SegmentWriter:
