@@ -15,7 +15,7 @@ from itertools import islice
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Fenced, PermissionDenied, TierfsError, Unavailable
-from tierfs.metadata import fence, keys, locations
+from tierfs.metadata import chains, fence, keys, locations
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS
@@ -39,6 +39,15 @@ class Collected:
     failed: int = 0
     aborted: int = 0
     """Dead uploads."""
+
+    def plus(self, other: Collected) -> Collected:
+        """Both together."""
+        return Collected(
+            self.deleted + other.deleted,
+            self.bytes + other.bytes,
+            self.failed + other.failed,
+            self.aborted + other.aborted,
+        )
 
 
 class Collector:
@@ -125,17 +134,30 @@ class Collector:
         try:
             if uncertain is not None:
                 raise uncertain
-            if record.tier is Tier.LOCAL:
-                self._files.delete(record.name)
-            else:
+            if record.tier is Tier.COLD:
                 self._delete_object(record)
+            elif record.object_id:
+                self._files.delete(record.name)
+            elif not self._delete_orphan(key, record):
+                return total
         except TierfsError as exc:
             log.info("cannot delete %s yet: %s", record.name, exc)
             self._put_off(key, record, exc)
-            return replace(total, failed=total.failed + 1)
+            return total.plus(Collected(failed=1))
         with self._metadata.write() as txn:
             txn.delete(GARBAGE.name, key)
-        return replace(total, deleted=total.deleted + 1, bytes=total.bytes + record.length)
+        return total.plus(Collected(deleted=1, bytes=record.length))
+
+    def _delete_orphan(self, key: bytes, record: GarbageRecord) -> bool:
+        """Delete a file that an older tierfs took for an orphan, while nothing can commit; False when it was
+        committed since: then the row goes and the file stays.
+        """
+        with self._metadata.write() as txn:
+            if chains.objects_named(txn, {record.name}):
+                txn.delete(GARBAGE.name, key)
+                return False
+            self._files.delete(record.name)
+            return True
 
     def _delete_object(self, record: GarbageRecord) -> None:
         """Delete a cold object of ours. Raises PermissionDenied in a place of others, where nothing goes."""

@@ -3,17 +3,24 @@
 Crashes leave none that an intent does not name, but for chunk files whose first append was never
 committed; a restored backup or a server that carries out a PUT late leaves others. The listing comes
 first and the records are read afterwards, so that what is made meanwhile is never taken for an orphan.
+
+A chunk file lies there without a record until its first append commits, and no clock tells how long that
+takes. So a local file is looked at again and unlinked inside one write transaction: no commit can come
+between, and an append that commits later finds its file without a name and writes its bytes again
+(segments/append.py).
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tierfs.background.collect import Collected
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import NotFound
+from tierfs.errors import NotFound, TierfsError
 from tierfs.metadata import chains, keys, locations
 from tierfs.metadata.records import ChunkRecord, GarbageRecord
 from tierfs.metadata.store import MetadataStore
@@ -21,10 +28,15 @@ from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import LocationId, SegmentId, Tier
 
+log = logging.getLogger(__name__)
+
 SEGMENTS_PREFIX = "segments/"
 
 COLD_NAME = re.compile(r".*/(?P<segment>\d+)/chunk-(?P<start>\d{20})-\d{20}-e(?P<epoch>\d+)-[0-9a-f]+", re.DOTALL)
 LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]+")
+
+_UNLINKED_TOGETHER = 16
+"""Files per write transaction. A guess: unlinking 64 MiB takes milliseconds, and writers wait for all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +46,15 @@ class Orphan:
     tier: Tier
     name: str
     length: int
+    next_id: int
+    """The store's next id when nothing named it: an object that names it since has at least this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    orphan: Orphan
+    tier: Tier
+    name: str
+    length: int
     segment_id: SegmentId
     start_offset: int
 
@@ -59,10 +75,12 @@ class OrphanFinder:
         before_ms = self._metadata.clock.now_ms() - grace_ms
         found = [*self._local(before_ms), *self._cold(before_ms)]
         with self._metadata.read() as txn:
+            next_id = txn.store.next_id
             unnamed = [one for one in found if not _is_chunk(txn, one)]
-            named = _named(txn, {one.orphan.name for one in unnamed}) if unnamed else set()
+            named = _named(txn, {one.name for one in unnamed}) if unnamed else set()
             named |= self._adopted(txn) if unnamed else set()
-        return [one.orphan for one in unnamed if one.orphan.name not in named and self._is_ours(one.orphan)]
+        orphans = (Orphan(one.tier, one.name, one.length, next_id) for one in unnamed if one.name not in named)
+        return [one for one in orphans if self._is_ours(one)]
 
     def _adopted(self, txn: ReadTransaction) -> set[str]:
         """Objects of our own location that were adopted: theirs, whatever their names look like (invariant 5)."""
@@ -70,19 +88,43 @@ class OrphanFinder:
             return set()
         return locations.foreign_names_below(txn, locations.location(txn, self._location_id))
 
-    def discard(self, orphans: Iterable[Orphan]) -> None:
-        """Make orphans garbage that is due now."""
+    def discard(self, orphans: Iterable[Orphan]) -> Collected:
+        """Unlink the files among the orphans; make the objects garbage that is due now. Tells of the files."""
+        files: list[Orphan] = []
         for orphan in orphans:
-            location = self._location_id if orphan.tier is Tier.COLD else LocationId(0)
+            if orphan.tier is Tier.LOCAL:
+                files.append(orphan)
+                continue
             with self._metadata.write() as txn:
                 garbage = GarbageRecord(
                     due_ms=txn.now_ms,
                     tier=orphan.tier,
-                    location_id=location,
+                    location_id=self._location_id,
                     name=orphan.name,
                     length=orphan.length,
                 )
                 chains.add_garbage(txn, garbage)
+        total = Collected()
+        for at in range(0, len(files), _UNLINKED_TOGETHER):
+            total = self._unlink(files[at : at + _UNLINKED_TOGETHER], total)
+        return total
+
+    def _unlink(self, orphans: Sequence[Orphan], total: Collected) -> Collected:
+        """Unlink those that are still orphans, while nothing can commit."""
+        with self._metadata.write() as txn:
+            first = min(orphan.next_id for orphan in orphans)
+            named = chains.objects_named(txn, {orphan.name for orphan in orphans}, first_id=first)
+            for orphan in orphans:
+                if orphan.name in named:
+                    continue
+                try:
+                    self._files.delete(orphan.name)
+                except TierfsError as exc:
+                    log.warning("cannot delete %s, which nothing names: %s", orphan.name, exc)
+                    total = total.plus(Collected(failed=1))
+                else:
+                    total = total.plus(Collected(deleted=1, bytes=orphan.length))
+        return total
 
     def _local(self, before_ms: int) -> Iterator[_Found]:
         for name in self._files.names():
@@ -94,8 +136,8 @@ class OrphanFinder:
             except NotFound:
                 continue  # collected meanwhile
             if modified_ms <= before_ms:
-                orphan = Orphan(Tier.LOCAL, name, length)
-                yield _Found(orphan, SegmentId(int(parsed["segment"], 16)), int(parsed["start"], 16))
+                segment_id, start = SegmentId(int(parsed["segment"], 16)), int(parsed["start"], 16)
+                yield _Found(Tier.LOCAL, name, length, segment_id, start)
 
     def _cold(self, before_ms: int) -> Iterator[_Found]:
         if self._storage is None:
@@ -106,8 +148,8 @@ class OrphanFinder:
             parsed = COLD_NAME.fullmatch(listed.name)
             if parsed is None or int(parsed["epoch"]) > epoch or listed.modified_ms > before_ms:
                 continue
-            orphan = Orphan(Tier.COLD, listed.name, listed.length_bytes)
-            yield _Found(orphan, SegmentId(int(parsed["segment"])), int(parsed["start"]))
+            segment_id, start = SegmentId(int(parsed["segment"])), int(parsed["start"])
+            yield _Found(Tier.COLD, listed.name, listed.length_bytes, segment_id, start)
 
     def _is_ours(self, orphan: Orphan) -> bool:
         """Objects say which store made them; another store's are none of our business."""
@@ -121,15 +163,12 @@ class OrphanFinder:
 
 def _is_chunk(txn: ReadTransaction, found: _Found) -> bool:
     """Whether the chunk that the name tells of is there and names it: true of nearly all, at two gets each."""
-    key = keys.chunk(found.segment_id, found.orphan.tier, found.start_offset)
-    chunk: ChunkRecord | None = txn.get(CHUNKS, key)
+    chunk: ChunkRecord | None = txn.get(CHUNKS, keys.chunk(found.segment_id, found.tier, found.start_offset))
     holder = txn.get(OBJECTS, keys.u64(chunk.object_id)) if chunk is not None else None
-    return holder is not None and holder.name == found.orphan.name
+    return holder is not None and holder.name == found.name
 
 
-def _named(txn: ReadTransaction, names: set[str]) -> set[str]:
+def _named(txn: ReadTransaction, names: Collection[str]) -> set[str]:
     """Which of the names any record mentions; one pass over all objects."""
-    found: set[str] = set()
-    for rows in (txn.scan(OBJECTS), txn.scan(INTENTS), txn.scan(GARBAGE)):
-        found.update(row.name for _, row in rows if row.name in names)
-    return found
+    others = (row.name for rows in (txn.scan(INTENTS), txn.scan(GARBAGE)) for _, row in rows)
+    return chains.objects_named(txn, names) | {name for name in others if name in names}

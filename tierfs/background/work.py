@@ -206,9 +206,9 @@ class ColdWork:
     def collect_all(self, *, grace_s: int) -> Collected:
         """Delete the garbage that is due, and orphans; abort dead uploads."""
         self.publish()
-        self._orphan_finder().discard(self.orphans(grace_s=grace_s))
+        unlinked = self._orphan_finder().discard(self.orphans(grace_s=grace_s))
         aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s))
-        return replace(self.collect(), aborted=aborted)
+        return replace(self.collect().plus(unlinked), aborted=aborted)
 
     def _dead_uploads(self) -> DeadUploads:
         cold = self.tools.cold

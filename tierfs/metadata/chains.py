@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -105,6 +105,11 @@ def cut_head(txn: WriteTransaction, segment: SegmentRecord, tier: Tier) -> Segme
         return segment
     edit = chain.cut_first(segment.tier_state(tier), first, segment.start_offset)
     return _apply(txn, segment, tier, edit, moved=True)
+
+
+def objects_named(txn: ReadTransaction, names: Collection[str], *, first_id: int = 0) -> set[str]:
+    """Which of the names belong to an object whose id is at least `first_id`; one pass over those."""
+    return {record.name for _, record in txn.scan(OBJECTS, keys.u64(first_id)) if record.name in names}
 
 
 def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:

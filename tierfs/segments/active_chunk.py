@@ -116,6 +116,14 @@ class ChunkDescriptors:
             self.files.sync_directory(chunk.name)
             chunk.directory_synced = True
 
+    def has_name(self, chunk: ActiveChunk) -> bool:
+        """Whether the chunk's file is still in its directory; bytes in one that is not are lost when it is closed."""
+        try:
+            with self.use(chunk) as fd:
+                return os.fstat(fd).st_nlink > 0
+        except ChunkEnded:
+            return False
+
     def _reopen(self, chunk: ActiveChunk) -> int:
         try:
             return self.files.open_for_append(chunk.name)

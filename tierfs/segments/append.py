@@ -11,7 +11,7 @@ from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import ownership, seal_record
-from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs
+from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs, ChunkDescriptors
 from tierfs.segments.group_commit import PendingCommit, StaleBase
 from tierfs.types import ObjectId, SegmentId, Tier
 
@@ -40,8 +40,11 @@ class Writing:
 class PendingAppend(PendingCommit):
     """An append on its way to the commit; `last` marks the chunk resumable, `seal` ends the segment."""
 
-    def __init__(self, writing: Writing, pieces: Sequence[Piece], *, last: bool, seal: bool) -> None:
+    def __init__(
+        self, writing: Writing, pieces: Sequence[Piece], descriptors: ChunkDescriptors, *, last: bool, seal: bool
+    ) -> None:
         super().__init__([piece.chunk for piece in pieces])
+        self._descriptors = descriptors
         self._writing = writing
         self._pieces = pieces
         self._last = last
@@ -75,9 +78,14 @@ class PendingAppend(PendingCommit):
         self.is_stale = True
 
     def _revalidate(self, txn: WriteTransaction, segment: SegmentRecord) -> None:
-        """The active chunk and the base length are those the bytes were written for."""
+        """The active chunk and the base length are those the bytes were written for, and the files have their names.
+
+        A file without a name was taken for an orphan, which happens inside a write transaction like this one.
+        """
         if segment.length != self._writing.base_length:
             raise StaleBase("an append before this one failed")
+        if not all(self._descriptors.has_name(chunk) for chunk in self.chunks):
+            raise StaleBase("the chunk's file was deleted meanwhile")
         if not self._pieces or self._pieces[0].begins_chunk:
             return
         last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)

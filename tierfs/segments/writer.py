@@ -142,7 +142,9 @@ class SegmentWriter:
             self._undo(before, pieces)
             raise
         writing = Writing(self.segment_id, self.name, self.epoch, before.length)
-        return PendingAppend(writing, pieces, last=last, seal=seal), ByteRange(before.length, self._length)
+        return PendingAppend(writing, pieces, self._tools.descriptors, last=last, seal=seal), ByteRange(
+            before.length, self._length
+        )
 
     def _write_piece(self, part: memoryview) -> Piece:
         begins = self._chunk is None or self._chunk.length >= self._chunk_bytes
