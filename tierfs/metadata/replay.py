@@ -21,6 +21,7 @@ from tierfs import policy
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata import chains, directories, hostile, keys, replay_chain, replay_names
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.metadata.hostile import require
 from tierfs.metadata.records import RECORD_VERSION, SegmentRecord, TierState
 from tierfs.metadata.tables import BATCHES_NAME, GARBAGE, LEDGERS_NAME, LOCATIONS, POLICIES, SEGMENTS
@@ -59,7 +60,7 @@ def apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
     if entry.changes and entry.first_sequence > applied(txn) + 1:
         raise DataLoss(f"slot {entry.slot} begins at change {entry.first_sequence}, {applied(txn)} was the last")
     expected = range(entry.first_sequence, entry.first_sequence + len(entry.changes))
-    if [change.sequence for change in entry.changes] != list(expected) or entry.store_epoch > hostile.MAX_ID:
+    if [change.sequence for change in entry.changes] != list(expected) or entry.store_epoch > MAX_EPOCH:
         raise DataLoss(f"slot {entry.slot}: its changes are not numbered as they should be")
     for change in entry.changes:
         apply(txn, change)
@@ -77,7 +78,7 @@ def apply_state(txn: WriteTransaction, changes: Iterable[pb.Change]) -> None:
 def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) -> None:
     """Stand behind a checkpoint, all parts of which were applied. Raises DataLoss."""
     hostile.check_id(manifest.slot, "a slot")
-    require(manifest.last_sequence <= hostile.MAX_ID and manifest.store_epoch <= hostile.MAX_ID, "a counter overflows")
+    require(manifest.last_sequence <= hostile.MAX_ID and manifest.store_epoch <= MAX_EPOCH, "a counter overflows")
     replay_names.check_tree(txn)
     see_id(txn, max(manifest.next_id, 1) - 1)
     journal = replace(txn.store.journal, next_slot=manifest.slot + 1, checkpoint_slot=manifest.slot)
@@ -112,7 +113,7 @@ def _move_to(txn: WriteTransaction, sequence: int) -> None:
 def _owner_begins(txn: WriteTransaction, message: pb.OwnerBegins) -> None:
     if message.store_id != txn.store.store_id:
         raise DataLoss(f"the journal has an owner of another store, {message.store_id!r}")
-    require(0 < message.store_epoch <= hostile.MAX_ID, "an owner begins with an impossible epoch", message.store_epoch)
+    require(0 < message.store_epoch <= MAX_EPOCH, "an owner begins with an impossible epoch", message.store_epoch)
     if message.store_epoch > txn.store.store_epoch:
         txn.update_store(store_epoch=message.store_epoch)
 

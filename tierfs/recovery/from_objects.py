@@ -21,13 +21,15 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.initialize import ColdChoice, warnings_of
-from tierfs.metadata import directories, hostile, journal, keys, policies
+from tierfs.metadata import directories, epochs, hostile, journal, keys, policies
+from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.metadata.transaction import WriteTransaction
 from tierfs.recovery import bucket, inventory
 from tierfs.recovery.bucket import JournalListing
-from tierfs.recovery.inventory import MAX_EPOCH, FoundObject, Inventory, LeftOver
+from tierfs.recovery.inventory import Group, Inventory, LeftOver
 from tierfs.recovery.recover import reached
 from tierfs.recovery.resegment import make_segment
 from tierfs.recovery.verify import verified_cover
@@ -36,8 +38,8 @@ from tierfs.types import ROOT_DIRECTORY, ByteRange, ReadPriority, SegmentId
 
 _INVENTORY_NAME = "objects.jsonl"
 
-_SEQUENCES_PER_EPOCH = 1 << 32
-"""Sequences of changes begin behind all that an earlier owner can have used."""
+_UNSEEN_OWNERS = 16
+"""Epochs that are skipped: owners that left neither an entry nor an object, in a row (a guess)."""
 
 Confirm = Callable[[str], None]
 """Asks whether what stands there may be ignored; raises when it may not."""
@@ -135,21 +137,22 @@ class Rebuilding:
         self._own(found, past)
         publisher.publish()
         rebuilt: list[Rebuilt] = []
-        for segment_id, objects in found.groups():
-            made = self._segment(found, segment_id, objects)
+        for group in found.groups():
+            made = self._segment(found, group)
             if made is not None:
                 rebuilt.append(made)
             publisher.publish()
+        found.left += found.foreign()
         Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint()
         return rebuilt
 
     def _own(self, found: Inventory, past: _Past) -> None:
-        """The first records of the store, one epoch behind all that were seen."""
-        epoch = past.epoch + 1
+        """The first records of the store, in an epoch that no earlier owner can have."""
+        epoch = past.epoch + _UNSEEN_OWNERS
         with self._metadata.write() as txn:
-            sequence = max(past.sequence, epoch * _SEQUENCES_PER_EPOCH)
+            sequence = max(past.sequence, epochs.first_of(epoch))
             state = replace(txn.store.journal, next_slot=past.last_slot + 1, published_sequence=sequence)
-            next_id = max(txn.store.next_id, found.highest_segment + 1)
+            next_id = max(epochs.first_of(epoch), found.highest_segment + 1)
             txn.update_store(store_epoch=epoch, journal=state, next_outbox=sequence + 1, next_id=next_id)
             journal.owner_begins(txn, socket.gethostname())
             journal.directory_changed(txn, directories.directory(txn, ROOT_DIRECTORY))
@@ -158,23 +161,21 @@ class Rebuilding:
             txn.update_store(cold_location_id=self._location.id)
             journal.location_changed(txn, self._location)
 
-    def _segment(self, found: Inventory, segment_id: SegmentId, objects: list[FoundObject]) -> Rebuilt | None:
-        cover, grids, damaged = verified_cover(self._storage, objects, self._advance(found))
+    def _segment(self, found: Inventory, group: Group) -> Rebuilt | None:
+        cover, grids, damaged = verified_cover(self._storage, group.objects, self._advance(found))
         found.left += damaged
         found.left += [LeftOver(one.name, "a newer or larger object has its bytes") for one in cover.left]
         if not cover.chosen:
             return None
-        wanted = objects[0].path
         try:
             with self._metadata.write() as txn:
-                if int(segment_id) == ROOT_DIRECTORY or directories.segment(txn, segment_id) is not None:
-                    raise InvalidRequest(f"segment {segment_id} was made already, of objects of another name")
-                suffix = not found.has_name(segment_id, wanted)
-                name, segment = make_segment(txn, segment_id, wanted, cover, grids, suffix=suffix)
+                segment_id = _free_id(txn, group.segment_id)
+                suffix = not found.has_name(group)
+                name, segment = make_segment(txn, segment_id, group.path, cover, grids, suffix=suffix)
         except InvalidRequest as exc:
             found.left += [LeftOver(one.name, str(exc)) for one in cover.chosen]
             return None
-        return Rebuilt(name, wanted, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
+        return Rebuilt(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
 
     def _advance(self, found: Inventory) -> Callable[[int, str], None]:
         def advance(size_bytes: int, item: str) -> None:
@@ -182,6 +183,13 @@ class Rebuilding:
             self._report(Progress(self._done, found.bytes, item))
 
         return advance
+
+
+def _free_id(txn: WriteTransaction, wanted: SegmentId) -> SegmentId:
+    """The id that the objects tell, or a new one where a newer segment has it (before ids jumped with every epoch)."""
+    if int(wanted) == ROOT_DIRECTORY or directories.segment(txn, wanted) is not None:
+        return SegmentId(txn.allocate_id())
+    return wanted
 
 
 def _ignored(listing: JournalListing) -> str:

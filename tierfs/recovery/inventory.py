@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
+from itertools import islice
 from pathlib import Path
 
 from tierfs import names
@@ -22,14 +22,12 @@ from tierfs.background.orphans import SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.metadata import hostile
+from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.recovery.bucket import in_order
 from tierfs.types import AttemptId, ByteRange, SegmentId
 
 HEADS_AT_ONCE = 16
 """A HEAD is a round trip and hardly any work: 16 hide some 20 ms of it per object."""
-
-MAX_EPOCH = 2**31 - 2
-"""More owners than there can have been, and still countable with the changes of each."""
 
 _MAX_SEGMENT_ID = 2**62
 """Far more than a counter reaches, and it can go on from there."""
@@ -67,9 +65,33 @@ class LeftOver:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The objects of one segment: of one store, one id and one name."""
+
+    store_id: str
+    segment_id: SegmentId
+    path: str
+    epoch: int
+    """Of its newest object."""
+    objects: list[FoundObject]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Lines of the inventory's file that follow each other and name one segment, of whatever store."""
+
+    segment_id: int
+    path: str
+    offset: int
+    count: int = 0
+    epochs: dict[str, int] = field(default_factory=dict)
+    """Newest epoch by store."""
+
+
 @dataclass(slots=True)
 class Inventory:
-    """The objects of a bucket, in a file."""
+    """The objects of a bucket, in a file; memory grows with the segments, not with their objects."""
 
     path: Path
     stores: Counter[str] = field(default_factory=Counter)
@@ -77,15 +99,17 @@ class Inventory:
     bytes: int = 0
     newest_epoch: int = 0
     highest_segment: int = 0
-    owners: dict[str, int] = field(default_factory=dict)
-    """Highest segment id by path: of two segments of one name the newer one has it."""
+    owners: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """Newest epoch and highest segment id by store and path: of two segments of one name the newer one has it."""
     directories: set[str] = field(default_factory=set)
     """Paths that lead to segments."""
     left: list[LeftOver] = field(default_factory=list)
+    _runs: list[_Run] = field(default_factory=list)
 
-    def has_name(self, segment_id: int, path: str) -> bool:
+    def has_name(self, group: Group) -> bool:
         """Whether a segment can have the name that its objects tell: it is the newest one, and no directory."""
-        return self.owners[path] == segment_id and path not in self.directories
+        newest = self.owners[group.store_id, group.path]
+        return newest == (group.epoch, group.segment_id) and group.path not in self.directories
 
     @property
     def store_id(self) -> str:
@@ -94,15 +118,45 @@ class Inventory:
             raise NotFound("no object says that a tierfs store wrote it; there is nothing to recover")
         return self.stores.most_common(1)[0][0]
 
-    def groups(self) -> Iterator[tuple[SegmentId, list[FoundObject]]]:
-        """The objects of the store's segments, all of one segment together."""
-        with self.path.open(encoding="utf-8") as file:
-            rows = (FoundObject(**json.loads(line)) for line in file)
-            for (store_id, number), group in groupby(rows, lambda row: (row.store_id, row.segment_id)):
-                if store_id == self.store_id:
-                    yield SegmentId(number), list(group)
-                else:
-                    self.left += [LeftOver(row.name, f"another store wrote it: {store_id}") for row in group]
+    def groups(self) -> Iterator[Group]:
+        """The segments of the store, those with the newest objects first, each with all its objects.
+
+        Before ids jumped with every epoch, two owners could give one id to two segments: the newer one has it.
+        """
+        ours = [run for run in self._runs if self.store_id in run.epochs]
+        for run in sorted(ours, key=lambda run: -run.epochs[self.store_id]):
+            objects = [one for one in self._read(run) if one.store_id == self.store_id]
+            epoch = run.epochs[self.store_id]
+            yield Group(self.store_id, SegmentId(run.segment_id), run.path, epoch, objects)
+
+    def foreign(self) -> Iterator[LeftOver]:
+        """The objects of other stores, which are left aside."""
+        for run in self._runs:
+            if run.epochs.keys() != {self.store_id}:
+                rows = (one for one in self._read(run) if one.store_id != self.store_id)
+                yield from (LeftOver(one.name, f"another store wrote it: {one.store_id}") for one in rows)
+
+    def add(self, found: FoundObject, offset: int) -> None:
+        """Count an object whose line begins at `offset` of the file."""
+        self.stores[found.store_id] += 1
+        self.bytes += found.length_bytes
+        self.newest_epoch = max(self.newest_epoch, found.epoch)
+        self.highest_segment = max(self.highest_segment, found.segment_id)
+        run = self._runs[-1] if self._runs else None
+        if run is None or (run.segment_id, run.path) != (found.segment_id, found.path):
+            run = _Run(found.segment_id, found.path, offset)
+            self._runs.append(run)
+            parts = found.path.split("/")
+            self.directories.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+        run.count += 1
+        run.epochs[found.store_id] = max(run.epochs.get(found.store_id, 0), found.epoch)
+        key = (found.store_id, found.path)
+        self.owners[key] = max(self.owners.get(key, (0, 0)), (found.epoch, found.segment_id))
+
+    def _read(self, run: _Run) -> list[FoundObject]:
+        with self.path.open("rb") as file:
+            file.seek(run.offset)
+            return [FoundObject(**json.loads(line)) for line in islice(file, run.count)]
 
 
 def take(storage: ChunkStorage, path: Path) -> Inventory:
@@ -115,26 +169,15 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
         except (DataLoss, NotFound) as exc:
             return LeftOver(item.name, str(exc))
 
-    items = storage.list(SEGMENTS_PREFIX)
-    with path.open("w", encoding="utf-8") as file, closing(in_order(items, look, HEADS_AT_ONCE)) as looked:
+    items, offset = storage.list(SEGMENTS_PREFIX), 0
+    with path.open("wb") as file, closing(in_order(items, look, HEADS_AT_ONCE)) as looked:
         for found in looked:
             if isinstance(found, LeftOver):
                 inventory.left.append(found)
                 continue
-            _count(inventory, found)
-            file.write(json.dumps(asdict(found)) + "\n")
+            inventory.add(found, offset)
+            offset += file.write(json.dumps(asdict(found)).encode() + b"\n")
     return inventory
-
-
-def _count(inventory: Inventory, found: FoundObject) -> None:
-    inventory.stores[found.store_id] += 1
-    inventory.bytes += found.length_bytes
-    inventory.newest_epoch = max(inventory.newest_epoch, found.epoch)
-    inventory.highest_segment = max(inventory.highest_segment, found.segment_id)
-    if found.path not in inventory.owners:
-        parts = found.path.split("/")
-        inventory.directories.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    inventory.owners[found.path] = max(inventory.owners.get(found.path, 0), found.segment_id)
 
 
 def parsed(item: StoredObject) -> FoundObject:

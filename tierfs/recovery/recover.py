@@ -24,7 +24,7 @@ from tierfs.config import Settings
 from tierfs.connect import connect, connect_bare
 from tierfs.errors import InvalidRequest
 from tierfs.initialize import ColdChoice, locate, probed, warnings_of
-from tierfs.metadata import journal
+from tierfs.metadata import epochs, journal
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import Metrics
@@ -120,7 +120,9 @@ def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRec
 def own(metadata: MetadataStore, publisher: Publisher, location: LocationRecord) -> None:
     """Become the bucket's owner: win the next slot. Raises Fenced when somebody else does."""
     with metadata.write() as txn:
-        txn.update_store(store_epoch=txn.store.store_epoch + 1, created_ms=txn.now_ms)
+        epoch = txn.store.store_epoch + 1
+        next_id = max(txn.store.next_id, epochs.first_of(epoch))  # the owner before may have used ids unseen
+        txn.update_store(store_epoch=epoch, next_id=next_id, created_ms=txn.now_ms)
         journal.owner_begins(txn, socket.gethostname())
         journal.location_changed(txn, location)
     publisher.publish()

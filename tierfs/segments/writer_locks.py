@@ -13,7 +13,10 @@ from tierfs import locks
 from tierfs.types import SegmentId
 
 _EPOCHS_PER_SEGMENT = 1 << 20
-"""Epochs that are told apart; older ones have long been fenced. Leaves 2^43 segments."""
+"""Epochs that are told apart; older ones have long been fenced."""
+
+_SEGMENTS = 1 << 43
+"""Segments that are told apart: an offset in a file has 63 bits. The ids of 2048 store epochs differ in them."""
 
 _FILE_MODE = 0o600
 
@@ -44,4 +47,4 @@ class WriterLocks:
 
 
 def _byte(segment_id: SegmentId, epoch: int) -> int:
-    return segment_id * _EPOCHS_PER_SEGMENT + epoch % _EPOCHS_PER_SEGMENT
+    return segment_id % _SEGMENTS * _EPOCHS_PER_SEGMENT + epoch % _EPOCHS_PER_SEGMENT
