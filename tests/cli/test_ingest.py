@@ -117,3 +117,17 @@ def test_many_small_files_in_parallel(store: Path, files: Path) -> None:
     assert tierfs("ingest", files, "--into", "in", "--jobs", "8", "--json", store=store).json["segments"] == 300
     assert tierfs("ls", "in", store=store).out.splitlines() == [f"f{number:03}" for number in range(300)]
     assert tierfs("cat", "in/f123", store=store).out == "123"
+
+
+def test_small_files_are_committed_together_beside_those_that_are_there(store: Path, files: Path) -> None:
+    tierfs("append", "in/f001", store=store, stdin=b"1")
+    tierfs("append", "in/f002", store=store, stdin=b"other bytes")
+    for number in range(20):
+        (files / f"f{number:03}").write_bytes(str(number).encode())
+    (files / "long").write_bytes(b"l" * 2_000_000)
+    done = tierfs("ingest", files, "--into", "in", "--seal", "--jobs", "1", "--json", store=store, check=False)
+    assert (done.code, done.json["segments"], done.json["skipped"]) == (5, 19, 1)
+    assert [error["path"] for error in done.json["errors"]] == [str(files / "f002")]
+    assert tierfs("info", "in/f019", "--json", store=store).json["sealed"]
+    assert tierfs("ingest", files / "f003", "--into", "in", "--json", store=store).json["skipped"] == 1
+    assert tierfs("fsck", store=store).code == 0

@@ -30,7 +30,12 @@ _ATTEMPT_DIGITS = 16
 
 def file_name(segment_id: SegmentId, start_offset: int, attempt: AttemptId) -> str:
     """Where a chunk of a segment lives, relative to the chunk directory."""
-    return f"{segment_id % _FAN_OUT:02x}/{segment_id:x}-{start_offset:x}-{attempt[:_ATTEMPT_DIGITS]}"
+    return name_beside(segment_id, segment_id, start_offset, attempt)
+
+
+def name_beside(first_id: SegmentId, segment_id: SegmentId, start_offset: int, attempt: AttemptId) -> str:
+    """The same in the directory of segment `first_id`: files made together are made durable by one sync of it."""
+    return f"{first_id % _FAN_OUT:02x}/{segment_id:x}-{start_offset:x}-{attempt[:_ATTEMPT_DIGITS]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,11 @@ class ChunkFiles:
         """The file's bytes never change again: mode 0440. A missing file is the caller's DataLoss to find."""
         with map_os_errors(name):
             os.chmod(name, _SEALED_MODE, dir_fd=self._root_fd)
+
+    def seal_open(self, fd: int, name: str) -> None:
+        """The same by an open descriptor of the file, which can still be written to."""
+        with map_os_errors(name):
+            os.fchmod(fd, _SEALED_MODE)
 
     def length_bytes(self, name: str) -> int:
         """Size of the file, which may exceed its committed length. Raises NotFound."""

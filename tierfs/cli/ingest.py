@@ -5,18 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import click
 
 from tierfs.app import Store
 from tierfs.cli import edge, format
+from tierfs.cli.ingest_batch import batches, ingest_batch
 from tierfs.cli.ingest_file import FileIngest, Result, Stopped
 from tierfs.cli.ingest_plan import Item, Plan, plan_ingest
 from tierfs.cli.lazy import command
 from tierfs.cli.progress import Show, progress_bar
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, TierfsError
+from tierfs.segments.bulk_create import BulkCreator
 
 _DEFAULT_JOBS = 4
 _MAX_JOBS = 64
@@ -71,14 +74,15 @@ class _Work:
         self._show = show
         self._total_bytes = plan.total_bytes
         self._done_bytes = 0
-        self._items: Iterator[Item] = iter(plan.items)
+        self._batches: Iterator[list[Item]] = batches(iter(plan.items))
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
     def run(self, jobs: int) -> None:
         """Ingest everything. Interrupted, it stops after the blocks that are being written."""
-        with ThreadPoolExecutor(jobs, "tierfs-ingest") as pool:
-            workers = [pool.submit(self._worker) for _ in range(jobs)]
+        bulk = self._store.engine.bulk_creator()
+        with closing(bulk), ThreadPoolExecutor(jobs, "tierfs-ingest") as pool:
+            workers = [pool.submit(self._worker, bulk) for _ in range(jobs)]
             try:
                 while wait(workers, timeout=_POLL_S).not_done:
                     pass
@@ -87,26 +91,43 @@ class _Work:
         for worker in workers:
             worker.result()
 
-    def _worker(self) -> None:
-        while not self._stop.is_set():
-            with self._lock:
-                item = next(self._items, None)
-            if item is None:
-                return
-            try:
-                one = FileIngest(self._store, self._session, self._stop, self._advance, seal=self._seal)
-                self._note(one.ingest(item))
-            except Stopped:
-                return
-            except (TierfsError, OSError) as exc:
-                error = edge.from_os_error(exc) if isinstance(exc, OSError) else exc
+    def _worker(self, bulk: BulkCreator) -> None:
+        try:
+            while not self._stop.is_set():
                 with self._lock:
-                    self.outcome.failed.append((item, error))
-                if isinstance(error, Fenced) or not isinstance(error, _OF_ONE_FILE):
-                    self._end(error)
-            except BaseException as exc:
-                self._end(exc)
-                raise
+                    batch = next(self._batches, None)
+                if batch is None:
+                    return
+                for item in self._left_of(batch, bulk):
+                    self._one_file(item)
+        except Stopped:
+            return
+        except BaseException as exc:
+            self._end(exc)
+            raise
+
+    def _left_of(self, batch: list[Item], bulk: BulkCreator) -> list[Item]:
+        """Create what can be created together; returns the files that are to be looked at one by one."""
+        created = ingest_batch(self._store, bulk, batch, seal=self._seal)
+        for item, size_bytes in created:
+            self._advance(item, size_bytes)
+            self._note(Result(size_bytes))
+        done = {item.segment for item, _ in created}
+        return [item for item in batch if item.segment not in done]
+
+    def _one_file(self, item: Item) -> None:
+        """Ingest one file; raises Stopped when the command ends."""
+        if self._stop.is_set():
+            raise Stopped
+        try:
+            one = FileIngest(self._store, self._session, self._stop, self._advance, seal=self._seal)
+            self._note(one.ingest(item))
+        except (TierfsError, OSError) as exc:
+            error = edge.from_os_error(exc) if isinstance(exc, OSError) else exc
+            with self._lock:
+                self.outcome.failed.append((item, error))
+            if isinstance(error, Fenced) or not isinstance(error, _OF_ONE_FILE):
+                self._end(error)
 
     def _note(self, result: Result) -> None:
         with self._lock:

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from tierfs.metadata import chain, checksums, keys, outbox
 from tierfs.metadata.chain import ChainEdit
-from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, require
+from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, TierState, require
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
@@ -52,6 +52,16 @@ def insert(
     references = holder.references + (0 if edit.merged else 1)
     txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=references))
     return _apply(txn, segment, tier, edit, moved=True)
+
+
+def begin(
+    txn: WriteTransaction, segment_id: SegmentId, tier: Tier, first: ChunkRecord, holder: ObjectRecord
+) -> TierState:
+    """Write the first chunk of an empty chain, and its object with that one reference; returns the chain's head."""
+    txn.put(OBJECTS, keys.u64(holder.id), holder)
+    txn.put(CHUNKS, keys.chunk(segment_id, tier, first.start_offset), first)
+    at = first.start_offset
+    return TierState(first_chunk=at, last_chunk=at, count=1, bytes=first.held_bytes)
 
 
 def insert_lost(txn: WriteTransaction, segment: SegmentRecord, lost: ByteRange) -> SegmentRecord:

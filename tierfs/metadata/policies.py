@@ -31,6 +31,11 @@ def effective(txn: ReadTransaction, segment: SegmentRecord) -> Policy:
     return inherit([_settings(txn, one) for one in reversed(nearest_first)])
 
 
+def of_directory(txn: ReadTransaction, directory_id: DirectoryId) -> Policy:
+    """The policy in force for what a directory's segments do not set themselves."""
+    return inherit([_settings(txn, one) for one in reversed(list(_directories_above(txn, directory_id)))])
+
+
 def levels(txn: ReadTransaction, path: str) -> Iterator[Level]:
     """The settings of a directory or segment and of all directories above it, the root's first.
 

@@ -116,7 +116,17 @@ class WriteTransaction(ReadTransaction):
         super().__init__(environment, txn)
         self.now_ms = now_ms
         self._store_changed = False
+        self._counters: dict[str, int] = {}
+        """Counters of the superblock that moved on since it was last put together: a replace each is dear."""
         self._late_changes: list[bytes] = []
+
+    @property
+    def store(self) -> StoreRecord:
+        """The superblock as it is now."""
+        if self._counters:
+            moved, self._counters = self._counters, {}
+            self.update_store(**moved)
+        return super().store
 
     def put(self, table: Table[R], key: bytes, record: R) -> None:
         """Write a record after its check()."""
@@ -158,28 +168,24 @@ class WriteTransaction(ReadTransaction):
 
     def allocate_id(self) -> int:
         """A number never used before for a segment, directory, object or inode."""
-        number = self.store.next_id
-        self.update_store(next_id=number + 1)
-        return number
+        return self._take("next_id")
 
     def touch(
         self, *, parent_inode: int = 0, name: str = "", inode: int = 0, segment_id: int = 0, policies: bool = False
     ) -> None:
         """Tell mounts what to invalidate, and the holder what to look at again."""
-        sequence = self.store.next_change
+        sequence = self._take("next_change")
         record = TouchRecord(
             parent_inode=parent_inode, name=name, inode=inode, segment_id=segment_id, policies=policies
         )
         self.put(TOUCHES, keys.u64(sequence), record)
-        self.update_store(next_change=sequence + 1)
         if sequence > MAX_TOUCHES and sequence % _TRIM_BATCH == 0:
             self._trim_touches(sequence - MAX_TOUCHES)
 
     def add_to_outbox(self, data: bytes) -> int:
         """Queue a serialized Change for the journal; returns its sequence. `data` lacks the sequence."""
-        sequence = self.store.next_outbox
+        sequence = self._take("next_outbox")
         self.put_raw(OUTBOX_NAME, keys.u64(sequence), data)
-        self.update_store(next_outbox=sequence + 1)
         return sequence
 
     def add_to_outbox_last(self, data: bytes) -> None:
@@ -190,10 +196,17 @@ class WriteTransaction(ReadTransaction):
         """Queue what comes last and write the superblock if it changed; called before the commit."""
         for data in self._late_changes:
             self.add_to_outbox(data)
-        if not self._store_changed:
+        if not (self._store_changed or self._counters):
             return
-        wall_ms = max(self.store.last_wall_ms, self.now_ms)
-        self.put(STORE, SUPERBLOCK_KEY, dataclasses.replace(self.store, last_wall_ms=wall_ms))
+        store = self.store
+        wall_ms = max(store.last_wall_ms, self.now_ms)
+        self.put(STORE, SUPERBLOCK_KEY, dataclasses.replace(store, last_wall_ms=wall_ms))
+
+    def _take(self, counter: str) -> int:
+        """The next number of one of the superblock's counters."""
+        number: int = self._counters[counter] if counter in self._counters else getattr(super().store, counter)
+        self._counters[counter] = number + 1
+        return number
 
     def _trim_touches(self, below: int) -> None:
         with self._txn.cursor(db=self._databases[TOUCHES.name]) as cursor:

@@ -11,11 +11,21 @@ from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.types import EntryKind, Inode, SegmentId, SegmentKind
+from tierfs.types import DirectoryId, EntryKind, Inode, SegmentId, SegmentKind
 
 
 def create(txn: WriteTransaction, name: str, kind: SegmentKind = SegmentKind.BYTES) -> SegmentRecord:
     """Make an empty open segment. Raises AlreadyExists, NotDirectory or InvalidRequest."""
+    parent_id, last = make_parent(txn, name)
+    segment_id = SegmentId(txn.allocate_id())
+    return add(txn, SegmentRecord(id=segment_id, parent_id=parent_id, name=last, inode=new_inode(txn), kind=kind))
+
+
+def make_parent(txn: WriteTransaction, name: str) -> tuple[DirectoryId, str]:
+    """The directory of a new segment, made with all on its way, and the name in it.
+
+    Raises NotDirectory or InvalidRequest.
+    """
     parts = names.split(name)
     if not parts:
         raise InvalidRequest("a segment needs a name")
@@ -24,13 +34,16 @@ def create(txn: WriteTransaction, name: str, kind: SegmentKind = SegmentKind.BYT
     parent_id, made = directories.make_directories(txn, parts[:-1])
     for record in made:
         journal.directory_changed(txn, record)
-    segment_id = SegmentId(txn.allocate_id())
-    return add(txn, SegmentRecord(id=segment_id, parent_id=parent_id, name=parts[-1], inode=new_inode(txn), kind=kind))
+    return parent_id, parts[-1]
 
 
 def add(txn: WriteTransaction, new: SegmentRecord) -> SegmentRecord:
     """Put a new segment into its directory, and tell the journal. Raises AlreadyExists."""
-    segment = replace(new, created_ms=txn.now_ms, modified_ms=txn.now_ms, changed_ms=txn.now_ms)
+    return add_dated(txn, replace(new, created_ms=txn.now_ms, modified_ms=txn.now_ms, changed_ms=txn.now_ms))
+
+
+def add_dated(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """The same for a segment whose times are set."""
     directories.add_entry(txn, segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
     txn.put(SEGMENTS, keys.u64(segment.id), segment)
     journal.segment_changed(txn, segment)

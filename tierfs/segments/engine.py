@@ -17,6 +17,7 @@ from tierfs.metadata.transaction import WriteTransaction
 from tierfs.policy import Policy
 from tierfs.segments import concat, create, delete, ownership, seal, streams, succession, truncate, unseal
 from tierfs.segments.active_chunk import ChunkDescriptors
+from tierfs.segments.bulk_create import BulkCreator
 from tierfs.segments.concat import Concatenation
 from tierfs.segments.delete import Deletion
 from tierfs.segments.group_commit import GroupCommit
@@ -85,6 +86,10 @@ class Engine:
             writer.close()
         finally:
             self._forget(writer)
+
+    def bulk_creator(self) -> BulkCreator:
+        """Creates batches of small segments; the caller closes it."""
+        return BulkCreator(self.metadata, self.files, self._tools.free_space_floor_bytes)
 
     def seal(self, name: str) -> SegmentRecord:
         """End a segment for good; repeating it succeeds. Raises NotFound, or Conflict naming a live writer."""

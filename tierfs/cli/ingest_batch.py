@@ -1,0 +1,87 @@
+"""Batches of small files of an ingest: read together, created in one commit.
+
+A file whose segment exists, or that turns out to be long, is left to ingest_file.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from tierfs.app import Store
+from tierfs.cli.ingest_plan import Item
+from tierfs.errors import InvalidRequest, NotDirectory, TierfsError
+from tierfs.metadata import directories
+from tierfs.segments.bulk_create import BulkCreator, WholeSegment
+from tierfs.types import MIB
+
+_SMALL_FILE_BYTES = MIB
+"""A longer file is appended by itself: its syncs are a small part of it (guess)."""
+
+_BATCH_BYTES = 16 * MIB
+"""Memory of one batch; each of --jobs has one."""
+
+_BATCH_FILES = 256
+"""Open descriptors of one batch, and a commit of some 50 ms, which other writers wait for."""
+
+
+def batches(items: Iterator[Item]) -> Iterator[list[Item]]:
+    """Consecutive files in batches that `ingest_batch` takes; a long file is a batch of its own."""
+    batch: list[Item] = []
+    size_bytes = 0
+    for item in items:
+        if batch and (len(batch) == _BATCH_FILES or size_bytes + item.size_bytes > _BATCH_BYTES):
+            yield batch
+            batch, size_bytes = [], 0
+        if item.size_bytes > _SMALL_FILE_BYTES:
+            if batch:
+                yield batch
+            yield [item]
+            batch, size_bytes = [], 0
+            continue
+        batch.append(item)
+        size_bytes += item.size_bytes
+    if batch:
+        yield batch
+
+
+def ingest_batch(store: Store, bulk: BulkCreator, batch: Sequence[Item], *, seal: bool) -> list[tuple[Item, int]]:
+    """Create the segments of small files; returns those that are durable now, with their bytes.
+
+    The others are for FileIngest, one by one, which continues, compares, waits for room or says what is wrong."""
+    whole = [(item, data) for item in _missing(store, batch) if (data := _small_file(item)) is not None]
+    if not whole:
+        return []
+    try:
+        created = bulk.create([WholeSegment(item.segment, data) for item, data in whole], seal=seal)
+    except TierfsError:
+        return []  # FileIngest meets the same trouble and reports it by file
+    return [(item, len(data)) for (item, data), made in zip(whole, created, strict=True) if made]
+
+
+def _missing(store: Store, batch: Sequence[Item]) -> list[Item]:
+    """The files whose segments do not exist."""
+    if len(batch) == 1:
+        return []  # nothing to share a commit with
+    missing: list[Item] = []
+    with store.metadata.read() as txn:
+        for item in batch:
+            with suppress(InvalidRequest, NotDirectory):
+                if directories.find(txn, item.segment) is None:
+                    missing.append(item)
+    return missing
+
+
+def _small_file(item: Item) -> bytes | None:
+    """All bytes of a file; None when it is long by now, or cannot be read, which FileIngest reports."""
+    try:
+        with open(item.path, "rb", buffering=0) as file:
+            data = bytearray()
+            while len(data) <= _SMALL_FILE_BYTES:
+                more = file.read(_SMALL_FILE_BYTES + 1 - len(data))
+                if not more:
+                    return bytes(data)
+                data += more
+    except OSError:
+        return None
+    return None
