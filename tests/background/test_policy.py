@@ -1,12 +1,16 @@
-"""The policy is a function: what there is and the time in, actions out."""
+"""The policy: what there is and the time in, actions out."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.background.reference_plan import Plan
+from tierfs.background.planner import Planner
 from tierfs.background.planning import OffloadAction
-from tierfs.background.policy import ColdCopy, DiskView, EvictAction, PendingObject, Plan, SegmentView, plan
+from tierfs.background.policy import ColdCopy, DiskView, EvictAction, PendingObject, SegmentView
 from tierfs.metadata.records import ChunkRecord
 from tierfs.policy import Policy
 from tierfs.types import ObjectId, ReadPriority, SegmentId
@@ -29,6 +33,18 @@ def view(segment_id: int, **fields: object) -> SegmentView:
 
 def full(local_bytes: int) -> DiskView:
     return DiskView(0, local_bytes, high_used_bytes=10**9, high_local_bytes=100, high_unoffloaded_bytes=1000)
+
+
+def plan(segments: Iterable[SegmentView], disk: DiskView, now_ms: int) -> Plan:
+    """What a planner of these segments does, in the reference's form."""
+    planner = Planner()
+    for segment in segments:
+        planner.put(segment)
+    todo = planner.next(disk, now_ms)
+    offloads = []
+    while taken := planner.take_offloads():
+        offloads += taken
+    return Plan(todo.rolls, tuple(offloads), todo.evictions)
 
 
 def sizes(todo: Plan) -> list[int]:

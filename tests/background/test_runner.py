@@ -15,6 +15,7 @@ from trio.testing import MockClock
 
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background import requests
+from tierfs.background.planner import Planner
 from tierfs.background.runner import BackgroundWriter
 from tierfs.background.snapshot import Snapshots
 from tierfs.background.troubles import Troubles
@@ -266,7 +267,8 @@ async def test_requests_are_done_in_order_and_answered(store: TestStore, autojum
 
 def test_snapshots_by_changes_equal_a_look_at_everything(store: TestStore) -> None:
     chosen = random.Random(3)
-    kept = Snapshots(store.metadata)
+    kept = Planner()
+    snapshots = Snapshots(store.metadata, kept)
     writers = {name: store.engine.open_writer(name) for name in "abc"}
     for _ in range(150):
         name = chosen.choice("abc")
@@ -279,8 +281,10 @@ def test_snapshots_by_changes_equal_a_look_at_everything(store: TestStore) -> No
             store.offload(name)
         else:
             store.evict(name)
-        fresh = sorted(Snapshots(store.metadata).refresh(), key=lambda view: view.id)
-        assert sorted(kept.refresh(), key=lambda view: view.id) == fresh
+        fresh = Planner()
+        Snapshots(store.metadata, fresh).refresh()
+        snapshots.refresh()
+        assert sorted(kept.views, key=lambda view: view.id) == sorted(fresh.views, key=lambda view: view.id)
 
 
 async def test_streams_are_sealed_offloaded_and_forgotten_by_themselves(

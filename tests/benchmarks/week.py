@@ -17,7 +17,9 @@ from pathlib import Path
 
 from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.background.consolidation_watch import ConsolidationWatch
-from tierfs.background.policy import DiskView, plan
+from tierfs.background.offload_queue import key_of
+from tierfs.background.planner import Planner
+from tierfs.background.policy import DiskView
 from tierfs.background.snapshot import Snapshots
 from tierfs.background.work import ColdWork
 from tierfs.clock import ManualClock
@@ -78,7 +80,8 @@ def live(directory: Path, hours: int, policy: dict[str, str] | None = None) -> I
     clock = ManualClock()
     settings = OffloadSettings(checkpoint_entries=200)  # a fifth: a day's entries are a fifth of a busy store's
     with open_test_store(directory, policy=policy or POLICY, settings=settings, clock=clock) as store:
-        work, snapshots = store.cold_work(), Snapshots(store.metadata)
+        work, planner = store.cold_work(), Planner()
+        snapshots = Snapshots(store.metadata, planner)
         watch = ConsolidationWatch(store.metadata, LOCATION, settings)
         writers = {name: store.engine.open_writer(f"streams/{name}") for name in RATES}
         block = bytes(range(256)) * 4096
@@ -89,19 +92,25 @@ def live(directory: Path, hours: int, policy: dict[str, str] | None = None) -> I
                     for at in range(0, size, len(block)):
                         writers[name].append(block[: size - at])
                 clock.advance(STEP_S)
-                hold(store, work, snapshots, watch)
+                hold(store, work, planner, snapshots, watch)
             yield measure(store, hour + 1)
 
 
-def hold(store: TestStore, work: ColdWork, snapshots: Snapshots, watch: ConsolidationWatch) -> None:
+def hold(store: TestStore, work: ColdWork, planner: Planner, snapshots: Snapshots, watch: ConsolidationWatch) -> None:
     """What a holder does in between: one look, then all that is due."""
     work.end_lifetimes()
     for _ in range(2):  # what rolls in the first is offloaded in the second
-        todo = plan(snapshots.refresh(), ROOMY, store.clock.now_ms())
+        snapshots.refresh()
+        todo = planner.next(ROOMY, store.clock.now_ms())
         for segment_id in todo.rolls:
             store.engine.roll(segment_id)
-        for pending in todo.offloads:
-            work.tools.offload.run(pending.action)
+        done = []
+        while taken := planner.take_offloads():
+            for pending in taken:
+                work.tools.offload.run(pending.action)
+                done.append(key_of(pending))
+        for key in done:
+            planner.release(key)
         for eviction in todo.evictions:
             work.evict_segment(eviction.segment_id, cold_before_ms=eviction.cold_before_ms)
     work.publish()

@@ -26,10 +26,12 @@ def placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[Placed
             yield PlacedChunk(chunk, chains.object_of(txn, chunk))
 
 
-def objects_to_make(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[OffloadAction]:
-    """The cold objects that make every sealed local chunk cold."""
+def objects_to_make(
+    txn: ReadTransaction, segment: SegmentRecord, object_bytes: int | None = None
+) -> Iterator[OffloadAction]:
+    """The cold objects that make every sealed local chunk cold, each of at most `object_bytes`, or as policy says."""
     start = _first_local_only(txn, segment)
-    limit = policies.effective(txn, segment).object_bytes
+    limit = policies.effective(txn, segment).object_bytes if object_bytes is None else object_bytes
     local = sealed_local_chunks(txn, segment, start)
     cold = chains.chunks(txn, segment.id, Tier.COLD, start)
     return offload_actions(segment.id, local, cold, limit, start_offset=segment.start_offset)

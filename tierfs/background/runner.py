@@ -1,13 +1,13 @@
 """The background writer: looks every tick, plans, and carries out with a bounded number of uploads.
 
 All I/O runs through `in_thread`; time through trio and the clock, so that tests own both. Nothing here
-decides: policy.py does. What fails is noted in `troubles` and tried again later.
+decides: planner.py does. What fails is noted in `troubles` and tried again later.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -17,10 +17,12 @@ import trio
 from tierfs.background.consolidation_plan import ConsolidateAction
 from tierfs.background.consolidation_watch import PREFIX, ConsolidationWatch, trouble_of
 from tierfs.background.offload import ChunksMoved
-from tierfs.background.policy import EvictAction, PendingObject, Plan, plan
+from tierfs.background.offload_queue import ObjectKey, key_of
+from tierfs.background.planner import Actions, Planner
+from tierfs.background.policy import EvictAction, PendingObject
 from tierfs.background.pressure import disk_view
 from tierfs.background.serve import RequestServer
-from tierfs.background.snapshot import Snapshots
+from tierfs.background.snapshot import SLICE_S, Snapshots
 from tierfs.background.status import BacklogStatus, backlog_of
 from tierfs.background.troubles import Troubles
 from tierfs.background.work import ColdWork
@@ -34,6 +36,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _OFFLOAD = "offload"
+
+_PAUSE_S = 2 * SLICE_S
+"""Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
+
+Group = tuple[PendingObject, ...]
+"""Objects to make that one worker makes: a large one, or small ones that go together."""
 
 
 class InThread(Protocol):
@@ -57,16 +65,16 @@ class InThread(Protocol):
 class _Uploads:
     """What is being uploaded; requests wait until it is empty and keep it so."""
 
-    running: set[str] = field(default_factory=set)
-    ended: set[str] = field(default_factory=set)
-    """Since the look under way began: what it saw of them may be old."""
+    running: set[ObjectKey] = field(default_factory=set)
+    ended: set[ObjectKey] = field(default_factory=set)
+    """That the planner was not told of yet."""
     paused: bool = False
     changed: trio.Event = field(default_factory=trio.Event)
 
-    def end(self, key: str) -> None:
+    def end(self, keys: Collection[ObjectKey]) -> None:
         """An upload ended, well or not: wake whoever waits for that."""
-        self.running.discard(key)
-        self.ended.add(key)
+        self.running.difference_update(keys)
+        self.ended.update(keys)
         self.changed.set()
         self.changed = trio.Event()
 
@@ -80,14 +88,18 @@ class BackgroundWriter:
         self._troubles = troubles
         self._settings = settings
         self._in_thread = in_thread
-        self._snapshots = Snapshots(self._metadata)
+        self._planner = Planner()
+        self._snapshots = Snapshots(self._metadata, self._planner)
+        self._troubles_ended = troubles.ended
         self._uploads = _Uploads()
+        self._current = True
+        """Whether the planner knows of everything that changed before the last look."""
         self.backlog: BacklogStatus | None = None
         """As of the last look."""
 
     async def run(self) -> None:
         """Work until cancelled. Raises Fenced, in a group, when another store owns the bucket."""
-        send, receive = trio.open_memory_channel[PendingObject](0)
+        send, receive = trio.open_memory_channel[Group](0)
         async with trio.open_nursery() as nursery:
             for _ in range(self._work.tools.settings.objects_in_parallel):
                 nursery.start_soon(self._upload_each, receive.clone())
@@ -101,66 +113,79 @@ class BackgroundWriter:
             while True:
                 await self._tick(send)
 
-    async def _tick(self, send: trio.MemorySendChannel[PendingObject]) -> None:
+    async def _tick(self, send: trio.MemorySendChannel[Group]) -> None:
         """Look, plan, start what is due; then wait for an upload to end or the next tick."""
         ended = self._uploads.changed
         if await self._attempt("look", partial(self._look, send)):
-            with trio.move_on_after(self._settings.tick_s):
+            with trio.move_on_after(self._settings.tick_s if self._current else _PAUSE_S):
                 await ended.wait()
         else:
             await trio.sleep(self._settings.tick_s)
 
-    async def _look(self, send: trio.MemorySendChannel[PendingObject]) -> None:
-        self._uploads.ended.clear()
-        todo = await self._in_thread(self._plan)
+    async def _look(self, send: trio.MemorySendChannel[Group]) -> None:
+        ended = tuple(self._uploads.ended)
+        todo = await self._in_thread(partial(self._plan, ended))
+        self._uploads.ended.difference_update(ended)
         if todo.rolls:
             await self._in_thread(partial(self._roll, todo.rolls))
-        self._offer(todo.offloads, send)
+        self._offer(send)
         if todo.evictions:
             await self._in_thread(partial(self._evict, todo.evictions))
 
-    def _plan(self) -> Plan:
-        """In a thread: with 100,000 local segments it takes longer than a mount's reader should wait."""
-        views = self._snapshots.refresh()
-        self.backlog = backlog_of(views)
+    def _plan(self, ended: Collection[ObjectKey]) -> Actions:
+        """In a thread, in slices: a new holder has every segment to look at."""
+        planner = self._planner
+        self._current = self._snapshots.refresh([segment_id for segment_id, _ in ended], slice_s=SLICE_S)
+        for key in ended:  # after the look: what they did is seen by now
+            planner.release(key)
+        if self._troubles.ended != self._troubles_ended:
+            self._troubles_ended = self._troubles.ended
+            planner.offloads.wake()
+        self.backlog = backlog_of(planner)
+        if self._current:
+            self._troubles.retain(f"{_OFFLOAD} ", lambda what: _key_in(what) in planner.offloads)
         engine = self._work.tools.engine
-        local_bytes = sum(view.local_bytes for view in views)
-        disk = disk_view(engine.files.disk_bytes(), local_bytes, engine.free_space_floor_bytes, self._settings)
-        self._troubles.retain(f"{_OFFLOAD} ", {_key(pending) for view in views for pending in view.pending})
+        disk_bytes = engine.files.disk_bytes()
+        disk = disk_view(disk_bytes, planner.local_bytes, engine.free_space_floor_bytes, self._settings)
         trusted = self._work.tools.clocks.reason() is None
-        return plan(views, disk, self._metadata.clock.now_ms(), lag_counts=trusted)
+        return planner.next(disk, self._metadata.clock.now_ms(), lag_counts=trusted)
 
     def _roll(self, segment_ids: Sequence[SegmentId]) -> None:
         for segment_id in segment_ids:
             self._work.tools.engine.roll(segment_id)
 
-    def _offer(self, offloads: Sequence[PendingObject], send: trio.MemorySendChannel[PendingObject]) -> None:
-        """Hand the most urgent uploads to workers that are free; the rest is planned anew at the next look."""
+    def _offer(self, send: trio.MemorySendChannel[Group]) -> None:
+        """Hand the most urgent uploads to workers that are free; the others stay in the planner's queue."""
         now_ms = self._metadata.clock.now_ms()
-        running = self._uploads.running | self._uploads.ended
-        for pending in offloads:
-            key = _key(pending)
-            if self._uploads.paused:
+        while not self._uploads.paused and send.statistics().tasks_waiting_receive:
+            taken = self._planner.take_offloads()
+            if not taken:
                 return
-            if key in running or not self._troubles.may_try(key, now_ms):
-                continue
-            try:
-                send.send_nowait(pending)
-            except trio.WouldBlock:
-                return
-            self._uploads.running.add(key)
+            group = tuple(pending for pending in taken if self._may_upload(pending, now_ms))
+            if group:
+                send.send_nowait(group)
+                self._uploads.running.update(map(key_of, group))
+
+    def _may_upload(self, pending: PendingObject, now_ms: int) -> bool:
+        """Whether it never failed, or its pause is over; else it goes back to the queue until then."""
+        until_ms = self._troubles.next_try_ms(_key(pending))
+        if until_ms <= now_ms:
+            return True
+        self._planner.offloads.rest(key_of(pending), until_ms)
+        return False
 
     def _evict(self, evictions: Sequence[EvictAction]) -> None:
         for action in evictions:
             self._work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
         self._work.collect()
 
-    async def _upload_each(self, receive: trio.MemoryReceiveChannel[PendingObject]) -> None:
-        async for pending in receive:
+    async def _upload_each(self, receive: trio.MemoryReceiveChannel[Group]) -> None:
+        async for group in receive:
             try:
-                await self._upload(pending)
+                for pending in group:
+                    await self._upload(pending)
             finally:
-                self._uploads.end(_key(pending))
+                self._uploads.end([key_of(pending) for pending in group])
 
     async def _upload(self, pending: PendingObject) -> None:
         work = partial(self._in_thread, partial(self._work.tools.offload.run, pending.action))
@@ -210,7 +235,8 @@ class BackgroundWriter:
     def _next_consolidation(self, watch: ConsolidationWatch) -> ConsolidateAction | None:
         now_ms = self._metadata.clock.now_ms()
         action = watch.next(lambda segment_id: self._troubles.may_try(trouble_of(segment_id), now_ms))
-        self._troubles.retain(PREFIX, {trouble_of(segment_id) for segment_id in watch.pending})
+        pending = {trouble_of(segment_id) for segment_id in watch.pending}
+        self._troubles.retain(PREFIX, pending.__contains__)
         return action
 
     async def _serve_requests(self) -> None:
@@ -260,3 +286,9 @@ class BackgroundWriter:
 def _key(pending: PendingObject) -> str:
     """Names an upload in `troubles`."""
     return f"{_OFFLOAD} {pending.action.segment_id} {pending.action.range.start}"
+
+
+def _key_in(what: str) -> ObjectKey:
+    """The same, read from a trouble's name."""
+    _, segment_id, start = what.split()
+    return SegmentId(int(segment_id)), int(start)

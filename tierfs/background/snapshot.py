@@ -1,124 +1,145 @@
-"""The background writer's view of the store, kept current by the database's own list of changes.
+"""What the planner knows of the store, kept current by the database's own list of changes.
 
-Only segments with local bytes are in it. A tick looks at what changed since the last one and at the
-active chunks, never at everything: with 100,000 segments a pass over all of them takes seconds.
+A look costs what changed since the last one, never the number of segments. Everything is looked at once by a new
+holder and when policies change; that, too, goes in slices, so that a mount's readers get their turn in between.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
 
 from tierfs.background.candidates import ended_ms, objects_to_make, placed_cold, sealed_local_chunks
+from tierfs.background.ordered import Ordered
+from tierfs.background.planner import Planner
 from tierfs.background.planning import cold_copies
 from tierfs.background.policy import ColdCopy, PendingObject, SegmentView
 from tierfs.background.touched import TouchedSegments
-from tierfs.metadata import chains, directories, policies
+from tierfs.metadata import chains, directories, keys
+from tierfs.metadata.messages import messages
+from tierfs.metadata.policies import Effective
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import SegmentId, SegmentStatus, Tier
 
-_SCAN_BATCH = 5000
-"""Segments read per transaction by a pass over all, so that no old snapshot of the database is held for long."""
+SLICE_S = 0.01
+"""How long one slice of a look takes, but for its last segment: half of what a tick may cost."""
 
+_STEP = 20
+"""Segments looked at between two looks at the time: some 5 ms."""
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A view and what it was made from."""
-
-    view: SegmentView
-    generation: int
-    published_sequence: int
-    waits_for_journal: bool
-    """Cold bytes of it are not named by the journal yet."""
+_SCAN_ROWS = 500
+"""Rows of a pass over all that are read at once, to find segments with local bytes: some 2 ms."""
 
 
 class Snapshots:
-    """Keeps the views of one store. One thread at a time."""
+    """Tells the planner of one store's segments. One thread at a time."""
 
-    def __init__(self, metadata: MetadataStore) -> None:
+    def __init__(self, metadata: MetadataStore, planner: Planner) -> None:
         self._metadata = metadata
-        self._known: dict[SegmentId, _Known] = {}
+        self._planner = planner
         self._touched = TouchedSegments(metadata)
+        self._queue: dict[SegmentId, None] = {}
+        """To be looked at, in this order."""
+        self._waits: Ordered[SegmentId] = Ordered()
+        """Segments of which the journal does not name all cold bytes, by the next sequence that matters."""
+        self._scan_from: bytes | None = None
+        """Key of the next segment of a pass over all; None when there is no such pass."""
+        self._unseen: set[SegmentId] = set()
+        """Segments that were known before the pass and that it did not meet yet."""
 
-    def refresh(self) -> list[SegmentView]:
-        """The views of all segments that have local bytes, as of now."""
+    def refresh(self, first: Iterable[SegmentId] = (), *, slice_s: float | None = None) -> bool:
+        """Look at what changed, at `first` before all else, for about `slice_s`; False when more is left to look at."""
+        started_s = self._metadata.clock.monotonic_s()
+        self._note_changes()
+        for segment_id in first:
+            self._queue.pop(segment_id, None)
+        self._look_at(first)
+        for step in self._steps():
+            self._look_at(step)
+            if slice_s is not None and self._metadata.clock.monotonic_s() - started_s >= slice_s:
+                break
+        return not self._queue and self._scan_from is None
+
+    def _note_changes(self) -> None:
         changed = self._touched.since_last()
         if changed is None:
-            self._scan()
+            self._scan_from = b""
+            self._unseen = {view.id for view in self._planner.views}
         else:
-            with self._metadata.read() as txn:
-                for segment_id in changed | self._restless(txn):
-                    self._look_at(txn, directories.segment(txn, segment_id), segment_id)
-        return [known.view for known in self._known.values()]
+            self._queue.update(dict.fromkeys(sorted(changed)))
+        self._queue.update(dict.fromkeys(self._planner.active))  # these grow without a word
+        with self._metadata.read() as txn:
+            self._queue.update(dict.fromkeys(self._waits.pop_below(txn.store.journal.published_sequence)))
 
-    def _restless(self, txn: ReadTransaction) -> set[SegmentId]:
-        """Segments that change without a word: active ones grow, and others wait for the journal."""
+    def _steps(self) -> Iterator[list[SegmentId]]:
+        """A few segments at a time until none is left: those that changed, then those of a pass over all."""
+        while self._queue or self._scan_from is not None:
+            if not self._queue and self._scan_from is not None:
+                self._queue.update(dict.fromkeys(self._scan_step(self._scan_from)))
+            step = list(itertools.islice(self._queue, _STEP))
+            for segment_id in step:
+                del self._queue[segment_id]
+            yield step
+
+    def _scan_step(self, start: bytes) -> Iterable[SegmentId]:
+        """The next segments of the pass over all that have local bytes; at its end those that it did not meet."""
+        with self._metadata.read() as txn:
+            rows = list(itertools.islice(messages(txn, SEGMENTS, start), _SCAN_ROWS))
+        found = [SegmentId(keys.read_u64(key)) for key, row in rows if row is None or row.local.count]
+        self._unseen.difference_update(found)
+        if len(rows) == _SCAN_ROWS:
+            self._scan_from = rows[-1][0] + b"\0"
+            return found
+        self._scan_from = None
+        return [*found, *self._unseen]
+
+    def _look_at(self, segment_ids: Iterable[SegmentId]) -> None:
+        with self._metadata.read() as txn:
+            effective = Effective(txn)
+            for segment_id in segment_ids:
+                segment = directories.segment(txn, segment_id)
+                if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
+                    self._planner.drop(segment_id)
+                    self._waits.remove(segment_id)
+                else:
+                    self._planner.put(view_of(txn, segment, effective))
+                    self._wait_for_journal(txn, segment)
+
+    def _wait_for_journal(self, txn: ReadTransaction, segment: SegmentRecord) -> None:
         published = txn.store.journal.published_sequence
-        return {
-            segment_id
-            for segment_id, known in self._known.items()
-            if known.view.active_since_ms or (known.waits_for_journal and known.published_sequence < published)
-        }
-
-    def _scan(self) -> None:
-        self._known, after = {}, b""
-        while True:
-            with self._metadata.read() as txn:
-                rows = list(itertools.islice(txn.scan(SEGMENTS, after), _SCAN_BATCH))
-                for _, segment in rows:
-                    self._look_at(txn, segment, segment.id)
-            if len(rows) < _SCAN_BATCH:
-                return
-            after = rows[-1][0] + b"\0"
-
-    def _look_at(self, txn: ReadTransaction, segment: SegmentRecord | None, segment_id: SegmentId) -> None:
-        if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
-            self._known.pop(segment_id, None)
-            return
-        known = self._known.get(segment_id)
-        published = txn.store.journal.published_sequence
-        if (
-            known is not None
-            and known.generation == segment.generation
-            and segment.active
-            and not (known.waits_for_journal and known.published_sequence < published)
-        ):
-            grown = segment.local.bytes - known.view.local_bytes
-            view = replace(known.view, local_bytes=segment.local.bytes, active_bytes=known.view.active_bytes + grown)
-            self._known[segment_id] = replace(known, view=view)
-            return
-        self._known[segment_id] = _known(txn, segment)
+        linked = (placed.object.linked_sequence for placed in placed_cold(txn, segment))
+        following = min((sequence for sequence in linked if sequence > published), default=0)
+        if following:
+            self._waits.put(segment.id, following)
+        else:
+            self._waits.remove(segment.id)
 
 
-def _known(txn: ReadTransaction, segment: SegmentRecord) -> _Known:
-    published = txn.store.journal.published_sequence
+def view_of(txn: ReadTransaction, segment: SegmentRecord, effective: Effective) -> SegmentView:
+    """What the planner has to know of a segment with local bytes."""
     active = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.local.last_chunk) if segment.active else None
+    policy = effective.of(segment)
     copies = [
         ColdCopy(since_ms, chunk.length)
         for chunk, since_ms in cold_copies(
             sealed_local_chunks(txn, segment),
             placed_cold(txn, segment),
-            published_sequence=published,
+            published_sequence=txn.store.journal.published_sequence,
             start_offset=segment.start_offset,
         )
     ]
-    view = SegmentView(
+    return SegmentView(
         id=segment.id,
-        policy=policies.effective(txn, segment),
+        policy=policy,
         local_bytes=segment.local.bytes,
         active_since_ms=chains.object_of(txn, active).created_ms if active is not None else 0,
         active_bytes=active.length if active is not None else 0,
-        pending=tuple(_pending(txn, segment)),
+        pending=tuple(
+            PendingObject(action, ended_ms(txn, segment, action.chunks[0]))
+            for action in objects_to_make(txn, segment, policy.object_bytes)
+        ),
         copies=tuple(sorted(copies, key=lambda copy: copy.cold_since_ms)),
     )
-    waits = any(placed.object.linked_sequence > published for placed in placed_cold(txn, segment))
-    return _Known(view, segment.generation, published, waits)
-
-
-def _pending(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[PendingObject]:
-    for action in objects_to_make(txn, segment):
-        yield PendingObject(action, ended_ms(txn, segment, action.chunks[0]))

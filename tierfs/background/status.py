@@ -10,7 +10,7 @@ from tierfs.background import holder, requests
 from tierfs.background.dead_uploads import DeadUpload
 from tierfs.background.holder import Holder
 from tierfs.background.orphans import Orphan
-from tierfs.background.policy import SegmentView
+from tierfs.background.planner import Planner
 from tierfs.background.snapshot import Snapshots
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.metadata import fence, keys
@@ -104,7 +104,9 @@ _MAX_ERRORS = 5
 
 def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path) -> StoreStatus:
     """Look at everything once; costs two passes over the segments."""
-    backlog = backlog_of(Snapshots(metadata).refresh())
+    planner = Planner()
+    Snapshots(metadata, planner).refresh()
+    backlog = backlog_of(planner)
     with metadata.read() as txn:
         totals = _Totals(txn)
         location = txn.get(LOCATIONS, keys.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
@@ -143,14 +145,10 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
         )
 
 
-def backlog_of(views: list[SegmentView]) -> BacklogStatus:
-    """Sums over the views."""
-    since = [pending.ended_ms for view in views for pending in view.pending]
-    since += [view.active_since_ms for view in views if view.active_since_ms]
+def backlog_of(planner: Planner) -> BacklogStatus:
+    """What a planner has to do."""
     return BacklogStatus(
-        pending_bytes=sum(pending.bytes for view in views for pending in view.pending),
-        active_bytes=sum(view.active_bytes for view in views),
-        oldest_ms=min(since, default=0),
+        pending_bytes=planner.offloads.bytes, active_bytes=planner.active_bytes, oldest_ms=planner.oldest_ms
     )
 
 

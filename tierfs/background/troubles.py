@@ -6,7 +6,7 @@ Rows outlive the holder, so that `status` shows them from any process and a new 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Callable
 from dataclasses import replace
 
 from tierfs.config import BackgroundSettings
@@ -26,13 +26,19 @@ class Troubles:
     def __init__(self, metadata: MetadataStore, settings: BackgroundSettings) -> None:
         self._metadata = metadata
         self._settings = settings
+        self.ended = 0
+        """Troubles that were over: each time everything else may be tried at once."""
         with metadata.read() as txn:
             self._rows = {row.what: row for _, row in txn.scan(TROUBLES)}
 
     def may_try(self, what: str, now_ms: int) -> bool:
         """Whether this work never failed, or its pause is over."""
+        return self.next_try_ms(what) <= now_ms
+
+    def next_try_ms(self, what: str) -> int:
+        """When the pause of work that failed is over; 0 for work that did not."""
         row = self._rows.get(what)
-        return row is None or row.next_try_ms <= now_ms
+        return 0 if row is None else row.next_try_ms
 
     def failed(self, what: str, error: Exception, *, name: str = "", size_bytes: int = 0) -> None:
         """Note a failure and when to try again. The first of a row is a warning in the log."""
@@ -59,13 +65,14 @@ class Troubles:
         log.info("%s works again after %d failures", what, row.attempts)
         self._remove(what)
         self._rows = {key: replace(other, next_try_ms=0) for key, other in self._rows.items()}
+        self.ended += 1
 
-    def retain(self, prefix: str, wanted: Container[str]) -> None:
-        """Drop rows beginning with `prefix` that are not `wanted` any more; damage stays listed."""
+    def retain(self, prefix: str, is_wanted: Callable[[str], bool]) -> None:
+        """Drop rows beginning with `prefix` that are not wanted any more; damage stays listed."""
         gone = [
             what
             for what, row in self._rows.items()
-            if what.startswith(prefix) and what not in wanted and row.error_kind != DataLoss.__name__
+            if what.startswith(prefix) and not is_wanted(what) and row.error_kind != DataLoss.__name__
         ]
         for what in gone:
             del self._rows[what]

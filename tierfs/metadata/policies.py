@@ -36,6 +36,23 @@ def of_directory(txn: ReadTransaction, directory_id: DirectoryId) -> Policy:
     return inherit([_settings(txn, one) for one in reversed(list(_directories_above(txn, directory_id)))])
 
 
+class Effective:
+    """The policies in force for many segments of one transaction: a directory's settings are read once."""
+
+    def __init__(self, txn: ReadTransaction) -> None:
+        self._txn = txn
+        self._inherited: dict[DirectoryId, Policy] = {}
+
+    def of(self, segment: SegmentRecord) -> Policy:
+        """The same as `effective`."""
+        if _settings(self._txn, segment.id):
+            return effective(self._txn, segment)
+        found = self._inherited.get(segment.parent_id)
+        if found is None:
+            found = self._inherited[segment.parent_id] = of_directory(self._txn, segment.parent_id)
+        return found
+
+
 def levels(txn: ReadTransaction, path: str) -> Iterator[Level]:
     """The settings of a directory or segment and of all directories above it, the root's first.
 

@@ -1,0 +1,168 @@
+"""Offload queue: the objects to make, in the order in which they are to be made, without ever sorting them all.
+
+An object waits until `offload_after` has passed, is ready, is taken by an upload, or rests because its upload
+failed. Each change costs O(log n); so does each object taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from tierfs.background.ordered import Ordered
+from tierfs.background.policy import PendingObject
+from tierfs.types import SegmentId
+
+ObjectKey = tuple[SegmentId, int]
+"""Segment and start offset of an object to make."""
+
+
+def key_of(pending: PendingObject) -> ObjectKey:
+    """Names an object to make for as long as its first chunk waits."""
+    return pending.action.segment_id, pending.action.range.start
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Objects that may be taken: by age once their time has come, by size for times of pressure."""
+
+    oldest: Ordered[ObjectKey]
+    largest: Ordered[ObjectKey]
+
+    def remove(self, key: ObjectKey) -> None:
+        self.oldest.remove(key)
+        self.largest.remove(key)
+
+
+class OffloadQueue:
+    """Objects to make of all segments. One thread at a time."""
+
+    def __init__(self, is_small: Callable[[PendingObject], bool]) -> None:
+        """`is_small` tells which objects may be taken several at once."""
+        self._is_small = is_small
+        self._pending: dict[ObjectKey, tuple[PendingObject, int]] = {}
+        """With the time at which it is ready."""
+        self._taken: set[ObjectKey] = set()
+        self._waiting: Ordered[ObjectKey] = Ordered()
+        self._resting: Ordered[ObjectKey] = Ordered()
+        self._ended: Ordered[ObjectKey] = Ordered()
+        self._ready = {small: _Ready(Ordered(), Ordered()) for small in (False, True)}
+        self.bytes = 0
+        """Of all objects to make."""
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._pending
+
+    def __iter__(self) -> Iterator[PendingObject]:
+        return (pending for pending, _ in self._pending.values())
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """Since when the object that waits longest has been complete."""
+        first = self._ended.first()
+        return None if first is None else first[0][0]
+
+    def replace(self, old: Iterable[PendingObject], new: Iterable[PendingObject], wait_ms: int) -> None:
+        """Objects of a segment come in the place of others; they are ready so long after they were complete."""
+        following = {key_of(pending): (pending, pending.ended_ms + wait_ms) for pending in new}
+        for pending in old:
+            key = key_of(pending)
+            if self._pending.get(key) != following.get(key):
+                self._drop(key)
+        for key, found in following.items():
+            if key not in self._pending:
+                self._add(key, *found)
+
+    def advance(self, now_ms: int) -> None:
+        """Let those be ready whose time has come."""
+        for key in self._resting.pop_below(now_ms):
+            self._offer(key)
+        for key in self._waiting.pop_below(now_ms):
+            pending, _ = self._pending[key]
+            self._ready_of(key).oldest.put(key, pending.ended_ms, -pending.bytes)
+
+    def take(self, *, pressed: bool, group_bytes: int = 0) -> tuple[PendingObject, ...]:
+        """The next object to make, or the next small ones of together at most `group_bytes`; none when none is ready.
+
+        Oldest first; `pressed`, whatever their age, and the largest first. What was taken comes back by `release`.
+        """
+        first = self._first(pressed, (False, True))
+        if first is None:
+            return ()
+        taken = [self._take(first)]
+        if self._is_small(taken[0]):
+            size = taken[0].bytes
+            while (key := self._first(pressed, (True,))) is not None:
+                size += self._pending[key][0].bytes
+                if size > group_bytes:
+                    break
+                taken.append(self._take(key))
+        return tuple(taken)
+
+    def release(self, key: ObjectKey) -> None:
+        """An upload ended, well or not: what is still to be made may be taken again."""
+        self._taken.discard(key)
+        if key in self._pending:
+            self._offer(key)
+
+    def rest(self, key: ObjectKey, until_ms: int) -> None:
+        """Let an object that failed wait until its pause is over."""
+        self._taken.discard(key)
+        if key in self._pending:
+            self._ready_of(key).remove(key)
+            self._waiting.remove(key)
+            self._resting.put(key, until_ms)
+
+    def wake(self) -> None:
+        """Let everything that rests be ready, as something works again."""
+        for key in self._resting.pop_below(_FOREVER_MS):
+            self._offer(key)
+
+    def in_order(self, *, pressed: bool) -> list[PendingObject]:
+        """Everything that could be taken now, in order; costs as much as there is. For tests."""
+        queues = [ready.largest if pressed else ready.oldest for ready in self._ready.values()]
+        found = sorted(entry for queue in queues for entry in queue.ascending())
+        return [self._pending[key][0] for _, key in found]
+
+    def _add(self, key: ObjectKey, pending: PendingObject, ready_ms: int) -> None:
+        self._pending[key] = pending, ready_ms
+        self.bytes += pending.bytes
+        self._ended.put(key, pending.ended_ms)
+        if key not in self._taken:
+            self._offer(key)
+
+    def _drop(self, key: ObjectKey) -> None:
+        """Forget an object; one that is being made stays taken."""
+        if key not in self._pending:
+            return
+        self._ready_of(key).remove(key)
+        self._waiting.remove(key)
+        self._resting.remove(key)
+        self._ended.remove(key)
+        self.bytes -= self._pending.pop(key)[0].bytes
+
+    def _offer(self, key: ObjectKey) -> None:
+        """Let an object be taken: at once under pressure, else when its time has come."""
+        pending, ready_ms = self._pending[key]
+        self._waiting.put(key, ready_ms)
+        self._ready_of(key).largest.put(key, -pending.bytes, pending.ended_ms)
+
+    def _first(self, pressed: bool, sizes: Iterable[bool]) -> ObjectKey | None:
+        queues = (self._ready[small].largest if pressed else self._ready[small].oldest for small in sizes)
+        found = [first for queue in queues if (first := queue.first()) is not None]
+        return min(found)[1] if found else None
+
+    def _take(self, key: ObjectKey) -> PendingObject:
+        self._ready_of(key).remove(key)
+        self._waiting.remove(key)
+        self._taken.add(key)
+        return self._pending[key][0]
+
+    def _ready_of(self, key: ObjectKey) -> _Ready:
+        return self._ready[self._is_small(self._pending[key][0])]
+
+
+_FOREVER_MS = 2**63
