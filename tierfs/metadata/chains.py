@@ -23,10 +23,11 @@ def chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: in
 def chunks(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int = 0) -> Iterator[ChunkRecord]:
     """Chunks of one tier from the one that holds `start` (or the next one) on, in offset order."""
     first = chunk_at(txn, segment_id, tier, start)
-    begin = first.start_offset if first is not None and first.end_offset > start else start
-    prefix = keys.chunk_prefix(segment_id, tier)
-    for _, record in txn.scan(CHUNKS, keys.chunk(segment_id, tier, begin), prefix=prefix):
-        yield record
+    begin = start
+    if first is not None and first.end_offset > start:
+        yield first  # decoded already: most lookups want this one only
+        begin = first.start_offset + 1
+    yield from _from(txn, segment_id, tier, begin)
 
 
 def ending_by(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> list[ChunkRecord]:

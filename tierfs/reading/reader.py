@@ -11,7 +11,7 @@ import trio
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ReadSettings
-from tierfs.metadata import policies
+from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.reading.buffers import BufferPool
@@ -54,6 +54,7 @@ class Reader:
         self._nursery_manager: AbstractAsyncContextManager[trio.Nursery, bool | None] | None = None
         self._nursery: trio.Nursery | None = None
         self._checksums = ChecksumCache(metadata)
+        self._policies = PolicyCache()
         self._cold: dict[SegmentId, ColdPath] = {}
 
     def open(self, segment_id: SegmentId, *, priority: ReadPriority | None = None) -> ReadHandle:
@@ -94,7 +95,7 @@ class Reader:
 
     def _priority_of(self, view: SegmentView) -> ReadPriority:
         with self.metadata.read() as txn:
-            return policies.effective(txn, view.segment).read_priority
+            return self._policies.effective(txn, view.segment).read_priority
 
     def _closed(self, handle: ReadHandle) -> None:
         """Stop reading ahead for a segment that no handle reads any more."""

@@ -82,12 +82,13 @@ class SegmentView:
         goes_on = any(layout.window.end == offset for layout in self._windows)
         self._chunks = min(WINDOW_CHUNKS, self._chunks * 2) if goes_on else _FIRST_CHUNKS
         with self._metadata.read() as txn:
-            segment = directories.segment(txn, self.segment.id)
+            unchanged = txn.id == self._transaction_id
+            segment = self.segment if unchanged else directories.segment(txn, self.segment.id)
             if segment is None:
                 raise Fenced(f"{self.name} was deleted")
             # A sealed segment is read as it was opened, for as long as its chunks are there.
             layout = load(txn, self.segment if self._sealed else segment, offset, self._chunks)
-            if txn.id != self._transaction_id and not self._sealed:
+            if not unchanged and not self._sealed:
                 self._windows.clear()
                 self._transaction_id = txn.id
         if offset < segment.start_offset and not layout.holds(offset):
