@@ -78,7 +78,9 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
     found = inventory.take(cold, path / "objects")
     past = from_objects._past(cold, bucket.list_journal(cold), found)
     with closing(MetadataStore.create(path / "metadata", clock, found.store_id)) as metadata:
-        made = Rebuilding(metadata, cold, LocationRecord(id=LOCATION, url="memory:"), quiet).run(found, past)
+        rebuilding = Rebuilding(metadata, cold, LocationRecord(id=LOCATION, url="memory:"), quiet)
+        made = rebuilding.rebuild(found, past)
+        rebuilding.own()
         with metadata.read() as txn:
             check_store(txn)
         files = ChunkFiles.create(path / "chunks")

@@ -58,7 +58,9 @@ class Publisher:
         entries = 0
         with self._one_at_a_time:
             while (entry := self._next_entry()) is not None:
-                self._create(entry)
+                if not self._create(entry):
+                    self._skip(entry.intent)
+                    continue
                 self._require_newest(entry.intent.slot, checkpoints_from=entry.intent.slot)
                 self._confirm(entry.intent)
                 entries += 1
@@ -94,15 +96,17 @@ class Publisher:
             message = journal.entry_of(view, intent.slot, intent.first_sequence, intent.last_sequence, intent.attempt)
         return _Entry(intent, journal.frame(message))
 
-    def _create(self, entry: _Entry) -> None:
-        """Win the slot, or find that it holds this very entry already."""
+    def _create(self, entry: _Entry) -> bool:
+        """Win the slot, or find that it holds this very entry already; False when a void one has it."""
         name = slot_name(entry.intent.slot)
         try:
             self._storage.put(name, BufferSource(entry.data), metadata={"attempt": entry.intent.attempt})
         except AlreadyExists as exc:
-            self._require_own(name, entry, exc)
+            return self._is_own(name, entry, exc)
+        return True
 
-    def _require_own(self, name: str, entry: _Entry, taken: AlreadyExists) -> None:
+    def _is_own(self, name: str, entry: _Entry, taken: AlreadyExists) -> bool:
+        """Whether the entry that has a slot is ours, or void; raises Fenced when it is neither."""
         other = journal.parse_entry(read_small(self._storage, name), name)
         store = self._store_record()
         if (other.store_id, other.store_epoch, other.attempt) == (
@@ -111,20 +115,35 @@ class Publisher:
             entry.intent.attempt,
         ):
             log.info("slot %d was written before a crash and is our own", entry.intent.slot)
-            return
+            return True
+        if _is_void(other, store):
+            log.info("slot %d holds a void entry of epoch %d", entry.intent.slot, other.store_epoch)
+            return False
         raise self._fenced(other.store_epoch, _fencer(other)) from taken
 
     def _require_newest(self, slot: int, *, checkpoints_from: int) -> None:
-        """A create that succeeds is not yet ownership: superseded slots are deleted. Later ones are not."""
+        """A create that succeeds is not yet ownership: superseded slots are deleted. Later ones are not.
+
+        Entries of lower epochs are void wherever they stand, so they prove nothing.
+        """
+        store = self._store_record()
         for found in self._storage.list(JOURNAL_PREFIX, after=slot_name(slot)):
             later = entry_slot(found.name)
             if later is not None and later > slot:
                 other = journal.parse_entry(read_small(self._storage, found.name), found.name)
-                raise self._fenced(other.store_epoch, _fencer(other))
+                if not _is_void(other, store):
+                    raise self._fenced(other.store_epoch, _fencer(other))
             checkpoint = checkpoint_slot(found.name)
             if checkpoint is not None and checkpoint >= checkpoints_from:
                 manifest = journal.parse_manifest(read_small(self._storage, found.name), found.name)
                 raise self._fenced(manifest.store_epoch, Fencer(store_id=manifest.store_id))
+
+    def _skip(self, intent: PublishIntent) -> None:
+        """Go on behind a slot that a void entry has; readers skip it too."""
+        with self._metadata.write() as txn:
+            if txn.store.journal.intent == intent:
+                moved = replace(txn.store.journal, next_slot=intent.slot + 1, intent=PublishIntent())
+                txn.update_store(journal=moved)
 
     def _confirm(self, intent: PublishIntent) -> None:
         with self._metadata.write() as txn:
@@ -150,6 +169,11 @@ class Publisher:
         with self._metadata.write_notes() as txn:
             txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=epoch, fencer=fencer))
             return fence.fenced(txn.store)
+
+
+def _is_void(entry: pb.JournalEntry, store: StoreRecord) -> bool:
+    """Whether an entry is of an owner before this store, who was superseded when it wrote it."""
+    return entry.store_id == store.store_id and entry.store_epoch < store.store_epoch
 
 
 def _fencer(entry: pb.JournalEntry) -> Fencer:

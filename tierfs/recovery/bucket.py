@@ -23,7 +23,7 @@ from tierfs.background.journal_names import (
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss
-from tierfs.metadata import journal
+from tierfs.metadata import epochs, journal
 from tierfs.metadata import records_pb2 as pb
 
 T = TypeVar("T")
@@ -49,9 +49,25 @@ class JournalListing:
         """The newest slot that anything tells of; 0 in an empty journal."""
         return max([0, *self.slots, *self.checkpoints])
 
+    @property
+    def epoch(self) -> int:
+        """In whose range the slots are: 0, or the epoch of the newest recovery from objects."""
+        return epochs.epoch_of(self.last_slot)
+
+    def behind(self, slot: int) -> list[StoredObject]:
+        """The entries that follow on `slot` without a gap."""
+        found: list[StoredObject] = []
+        while (item := self.slots.get(slot + 1 + len(found))) is not None:
+            found.append(item)
+        return found
+
 
 def list_journal(storage: ChunkStorage, *, after_slot: int = 0) -> JournalListing:
-    """List the journal: slots behind `after_slot`, all checkpoints. Names that are none of a journal's are ignored."""
+    """List the journal: slots behind `after_slot`, all checkpoints. Names that are none of a journal's are ignored.
+
+    What lies below the range of the newest slot's epoch is void, and left out: a recovery from objects began
+    anew there, and an owner before it may still create what it likes.
+    """
     found = JournalListing()
     for item in storage.list(JOURNAL_PREFIX, after=slot_name(after_slot) if after_slot else ""):
         slot, checkpoint = entry_slot(item.name), checkpoint_slot(item.name)
@@ -61,6 +77,26 @@ def list_journal(storage: ChunkStorage, *, after_slot: int = 0) -> JournalListin
             found.checkpoints[checkpoint] = item
         elif part_of(item.name) is not None:
             found.parts[item.name] = item
+    first = epochs.first_of(found.epoch)
+    found.slots = {slot: item for slot, item in found.slots.items() if slot >= first}
+    found.checkpoints = {slot: item for slot, item in found.checkpoints.items() if slot >= first}
+    return found
+
+
+def entries_behind(storage: ChunkStorage, listing: JournalListing, slot: int, epoch: int) -> list[StoredObject]:
+    """The entries that follow on `slot`, where the journal's owner has this epoch, as far as anything tells of.
+
+    Raises DataLoss when one is missing. What lies beyond a gap may only be void: of an epoch lower than the
+    last one before it.
+    """
+    found = listing.behind(slot)
+    missing = slot + len(found) + 1
+    beyond = [item for number, item in listing.slots.items() if number > missing]
+    if beyond and found:
+        epoch = read_entry(storage, found[-1]).store_epoch
+    lost = max(listing.checkpoints, default=0) >= missing
+    if lost or any(read_entry(storage, item).store_epoch >= epoch for item in beyond):
+        raise DataLoss(f"slot {missing} of the journal is missing")
     return found
 
 

@@ -22,7 +22,7 @@ from tierfs.config import Settings
 from tierfs.connect import connect
 from tierfs.errors import DataLoss, InvalidRequest, NotFound, Unavailable
 from tierfs.initialize import ColdChoice, locate, warnings_of
-from tierfs.metadata import replay, replica
+from tierfs.metadata import epochs, replay, replica
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import Metrics
@@ -74,8 +74,8 @@ class Follower:
     def refresh(self) -> Refreshed:
         """Apply what is new in the journal. Costs one listing when nothing is.
 
-        Raises DataLoss for a damaged journal, and what the storage raises; then the replica stays as it was,
-        or as an earlier slot left it.
+        Raises DataLoss for a damaged journal, Unavailable while a recovery from objects has not written its
+        checkpoint, and what the storage raises; then the replica stays as it was, or as an earlier slot left it.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -87,6 +87,11 @@ class Follower:
     def _refresh(self) -> Refreshed:
         applied = self._applied()
         listing = bucket.list_journal(self._storage, after_slot=applied)
+        if listing.epoch > epochs.epoch_of(applied) and not listing.checkpoints:
+            raise Unavailable(
+                f"the bucket is being recovered from its objects, by an owner with epoch {listing.epoch}",
+                remedy="wait until it has written its checkpoint",
+            )
         if must_start_over(listing, applied):
             self._start_over()
             return Refreshed(started_over=True, slot=self._applied())
@@ -99,11 +104,9 @@ class Follower:
 
     def _apply(self, listing: JournalListing, applied: int) -> int:
         """Apply every slot behind `applied`, each in one transaction; returns how many."""
-        last = max(listing.slots, default=applied)
-        for slot in range(applied + 1, last + 1):
-            if slot not in listing.slots:
-                raise DataLoss(f"slot {slot} of the journal is missing")
-        items = [listing.slots[slot] for slot in range(applied + 1, last + 1)]
+        with self._metadata.read() as txn:
+            epoch = txn.store.store_epoch
+        items = bucket.entries_behind(self._storage, listing, applied, epoch)
         if not items:
             return 0
         with closing(bucket.in_order(items, lambda item: bucket.read_entry(self._storage, item))) as entries:
@@ -121,6 +124,8 @@ class Follower:
             rebuilder = Rebuilder(path, self._storage, self._location, self._metadata.clock, lambda *_: None)
             rebuilt = rebuilder.rebuild(bucket.list_journal(self._storage))
             with closing(rebuilt.metadata) as fresh:
+                if fresh.store_id != self._metadata.store_id:
+                    raise DataLoss(f"the journal is another store's, {fresh.store_id}", remedy="make a new replica")
                 replica.become_replica(fresh)
                 replica.replace_rows(self._metadata, fresh)
         finally:
@@ -128,7 +133,9 @@ class Follower:
 
 
 def must_start_over(listing: JournalListing, applied: int) -> bool:
-    """Whether slots behind `applied` may be missing or void: below the newest checkpoint but one."""
+    """Whether slots behind `applied` may be missing or void: below the newest checkpoint but one, or its epoch."""
+    if listing.epoch > epochs.epoch_of(applied):
+        return True
     newer = [slot for slot in listing.checkpoints if slot > applied]
     return len(newer) > 1 or (bool(newer) and applied + 1 not in listing.slots)
 

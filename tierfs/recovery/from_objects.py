@@ -1,15 +1,15 @@
 """`tierfs recover --from-objects`: journal and checkpoints are lost too, and the objects themselves are asked.
 
 It rebuilds bytes, not verbs: what was concatenated, truncated or deleted may come back, policies and seals
-do not. Crash order as in recover.py; the fresh journal is complete with its checkpoint, without which the
-remains of the old one would be replayed.
+do not. Crash order: objects read and linked on this disk alone -> slot won, in the range of a new epoch,
+which voids what is left of the journal -> checkpoint, without which that slot cannot be replayed -> store.toml.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tierfs.metadata import directories, epochs, hostile, journal, keys, policie
 from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LOCATIONS
+from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.recovery import bucket, inventory
 from tierfs.recovery.bucket import JournalListing
@@ -75,9 +75,8 @@ class FromObjectsReport:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What the remains of the journal still tell."""
+    """What the objects and the remains of the journal still tell."""
 
-    last_slot: int = 0
     epoch: int = 0
     sequence: int = 0
 
@@ -100,11 +99,11 @@ def recover_from_objects(
         found = inventory.take(storage, paths.root / _INVENTORY_NAME)
         past = _past(storage, listing, found)
         with closing(MetadataStore.create(paths.metadata, clock, found.store_id)) as metadata:
-            rebuilt = Rebuilding(metadata, storage, location, report).run(found, past)
-            with metadata.read() as txn:
-                epoch = txn.store.store_epoch
-        found.path.unlink()
-        store_directory.create_files(paths)
+            rebuilding = Rebuilding(metadata, storage, location, report)
+            rebuilt = rebuilding.rebuild(found, past)
+            found.path.unlink()
+            store_directory.create_files(paths)
+            epoch = rebuilding.own()
         store_directory.write_settings(paths)
     return FromObjectsReport(
         path=paths.root,
@@ -131,35 +130,52 @@ class Rebuilding:
         self._report = report
         self._done = 0
 
-    def run(self, found: Inventory, past: _Past) -> list[Rebuilt]:
-        """Win the bucket, link every segment, and write a checkpoint that needs nothing before it."""
-        publisher = Publisher(self._metadata, self._storage)
-        self._own(found, past)
-        publisher.publish()
-        rebuilt: list[Rebuilt] = []
-        for group in found.groups():
-            made = self._segment(found, group)
-            if made is not None:
-                rebuilt.append(made)
-            publisher.publish()
+    def rebuild(self, found: Inventory, past: _Past) -> list[Rebuilt]:
+        """Link every segment, on this disk alone; nothing in the bucket changes."""
+        self._begin(found, past)
+        rebuilt = [made for group in found.groups() if (made := self._segment(found, group)) is not None]
         found.left += found.foreign()
-        Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint()
         return rebuilt
 
-    def _own(self, found: Inventory, past: _Past) -> None:
+    def own(self) -> int:
+        """Win the bucket and write a checkpoint that needs nothing before it; returns the epoch.
+
+        Raises Fenced when another recovery was faster.
+        """
+        publisher = Publisher(self._metadata, self._storage)
+        with self._metadata.write() as txn:
+            epoch = txn.store.store_epoch
+            state = replace(
+                txn.store.journal,
+                next_slot=epochs.first_of(epoch),
+                published_sequence=txn.store.next_outbox - 1,
+            )
+            txn.update_store(journal=state)
+            journal.owner_begins(txn, socket.gethostname())
+        publisher.publish()
+        Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint()
+        return epoch
+
+    def _begin(self, found: Inventory, past: _Past) -> None:
         """The first records of the store, in an epoch that no earlier owner can have."""
         epoch = past.epoch + _UNSEEN_OWNERS
+        sequence = max(past.sequence, epochs.first_of(epoch))
+        next_id = max(epochs.first_of(epoch), found.highest_segment + 1)
         with self._metadata.write() as txn:
-            sequence = max(past.sequence, epochs.first_of(epoch))
-            state = replace(txn.store.journal, next_slot=past.last_slot + 1, published_sequence=sequence)
-            next_id = max(epochs.first_of(epoch), found.highest_segment + 1)
-            txn.update_store(store_epoch=epoch, journal=state, next_outbox=sequence + 1, next_id=next_id)
-            journal.owner_begins(txn, socket.gethostname())
-            journal.directory_changed(txn, directories.directory(txn, ROOT_DIRECTORY))
+            txn.update_store(store_epoch=epoch, next_outbox=sequence + 1, next_id=next_id)
+        with self._untold() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"read_priority": ReadPriority.LOCAL_FIRST.value})
             txn.put(LOCATIONS, keys.u32(self._location.id), self._location)
             txn.update_store(cold_location_id=self._location.id)
-            journal.location_changed(txn, self._location)
+
+    @contextmanager
+    def _untold(self) -> Iterator[WriteTransaction]:
+        """A transaction whose changes no entry tells: the checkpoint holds what they made."""
+        with self._metadata.write() as txn:
+            first = txn.store.next_outbox
+            yield txn
+            for sequence in range(first, txn.store.next_outbox):
+                txn.delete(OUTBOX_NAME, keys.u64(sequence))
 
     def _segment(self, found: Inventory, group: Group) -> Rebuilt | None:
         cover, grids, damaged = verified_cover(self._storage, group.objects, self._advance(found))
@@ -168,7 +184,7 @@ class Rebuilding:
         if not cover.chosen:
             return None
         try:
-            with self._metadata.write() as txn:
+            with self._untold() as txn:
                 segment_id = _free_id(txn, group.segment_id)
                 suffix = not found.has_name(group)
                 name, segment = make_segment(txn, segment_id, group.path, cover, grids, suffix=suffix)
@@ -200,8 +216,8 @@ def _ignored(listing: JournalListing) -> str:
 
 def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory) -> _Past:
     """Where to begin, so that nothing that an earlier owner wrote counts as ours."""
-    past = _Past(last_slot=listing.last_slot, epoch=found.newest_epoch)
-    if listing.last_slot > hostile.MAX_ID // 2:
+    past = _Past(epoch=max(found.newest_epoch, listing.epoch))
+    if past.epoch > MAX_EPOCH:
         raise DataLoss(f"the journal has an impossible slot, {listing.last_slot}", remedy="remove that object")
     for items, read in ((listing.slots, bucket.read_entry), (listing.checkpoints, bucket.read_manifest)):
         for slot in sorted(items, reverse=True):

@@ -84,23 +84,31 @@ class Rebuilder:
     def _rebuild_from(self, listing: JournalListing, slot: int, warnings: tuple[str, ...]) -> Rebuilt:
         """Raises _Unusable when it is the checkpoint that is damaged, DataLoss when it is an entry."""
         try:
-            metadata = self._from_checkpoint(listing, slot)
+            manifest = self._manifest(listing, slot)
+            items = bucket.entries_behind(self.storage, listing, slot, manifest.store_epoch if manifest else 0)
+            metadata = self._from_checkpoint(listing, manifest)
         except DataLoss as exc:
             raise _Unusable(str(exc), remedy=exc.remedy) from exc
         try:
-            entries = self._replay(metadata, listing, slot)
+            self._replay(metadata, items)
         except DataLoss as exc:
             metadata.close()
             raise DataLoss(str(exc), remedy=exc.remedy or FROM_OBJECTS) from exc
         except BaseException:
             metadata.close()
             raise
-        return Rebuilt(metadata, slot, entries, warnings)
+        return Rebuilt(metadata, slot, len(items), warnings)
 
-    def _from_checkpoint(self, listing: JournalListing, slot: int) -> MetadataStore:
-        """Metadata as of a checkpoint; of slot 0 an empty store. Raises DataLoss, with nothing left behind."""
-        _require_slots(listing, slot)
-        manifest = bucket.read_manifest(self.storage, listing.checkpoints[slot]) if slot else None
+    def _manifest(self, listing: JournalListing, slot: int) -> pb.CheckpointManifest | None:
+        """The checkpoint's manifest; None for slot 0, before the first entry. Raises DataLoss."""
+        if slot:
+            return bucket.read_manifest(self.storage, listing.checkpoints[slot])
+        if listing.epoch:
+            raise DataLoss("the journal begins with a recovery from objects that has not written its checkpoint")
+        return None
+
+    def _from_checkpoint(self, listing: JournalListing, manifest: pb.CheckpointManifest | None) -> MetadataStore:
+        """Metadata as of a checkpoint, or an empty store. Raises DataLoss, with nothing left behind."""
         store_id = manifest.store_id if manifest is not None else self._store_id(listing)
         metadata = MetadataStore.create(self.path, self.clock, _checked_id(store_id))
         try:
@@ -135,14 +143,12 @@ class Rebuilder:
         with metadata.write() as txn:
             replay.finish_checkpoint(txn, manifest)
 
-    def _replay(self, metadata: MetadataStore, listing: JournalListing, checkpoint: int) -> int:
-        """Apply every slot behind the checkpoint; returns how many entries there were."""
-        items = [listing.slots[slot] for slot in range(checkpoint + 1, listing.last_slot + 1)]
+    def _replay(self, metadata: MetadataStore, items: list[StoredObject]) -> None:
+        """Apply entries in order."""
         with closing(bucket.in_order(items, lambda item: bucket.read_entry(self.storage, item))) as entries:
             for item, entry in zip(items, entries, strict=True):
                 _apply_entry(metadata, entry, item.name)
                 self.advance(item.length_bytes, item.name)
-        return len(items)
 
 
 def _apply_entry(metadata: MetadataStore, entry: pb.JournalEntry, name: str) -> None:
@@ -151,13 +157,6 @@ def _apply_entry(metadata: MetadataStore, entry: pb.JournalEntry, name: str) -> 
             replay.apply_entry(txn, entry)
     except DataLoss as exc:
         raise DataLoss(f"{name}: {exc}", remedy=exc.remedy) from exc
-
-
-def _require_slots(listing: JournalListing, checkpoint: int) -> None:
-    """Every slot behind the checkpoint is there. Raises DataLoss naming the first that is not."""
-    for slot in range(checkpoint + 1, listing.last_slot + 1):
-        if slot not in listing.slots:
-            raise DataLoss(f"slot {slot} of the journal is missing")
 
 
 def _checked_id(store_id: str) -> str:

@@ -1,0 +1,185 @@
+"""An owner that comes back after a recovery from objects: it is fenced, and nobody follows it (invariant 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.storages import opened
+from tests.faults.two_owners import bucket as objects
+from tests.recovery.recovering import recovered
+from tests.recovery.test_follow import cold_bytes, follower, following, shown
+from tests.recovery.test_from_objects import rebuilt
+from tests.stores import TestStore, open_test_store
+from tierfs.background.journal_names import JOURNAL_PREFIX, checkpoint_slot, entry_slot
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.errors import Fenced, Unavailable
+from tierfs.fsck.journal import JournalCheck
+from tierfs.metadata import epochs, policies
+from tierfs.types import Tier
+
+KINDS = ["memory", "directory", pytest.param("rgw", marks=pytest.mark.s3)]
+
+
+@pytest.fixture
+def storage(request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
+    with opened(getattr(request, "param", "memory"), request) as found:
+        yield found
+
+
+@pytest.fixture
+def old(tmp_path: Path, storage: ChunkStorage) -> Iterator[TestStore]:
+    """An owner with more slots behind it than a recovery from its objects needs."""
+    with open_test_store(tmp_path / "old", cold=storage) as store:
+        for name in "ab":
+            store.append(name, b"abcdefgh")
+            store.offload()
+        for number in range(1, 9):
+            with store.metadata.write() as txn:
+                policies.change(txn, "", put_settings={"chunk_age": str(number)})
+            store.cold_work().publish()
+        yield store
+
+
+def lose_all(storage: ChunkStorage) -> None:
+    for item in list(storage.list(JOURNAL_PREFIX)):
+        storage.delete(item.name)
+
+
+def ask(store: TestStore) -> None:
+    store.cold_work().tools.publisher.require_ownership()
+
+
+def publish(store: TestStore) -> None:
+    store.append("late", b"x")
+    store.cold_work().publish()
+
+
+def remove(store: TestStore, name: str) -> None:
+    store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
+
+
+RETURNS: dict[str, Callable[[TestStore], object]] = {
+    "publish": publish,
+    "ownership": ask,
+    "offload": lambda store: (store.append("a", b"late"), store.offload()),
+    "evict": lambda store: store.evict(),
+    "checkpoint": lambda store: store.cold_work().tools.checkpointer.checkpoint(),
+    "gc --delete": lambda store: (remove(store, "a"), store.work().collect_all(grace_s=0)),
+}
+
+
+@pytest.mark.parametrize("storage", KINDS, indirect=True)
+def test_an_owner_that_comes_back_is_fenced_and_fences_nobody(
+    old: TestStore, storage: ChunkStorage, tmp_path: Path
+) -> None:
+    lose_all(storage)
+    with rebuilt(tmp_path / "new", storage) as new:
+        segments = {name: data for name, data in objects(storage).items() if name.startswith("segments/")}
+        with pytest.raises(Fenced, match="another store owns the bucket"):
+            RETURNS["gc --delete"](old)
+        assert {name: data for name, data in objects(storage).items() if name in segments} == segments
+        new.store.append("a", b"ijkl")
+        new.store.offload()
+        new.store.cold_work().tools.checkpointer.checkpoint()
+        assert new.store.read("a", Tier.COLD) == b"abcdefghijkl"
+        assert JournalCheck(new.store.metadata, storage).run() == []
+    with recovered(tmp_path / "again", storage) as again:
+        assert again.warnings == ()
+        assert again.store.read("a") == b"abcdefghijkl"
+
+
+@pytest.mark.parametrize("verb", RETURNS)
+def test_whatever_it_does_first_fences_it(old: TestStore, storage: ChunkStorage, tmp_path: Path, verb: str) -> None:
+    lose_all(storage)
+    with rebuilt(tmp_path / "new", storage) as new:
+        with pytest.raises(Fenced, match="another store owns the bucket"):
+            RETURNS[verb](old)
+        new.store.append("a", b"ijkl")
+        new.store.offload()
+
+
+def test_a_recovery_begins_where_no_older_owner_can_come(old: TestStore, storage: ChunkStorage, tmp_path: Path) -> None:
+    lose_all(storage)
+    with rebuilt(tmp_path / "new", storage) as new, new.store.metadata.read() as txn:
+        slots = [slot for item in storage.list(JOURNAL_PREFIX) if (slot := entry_slot(item.name)) is not None]
+        assert min(slots) == epochs.first_of(txn.store.store_epoch)
+
+
+def test_entries_and_checkpoints_that_are_left_are_void(old: TestStore, storage: ChunkStorage, tmp_path: Path) -> None:
+    """The journal was whole, and --from-objects was told to ignore it; then its owner goes on for one entry."""
+    old.cold_work().tools.checkpointer.checkpoint()
+    with rebuilt(tmp_path / "new", storage) as new:
+        with pytest.raises(Fenced):
+            publish(old)
+        new.store.append("a", b"ijkl")
+        new.store.offload()
+        with recovered(tmp_path / "again", storage) as again:
+            assert again.store.read("a") == b"abcdefghijkl"
+            with again.store.metadata.read() as txn:
+                assert txn.store.next_id > epochs.first_of(txn.store.store_epoch - 1)
+
+
+def test_replicas_follow_a_recovery_from_objects_by_themselves(
+    old: TestStore, storage: ChunkStorage, tmp_path: Path
+) -> None:
+    with following(old, tmp_path / "replica") as replica:
+        lose_all(storage)
+        assert follower(replica).refresh().entries == 0
+        with rebuilt(tmp_path / "new", storage) as new:
+            with pytest.raises(Fenced):
+                publish(old)  # stands right behind what the replica has
+            assert follower(replica).refresh().started_over
+            assert shown(replica) == cold_bytes(new.store)
+            new.store.append("a", b"ijkl")
+            new.store.append("of the new one", b"x")
+            new.store.offload()
+            assert follower(replica).refresh().entries > 0
+            assert shown(replica) == cold_bytes(new.store)
+            assert follower(replica).refresh().entries == 0
+
+
+def test_replicas_wait_for_the_checkpoint_of_a_recovery_from_objects(
+    old: TestStore, storage: ChunkStorage, tmp_path: Path
+) -> None:
+    with following(old, tmp_path / "replica") as replica, rebuilt(tmp_path / "new", storage) as new:
+        before = shown(replica)
+        [manifest] = [item.name for item in storage.list(JOURNAL_PREFIX) if checkpoint_slot(item.name) is not None]
+        buffer = bytearray(storage.stat(manifest).length_bytes)
+        storage.read_into(manifest, 0, memoryview(buffer))
+        storage.delete(manifest)  # as before it was written
+        with pytest.raises(Unavailable, match="being recovered from its objects"):
+            follower(replica).refresh()
+        assert shown(replica) == before
+        storage.put(manifest, BufferSource(bytes(buffer)))
+        assert follower(replica).refresh().started_over
+        assert shown(replica) == cold_bytes(new.store)
+
+
+def test_what_an_older_owner_wrote_behind_us_is_void(old: TestStore, storage: ChunkStorage, tmp_path: Path) -> None:
+    """Recoveries from objects once began in slot 1, below what the owner before wrote when it came back."""
+    with old.metadata.write() as txn:
+        txn.update_store(store_epoch=2)
+    old.append("a", b"ijkl")
+    old.offload()  # the owner, now with epoch 2
+    with old.metadata.read() as txn:
+        behind = txn.store.journal.next_slot
+    with open_test_store(tmp_path / "zombie", cold=storage) as zombie:
+        with zombie.metadata.write() as txn:
+            state = replace(txn.store.journal, next_slot=behind + 1)
+            txn.update_store(store_id=old.metadata.store_id, journal=state)
+        zombie.append("zombie", b"x")
+        zombie.cold_work().publish()  # leaves a gap, and stands where the owner will come to
+    ask(old)
+    with following(old, tmp_path / "replica") as replica:
+        for data in (b"mnop", b"qrst", b"uvwx"):
+            old.append("a", data)
+            old.offload()
+            follower(replica).refresh()
+            assert shown(replica) == cold_bytes(old)
+    with recovered(tmp_path / "new", storage) as found:
+        assert found.store.read("a") == b"abcdefghijklmnopqrstuvwx"
+        assert set(found.losses) == set("ab")
