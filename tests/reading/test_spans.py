@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -207,9 +208,10 @@ def arrive(transfer: Transfer, data: bytes) -> None:
 
 
 async def test_a_second_try_is_checked_from_where_it_begins(store: TestStore) -> None:
-    """The first one's good blocks in front of its bad one are fetched again, and may be bad this time."""
+    """The first one's good blocks in front of its bad one were delivered; the second one begins at the bad one."""
     make_cold(store, data=DATA)
-    damaged = iter([3 * BLOCK, 0])
+    damaged = chain([3 * BLOCK], repeat(0))
+    offsets: list[int] = []
 
     class Damaging(MemoryStorage):
         def read_into(
@@ -221,6 +223,7 @@ async def test_a_second_try_is_checked_from_where_it_begins(store: TestStore) ->
             if_match: str | None = None,
             progress: Progress | None = None,
         ) -> None:
+            offsets.append(offset)
             store.cold.read_into(name, offset, buffer, if_match=if_match)
             buffer[next(damaged)] ^= 1
             assert progress is not None
@@ -232,6 +235,7 @@ async def test_a_second_try_is_checked_from_where_it_begins(store: TestStore) ->
         with pytest.raises(DataLoss):
             await handle.read(BLOCK, 4 * BLOCK)
         handle.close()
+    assert offsets[:2] == [BLOCK, 4 * BLOCK]
 
 
 async def test_a_failed_fetch_on_the_loop_does_not_lose_its_place() -> None:

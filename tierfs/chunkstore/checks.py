@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.protocol import ObjectPiece, Source, StoredObject
+from tierfs.chunkstore.protocol import EtagDiffers, ObjectPiece, Source, StoredObject
 from tierfs.errors import Closed, DataLoss, InvalidRequest
 from tierfs.names import printable
 from tierfs.types import CRC_BLOCK_BYTES, MIB
@@ -93,15 +93,16 @@ def past_end(name: str, offset: int, length_bytes: int, object_bytes: int | str)
     return DataLoss(f"{printable(name)}: bytes {offset} to {end} were asked for, it has {object_bytes}")
 
 
-def check_etag(name: str, etag: str, if_match: str | None) -> None:
-    """Raise DataLoss when the object is another than the one asked for."""
+def check_etag(name: str, etag: str, if_match: str | None, length_bytes: int | None) -> None:
+    """Raise EtagDiffers when the object, of `length_bytes` by now, is another version than the one asked for."""
     if if_match is not None and etag != if_match:
-        raise DataLoss(f"{printable(name)}: it was replaced: its etag is {printable(etag)}, not {if_match}")
+        message = f"{printable(name)}: it was replaced: its etag is {printable(etag)}, not {printable(if_match)}"
+        raise EtagDiffers(message, etag=etag, length_bytes=length_bytes)
 
 
 def check_empty_read(found: StoredObject, offset: int, if_match: str | None) -> None:
     """What a read of no bytes owes its caller: the object, its version and the offset were looked at."""
-    check_etag(found.name, found.etag, if_match)
+    check_etag(found.name, found.etag, if_match, found.length_bytes)
     check_range(found, offset, 0)
 
 

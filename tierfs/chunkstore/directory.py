@@ -108,13 +108,14 @@ class DirectoryStorage:
         """Append a piece to an open file; what stands there is worthless when this raises."""
         with self._reader.open(piece.name) as (fd, status):
             found = _described(piece.name, status)
-            check_etag(piece.name, found.etag, piece.etag)
+            check_etag(piece.name, found.etag, piece.etag, found.length_bytes)
             check_range(found, piece.offset, piece.length_bytes)
             with map_os_errors(piece.name):
                 copied = copy_range(fd, piece.offset, piece.length_bytes, target)
             if copied < piece.length_bytes:
                 raise past_end(piece.name, piece.offset, piece.length_bytes, piece.offset + copied)
-            check_etag(piece.name, _described(piece.name, os.fstat(fd)).etag, piece.etag)
+            now = _described(piece.name, os.fstat(fd))
+            check_etag(piece.name, now.etag, piece.etag, now.length_bytes)
 
     def read_into(
         self,

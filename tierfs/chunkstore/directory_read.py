@@ -30,7 +30,7 @@ class FileReader:
         """See ChunkStorage.read_into; `name` was checked."""
         with self.open(name) as (fd, status):
             found = self._describe(name, status)
-            check_etag(name, found.etag, if_match)
+            check_etag(name, found.etag, if_match, found.length_bytes)
             check_range(found, offset, len(buffer))
             done = 0
             while done < len(buffer):

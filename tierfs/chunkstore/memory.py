@@ -97,7 +97,7 @@ class MemoryStorage:
     ) -> None:
         """See ChunkStorage.read_into."""
         held = self._get(name)
-        check_etag(name, held.found.etag, if_match)
+        check_etag(name, held.found.etag, if_match, held.found.length_bytes)
         check_range(held.found, offset, len(buffer))
         for start in range(0, len(buffer), STEP_BYTES):
             end = min(start + STEP_BYTES, len(buffer))
@@ -144,7 +144,7 @@ class MemoryStorage:
 
     def _bytes_of(self, piece: ObjectPiece) -> bytes:
         held = self._get(piece.name)
-        check_etag(piece.name, held.found.etag, piece.etag)
+        check_etag(piece.name, held.found.etag, piece.etag, held.found.length_bytes)
         check_range(held.found, piece.offset, piece.length_bytes)
         return held.data[piece.offset : piece.offset + piece.length_bytes]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tierfs.checksum import Buffer
+from tierfs.errors import DataLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,16 @@ Progress = Callable[[int], None]
 """Called with the number of bytes received so far, counted from the start of the read; ascending."""
 
 
+class EtagDiffers(DataLoss):
+    """An object has another ETag than the one asked for: it was copied, restored or replaced."""
+
+    def __init__(self, message: str, *, etag: str, length_bytes: int | None) -> None:
+        """`etag` and `length_bytes` are those it has now; None where the answer does not tell its length."""
+        super().__init__(message, remedy="run: tierfs fsck")
+        self.etag = etag
+        self.length_bytes = length_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class RangeUrl:
     """A URL in two parts: scheme, host and port; path and query."""
@@ -149,9 +160,9 @@ class ChunkStorage(Protocol):
     ) -> ComposedObject:
         """Store under `name` the bytes of `pieces`, in order, as `put` would: atomically and durably.
 
-        The storage copies what it can by itself. Raises NotFound for a piece whose object is missing, DataLoss
-        when an object is not the version that its piece names or is too short, InvalidRequest without pieces or
-        with an empty one. Whatever is raised, no parts are left behind but by a connection that broke; after
+        The storage copies what it can by itself. Raises NotFound for a piece whose object is missing, EtagDiffers
+        when an object is not the version that its piece names, DataLoss when it is too short, InvalidRequest without
+        pieces or with an empty one. Whatever is raised, no parts are left behind but by a connection that broke; after
         Unavailable the object may exist, as after `put`.
         """
         ...
@@ -168,7 +179,8 @@ class ChunkStorage(Protocol):
         """Fill `buffer` with the object's bytes from `offset`; idempotent.
 
         Bytes arrive in order; `progress` is called as they do, about every MiB. A read past the end raises
-        DataLoss (the buffer's content is then undefined), as does an object whose etag is not `if_match`.
+        DataLoss (the buffer's content is then undefined), an object whose etag is not `if_match` EtagDiffers,
+        before any byte of it arrived.
         """
         ...
 

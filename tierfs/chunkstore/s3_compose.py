@@ -102,6 +102,7 @@ class Composer:
                     **request,
                 )
         except AlreadyExists as exc:  # what a failed condition means everywhere else
+            self._require_version(piece.name, piece.etag, start + one.length_bytes)  # which says what is there now
             raise DataLoss(f"{printable(piece.name)}: it was replaced: its etag is not {piece.etag}") from exc
         return Part({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}, None)
 
@@ -128,7 +129,7 @@ class Composer:
 
     def _require_version(self, name: str, etag: str, end: int) -> None:
         found = self._stat(name)
-        check_etag(name, found.etag, etag)
+        check_etag(name, found.etag, etag, found.length_bytes)
         check_range(found, 0, end)
 
     def _all(self, jobs: Sequence[Callable[[], None]]) -> None:

@@ -171,7 +171,7 @@ class RangeReader:
         """Check what was answered, then move its body into `buffer`."""
         if answer.status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
             raise self._refused(answer, name, offset, len(buffer))
-        check_etag(name, (answer.headers.get("ETag") or "").strip('"'), if_match)
+        check_etag(name, (answer.headers.get("ETag") or "").strip('"'), if_match, _object_bytes(answer))
         self._check_range(answer, name, offset, len(buffer))
         stream = answer._fp  # type: ignore[attr-defined]  # urllib3's own readinto reads and copies
         done = 0
@@ -262,6 +262,12 @@ def _shifted(progress: Progress | None, done: int) -> Progress | None:
     if progress is None or not done:
         return progress
     return lambda received: progress(done + received)
+
+
+def _object_bytes(answer: urllib3.BaseHTTPResponse) -> int | None:
+    """How long the whole object is, if the answer tells it."""
+    match = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range") or "")
+    return None if match is None or match[3] == "*" else int(match[3])
 
 
 def _range(offset: int, length_bytes: int) -> str:

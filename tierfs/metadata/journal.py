@@ -140,6 +140,11 @@ def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: S
     return sequence
 
 
+def object_changed(txn: WriteTransaction, holder: ObjectRecord) -> int:
+    """Another etag of a cold object was adopted."""
+    return queue(txn, pb.Change(object=OBJECTS.codec.to_message(holder)))  # type: ignore[arg-type]
+
+
 def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
     """Changes not yet known to be in the journal: sequence and serialized Change."""
     for key, data in txn.scan_raw(OUTBOX_NAME, keys.u64(after + 1)):

@@ -531,7 +531,7 @@ class TouchRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., parent_inode: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., segment_id: _Optional[int] = ..., policies: _Optional[bool] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("sequence", "owner_begins", "segment", "segment_removed", "directory", "directory_removed", "cold_link", "cold_unlink", "location", "policy", "batch", "ledger", "counters", "garbage")
+    __slots__ = ("sequence", "owner_begins", "segment", "segment_removed", "directory", "directory_removed", "cold_link", "cold_unlink", "location", "policy", "batch", "ledger", "counters", "garbage", "object")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OWNER_BEGINS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
@@ -546,6 +546,7 @@ class Change(_message.Message):
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     GARBAGE_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     owner_begins: OwnerBegins
     segment: SegmentRecord
@@ -560,7 +561,8 @@ class Change(_message.Message):
     ledger: LedgerRecord
     counters: Counters
     garbage: GarbageRecord
-    def __init__(self, sequence: _Optional[int] = ..., owner_begins: _Optional[_Union[OwnerBegins, _Mapping]] = ..., segment: _Optional[_Union[SegmentRecord, _Mapping]] = ..., segment_removed: _Optional[int] = ..., directory: _Optional[_Union[DirectoryRecord, _Mapping]] = ..., directory_removed: _Optional[int] = ..., cold_link: _Optional[_Union[ColdLink, _Mapping]] = ..., cold_unlink: _Optional[_Union[ColdUnlink, _Mapping]] = ..., location: _Optional[_Union[LocationRecord, _Mapping]] = ..., policy: _Optional[_Union[PolicyRecord, _Mapping]] = ..., batch: _Optional[_Union[BatchRecord, _Mapping]] = ..., ledger: _Optional[_Union[LedgerRecord, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., garbage: _Optional[_Union[GarbageRecord, _Mapping]] = ...) -> None: ...
+    object: ObjectRecord
+    def __init__(self, sequence: _Optional[int] = ..., owner_begins: _Optional[_Union[OwnerBegins, _Mapping]] = ..., segment: _Optional[_Union[SegmentRecord, _Mapping]] = ..., segment_removed: _Optional[int] = ..., directory: _Optional[_Union[DirectoryRecord, _Mapping]] = ..., directory_removed: _Optional[int] = ..., cold_link: _Optional[_Union[ColdLink, _Mapping]] = ..., cold_unlink: _Optional[_Union[ColdUnlink, _Mapping]] = ..., location: _Optional[_Union[LocationRecord, _Mapping]] = ..., policy: _Optional[_Union[PolicyRecord, _Mapping]] = ..., batch: _Optional[_Union[BatchRecord, _Mapping]] = ..., ledger: _Optional[_Union[LedgerRecord, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., garbage: _Optional[_Union[GarbageRecord, _Mapping]] = ..., object: _Optional[_Union[ObjectRecord, _Mapping]] = ...) -> None: ...
 
 class OwnerBegins(_message.Message):
     __slots__ = ("store_epoch", "store_id", "wall_ms", "host")

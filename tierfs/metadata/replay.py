@@ -178,6 +178,10 @@ def _cold_unlink(txn: WriteTransaction, message: pb.ColdUnlink) -> None:
         _chain_changed(txn, segment, replay_chain.unlink(txn, segment, message.start_offsets))
 
 
+def _object(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
+    replay_chain.adopt_etag(txn, message)
+
+
 def _chain_changed(txn: WriteTransaction, before: SegmentRecord, after: SegmentRecord) -> None:
     if after != before:
         txn.put(SEGMENTS, keys.u64(after.id), after)
@@ -258,4 +262,5 @@ _HANDLERS: dict[str, Callable[[WriteTransaction, Any], None]] = {
     "ledger": _ledger,
     "counters": _counters,
     "garbage": _garbage,
+    "object": _object,
 }

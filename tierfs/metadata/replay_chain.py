@@ -87,6 +87,15 @@ def release(txn: WriteTransaction, chunk: ChunkRecord) -> None:
     checksums.delete(txn, ObjectId(holder.id))
 
 
+def adopt_etag(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
+    """Take over another etag of an object that is linked; one that was forgotten since is success. Raises DataLoss."""
+    record = OBJECTS.codec.from_message(message)
+    hostile.check_object(record, txn.store.cold_location_id)
+    if txn.get(OBJECTS, keys.u64(record.id)) is not None:
+        known = _counted(txn, record)
+        txn.put(OBJECTS, keys.u64(known.id), known)
+
+
 def _counted(txn: WriteTransaction, record: ObjectRecord) -> ObjectRecord:
     """The object with the references that are counted here. An id names one object for ever."""
     known = txn.get(OBJECTS, keys.u64(record.id))

@@ -17,6 +17,7 @@ from tierfs.reading.grid import blocks_touched
 from tierfs.reading.readahead import FairShare, Session, Sessions
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span, SpanCache
+from tierfs.reading.transfer import BlockDiffers
 from tierfs.reading.view import SegmentView
 from tierfs.types import ByteRange, Tier
 
@@ -69,14 +70,27 @@ class ColdPath:
         there = self._has(placed, ByteRange(held.start, held.start + 1))
         self._read_ahead(view, tiers, wanted)
         self._request(placed, held)
-        while (span := self._spans.find(placed.object.id, held.start)) is None:
-            await self._spans.wait_room()
-            self._request(placed, held)
+        span = await self._span(placed, held)
         part = ByteRange(held.start, min(held.end, span.end))
         (self._count_hits if there and span.has(part) else self._count_misses)(blocks_touched(part))
-        if not span.has(part):
-            await self._fetcher.wait_for(span, part)
+        while not span.has(part):
+            try:
+                await self._fetcher.wait_for(span, part)
+            except BlockDiffers as exc:
+                if exc.block.contains(ByteRange(held.start, held.start + 1)):
+                    raise
+                # The blocks around it are as good as ever: those before it are here, those behind it are asked for.
+                span = await self._span(placed, held)
+                part = ByteRange(held.start, min(part.end, span.end))
         return self._served(span, part)
+
+    async def _span(self, placed: PlacedChunk, held: ByteRange) -> Span:
+        """The span that holds or is getting the first byte."""
+        while (span := self._spans.find(placed.object.id, held.start)) is None:
+            self._request(placed, held)
+            if self._spans.find(placed.object.id, held.start) is None:
+                await self._spans.wait_room()
+        return span
 
     def close(self) -> None:
         """The last handle was closed: drop what was asked for in vain."""

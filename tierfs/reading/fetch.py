@@ -13,6 +13,7 @@ from tierfs.errors import DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cache_writer import CacheWriter
 from tierfs.reading.disk_cache import DiskCache
+from tierfs.reading.etags import Etags
 from tierfs.reading.fetch_queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.hedge import HedgePolicy
 from tierfs.reading.loop_get import LoopGets
@@ -46,9 +47,11 @@ class Fetcher:
         streams: int,
         urgent_streams: int,
         metrics: MetricSink,
+        etags: Etags,
         cache: DiskCache | None = None,
     ) -> None:
         self._spans = spans
+        self._etags = etags
         self._storage_of = storage_of
         self._metrics = metrics
         self._cache = cache
@@ -60,6 +63,8 @@ class Fetcher:
         self._count_bytes = metrics.counter(MetricName.STORAGE_BYTES, tier=_COLD, verb=_READ)
         self._connected: dict[LocationId, ChunkStorage] = {}
         """What threads have read from: making a storage may take a while, which the loop must not."""
+        self.proved = trio.Event()
+        """Set when objects were read under another etag than their records tell."""
         self._nursery: trio.Nursery | None = None
         self._token: trio.lowlevel.TrioToken | None = None
 
@@ -152,7 +157,7 @@ class Fetcher:
         span, started_s = transfer.span, trio.current_time()
         transfer.clock_started()
         try:
-            done = await self._gets.get(url, span.start, transfer.view, span.holder.etag)
+            done = await self._gets.get(url, span.start, transfer.view, self._etags.of(span.holder))
         except trio.Cancelled:
             self._ended(transfer, Unavailable("the store was closed while it was read"))
             raise
@@ -221,7 +226,7 @@ class Fetcher:
             storage = self._connected[span.holder.location_id] = self._storage_of(span.holder.location_id)
             for attempt in range(_ATTEMPTS):
                 try:
-                    transfer.run(storage)
+                    transfer.run(storage, self._etags)
                     break
                 except BlockDiffers:
                     self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
@@ -240,6 +245,8 @@ class Fetcher:
         """On the loop: a transfer is over."""
         if transfer.first_byte_s is not None:
             self._hedges.note(transfer.first_byte_s)
+        if error is None and transfer.cached_bytes < len(transfer.view) and self._etags.proved(transfer.span.holder):
+            self.proved.set()
         self._spans.ended(transfer, error)
 
 

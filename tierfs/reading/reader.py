@@ -18,6 +18,7 @@ from tierfs.reading.buffers import BufferPool
 from tierfs.reading.checksum_cache import ChecksumCache
 from tierfs.reading.cold import ColdPath
 from tierfs.reading.disk_cache import DiskCache
+from tierfs.reading.etags import Etags
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalReader
@@ -27,6 +28,10 @@ from tierfs.reading.spans import SpanCache
 from tierfs.reading.stats import OpenHandles
 from tierfs.reading.view import SegmentView
 from tierfs.types import LocationId, ReadPriority, SegmentId
+
+
+_ADOPT_AFTER_S = 1.0
+"""So long etags that changed are gathered: a transaction is a sync of the disk."""
 
 
 class Reader:
@@ -47,7 +52,10 @@ class Reader:
         self.metrics = metrics
         self.spans = SpanCache(BufferPool(settings.budget_bytes))
         self.shares = FairShare(settings.budget_bytes, settings.max_window_bytes, settings.streams)
-        self.fetcher = Fetcher(self.spans, storage_of, settings.streams, settings.urgent_streams, metrics, cache)
+        self._etags = Etags(metadata)
+        self.fetcher = Fetcher(
+            self.spans, storage_of, settings.streams, settings.urgent_streams, metrics, self._etags, cache
+        )
         self.cache = cache
         self.local = LocalReader(files, settings.open_files, settings.local_threads, metrics)
         self.open_handles = OpenHandles(metrics)
@@ -74,6 +82,7 @@ class Reader:
         manager = self._nursery_manager = trio.open_nursery()
         self._nursery = await manager.__aenter__()
         self.fetcher.start(self._nursery)
+        self._nursery.start_soon(self._adopt_etags)
         return self
 
     async def __aexit__(
@@ -86,9 +95,18 @@ class Reader:
         try:
             return await self._nursery_manager.__aexit__(kind, error, trace)
         finally:
+            self._etags.adopt()
             self.local.close()
             if self.cache is not None:
                 self.cache.close()
+
+    async def _adopt_etags(self) -> None:
+        """Write down the etags of objects that were copied or restored, many at once and not in a reader's way."""
+        while True:
+            await self.fetcher.proved.wait()
+            await trio.sleep(_ADOPT_AFTER_S)
+            self.fetcher.proved = trio.Event()
+            await trio.to_thread.run_sync(self._etags.adopt)
 
     def _new_cold_path(self) -> ColdPath:
         return ColdPath(self._checksums, self.spans, self.fetcher, self.shares, self.metrics)

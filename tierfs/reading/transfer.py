@@ -16,7 +16,8 @@ import trio
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
 from tierfs.reading.buffers import PooledBuffer
-from tierfs.types import CRC_BLOCK_BYTES, MIB
+from tierfs.reading.etags import Etags
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 if TYPE_CHECKING:
     from tierfs.reading.spans import Span
@@ -32,6 +33,11 @@ _lock = threading.Lock()
 
 class BlockDiffers(DataLoss):
     """Bytes arrived that do not match their CRC32C."""
+
+    def __init__(self, message: str, block: ByteRange) -> None:
+        """`block`: the first one, as bytes of the object; those before it were delivered."""
+        super().__init__(message, remedy="run: tierfs fsck")
+        self.block = block
 
 
 class BrokenOff(Exception):
@@ -97,23 +103,24 @@ class Transfer:
             self._next_block = -(-held // CRC_BLOCK_BYTES)
             self._show(held)
 
-    def run(self, storage: ChunkStorage) -> None:
+    def run(self, storage: ChunkStorage, etags: Etags) -> None:
         """Fetch what is missing, if anything is. Raises BlockDiffers, BrokenOff, and what the storage raises."""
         self._stop_if_slower()
-        span, held = self.span, self.filled
-        if held == span.end - span.start:
+        span = self.span
+        if self.filled == span.end - span.start:
             return
         self.clock_started()
         if span.holder.length < span.end:
             raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
-        storage.read_into(
-            span.holder.name,
-            span.start + held,
-            self.view[held:],
-            if_match=span.holder.etag,
-            progress=lambda received: self.arrived(held + received),
-        )
+        etags.read(span.holder, lambda etag: self._read_rest(storage, etag))
         self.arrived(span.end - span.start)
+
+    def _read_rest(self, storage: ChunkStorage, etag: str | None) -> None:
+        """What was delivered stays as it is: readers have it."""
+        span, held = self.span, self.filled
+        # Of a version that is not pinned a try that begins anew could bring other bytes: all are checked at the end.
+        progress = None if etag is None else lambda received: self.arrived(held + received)
+        storage.read_into(span.holder.name, span.start + held, self.view[held:], if_match=etag, progress=progress)
 
     def clock_started(self) -> None:
         """The request goes out now."""
@@ -125,13 +132,12 @@ class Transfer:
         if self.first_byte_s is None and self.started_s is not None:
             self.first_byte_s = time.monotonic() - self.started_s
         grid = span.grid
-        bad, next_block = grid.first_bad(self.view, span.start, self._next_block, span.start + received)
-        if bad is not None:  # the right ones before it are fetched again too, and so checked again
-            raise BlockDiffers(f"{span.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum")
-        self._next_block = next_block
+        bad, self._next_block = grid.first_bad(self.view, span.start, self._next_block, span.start + received)
         checked = grid.block_start(self._next_block) - span.start
         if checked > self.filled:
             self._show(checked)
+        if bad is not None:
+            raise BlockDiffers(f"{span.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum", bad)
 
     def _show(self, checked: int) -> None:
         """Let readers have the first `checked` bytes."""

@@ -1,0 +1,156 @@
+"""Objects that were copied or restored have other etags: their bytes are read, and the etag is adopted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.fsck.looking import flip_cold, holder_at
+from tests.reading.test_reader import DATA, POLICY, WatchedStorage, make_cold, read_all, reader_of
+from tests.recovery.recovering import recovered
+from tests.stores import TestStore, open_test_store
+from tierfs.errors import DataLoss
+from tierfs.metadata.tables import OBJECTS
+from tierfs.reading.etags import Etags
+from tierfs.types import CRC_BLOCK_BYTES as BLOCK
+from tierfs.types import Tier
+
+
+@pytest.fixture
+def storage() -> WatchedStorage:
+    return WatchedStorage()
+
+
+@pytest.fixture
+def store(tmp_path: Path, storage: WatchedStorage) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=POLICY, cold=storage) as opened:
+        make_cold(opened)
+        storage.reads.clear()
+        yield opened
+
+
+def copy(storage: WatchedStorage, suffix: str = "-copied") -> None:
+    """Other etags for the same bytes, as a copy with other parts has, and no user metadata."""
+    for name, held in list(storage._objects.items()):
+        found = replace(held.found, etag=held.found.etag + suffix, metadata={})
+        storage._objects[name] = replace(held, found=found)
+
+
+def etags(store: TestStore) -> set[str]:
+    """Those of the cold objects' records."""
+    with store.metadata.read() as txn:
+        return {holder.etag for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD}
+
+
+async def read_whole(store: TestStore) -> None:
+    async with reader_of(store) as reader:
+        handle = reader.open(store.segment("s").id)
+        assert await read_all(handle, len(DATA)) == DATA
+        handle.close()
+
+
+async def test_the_bytes_of_a_copied_object_are_read_and_its_etag_is_adopted(
+    store: TestStore, storage: WatchedStorage, tmp_path: Path
+) -> None:
+    copy(storage)
+    await read_whole(store)
+    assert all(etag.endswith("-copied") for etag in etags(store))
+    store.work().settle()
+    with recovered(tmp_path / "recovered", storage) as found:
+        assert etags(found.store) == etags(store), "the journal does not tell"
+
+
+async def test_an_etag_that_was_adopted_costs_no_further_request(store: TestStore, storage: WatchedStorage) -> None:
+    await read_whole(store)
+    usual = len(storage.reads)
+    copy(storage)
+    storage.reads.clear()
+    await read_whole(store)
+    objects = len({name for name, _, _ in storage.reads})
+    assert usual < len(storage.reads) <= usual + 2 * objects, "known etags are met again and again"
+    storage.reads.clear()
+    await read_whole(store)
+    assert len(storage.reads) == usual
+
+
+async def test_reads_of_an_unchanged_tier_write_nothing(store: TestStore) -> None:
+    before = store.metadata.last_transaction_id()
+    await read_whole(store)
+    assert store.metadata.last_transaction_id() == before
+
+
+@pytest.mark.parametrize("copied", [False, True])
+async def test_one_bad_bit_costs_its_block_and_no_other(
+    store: TestStore, storage: WatchedStorage, copied: bool
+) -> None:
+    flip_cold(store, "s", 5 * BLOCK + 17)
+    if copied:
+        copy(storage)
+    bad = range(4 * BLOCK, 7 * BLOCK)  # blocks of objects are not those of the segment
+    lost: list[int] = []
+    async with reader_of(store) as reader:
+        handle = reader.open(store.segment("s").id)
+        for at in range(0, len(DATA), 16384):
+            try:
+                assert bytes(await handle.read(at, 16384)) == DATA[at : at + 16384]
+            except DataLoss:
+                assert at in bad
+                lost.append(at)
+        handle.close()
+    assert 0 < len(lost) <= BLOCK // 16384 + 1
+    assert 5 * BLOCK + 17 in range(lost[0], lost[-1] + 16384)
+
+
+async def test_a_good_block_behind_a_bad_one_is_served_to_whom_one_fetch_of_both_was_begun(store: TestStore) -> None:
+    flip_cold(store, "s", 2 * BLOCK + 17)
+    served: dict[int, bytes] = {}
+    async with reader_of(store) as reader, trio.open_nursery() as nursery:
+        handle = reader.open(store.segment("s").id)
+
+        async def read(at: int) -> None:
+            served[at] = bytes(await handle.read(at, BLOCK))
+
+        for block in (0, 1, 3, 4):  # the first read of a file asks for its first MiB
+            nursery.start_soon(read, block * BLOCK)
+    assert served == {at: DATA[at : at + BLOCK] for at in (0, BLOCK, 3 * BLOCK, 4 * BLOCK)}
+
+
+async def test_an_object_of_another_length_is_not_adopted(store: TestStore, storage: WatchedStorage) -> None:
+    """Its blocks are served as far as they prove right."""
+    name = holder_at(store, "s", Tier.COLD, 0)[0].name
+    held = storage._objects[name]
+    found = replace(held.found, etag="longer", length_bytes=held.found.length_bytes + 1)
+    storage._objects[name] = replace(held, found=found, data=held.data + b"x")
+    await read_whole(store)
+    assert "longer" not in etags(store)
+
+
+async def test_a_store_that_may_change_nothing_keeps_them_to_itself(
+    store: TestStore, storage: WatchedStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy(storage)
+    before = etags(store)
+    with store.metadata.write() as txn:
+        txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=7))
+    with caplog.at_level(logging.INFO, "tierfs.reading.etags"):
+        await read_whole(store)
+    assert etags(store) == before
+    assert sum("not written" in line for line in caplog.messages) == 1
+
+
+def test_an_object_whose_etag_never_stays_fills_no_journal(store: TestStore, storage: WatchedStorage) -> None:
+    holder, _ = holder_at(store, "s", Tier.COLD, 0)
+    known = Etags(store.metadata)
+    view = memoryview(bytearray(holder.length))
+    adopted = 0
+    for number in range(10):
+        copy(storage, f"-{number}")
+        known.read_into(storage, holder, 0, view)
+        known.proved(holder)
+        adopted += known.adopt()
+    assert adopted == 3

@@ -1,0 +1,180 @@
+"""The etags that objects have now, where their records tell others: an etag is a hint, the CRC32C is the truth.
+
+An object that was copied or restored has the bytes it had and another etag. It is read under the etag that its
+place tells, and whoever checked the bytes says so: then the etag is written into the object's record and the
+journal, many at a time, so that the next process asks for the right one at once.
+
+Shared state: what was met (by readers in threads) and what was proved of it, under one lock. Any process of the
+store may write adopted etags: the record is looked at again in the transaction, and an object that went away or
+was adopted meanwhile is passed over. A store that may change nothing keeps them in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers, Progress
+from tierfs.errors import Conflict, PermissionDenied, TierfsError
+from tierfs.metadata import journal, keys
+from tierfs.metadata.records import ObjectRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS
+from tierfs.names import printable
+from tierfs.types import ObjectId
+
+log = logging.getLogger(__name__)
+
+_TRIES = 3
+"""An object that has another etag each time is read without one then (a guess)."""
+
+_REMEMBERED = 65536
+"""Objects with another etag that one process knows of: about 20 MB."""
+
+_ADOPTED_AT_ONCE = 1000
+"""Records written in one transaction: about 1 MB of changes, some 30 ms of the writer's lock."""
+
+_MOST_ADOPTIONS = 3
+"""Of one object by one process: a server whose etags change without end fills no journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEtag:
+    """What an object is known by, where its record says something else."""
+
+    holder: ObjectRecord
+    etag: str
+
+
+@dataclass(slots=True)
+class _Met:
+    """An object that was met under another etag."""
+
+    etag: str
+    length_bytes: int | None
+    adoptions: int = 0
+    proved: bool = False
+
+
+class Etags:
+    """What one process knows of objects' etags. Thread-safe."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._lock = threading.Lock()
+        self._met: OrderedDict[ObjectId, _Met] = OrderedDict()
+        self._proved: dict[ObjectId, NewEtag] = {}
+        self._refused = False
+        """Whether the store may change nothing."""
+
+    def of(self, holder: ObjectRecord) -> str:
+        """The etag to ask for. Costs nothing while records and places agree."""
+        if not self._met:
+            return holder.etag
+        met = self._met.get(holder.id)
+        return holder.etag if met is None else met.etag
+
+    def read(self, holder: ObjectRecord, read: Callable[[str | None], None]) -> None:
+        """Call `read` with the etag to ask for, again with the one that is there instead when it differs.
+
+        The bytes are the caller's to check. Raises what `read` raises.
+        """
+        for _ in range(_TRIES):
+            try:
+                read(self.of(holder))
+            except EtagDiffers as exc:
+                self.meet(holder, exc.etag, exc.length_bytes)
+            else:
+                return
+        read(None)
+
+    def read_into(
+        self,
+        storage: ChunkStorage,
+        holder: ObjectRecord,
+        offset: int,
+        view: memoryview,
+        progress: Progress | None = None,
+    ) -> None:
+        """Fill `view` from an object, whatever its etag is; see ChunkStorage.read_into."""
+
+        def read(etag: str | None) -> None:
+            storage.read_into(holder.name, offset, view, if_match=etag, progress=progress)
+
+        self.read(holder, read)
+
+    def meet(self, holder: ObjectRecord, etag: str, length_bytes: int | None) -> None:
+        """The object's place tells this etag and length."""
+        with self._lock:
+            met = self._met.pop(holder.id, None)
+            adoptions = 0 if met is None else met.adoptions
+            self._met[holder.id] = _Met(etag, length_bytes, adoptions)
+            self._proved.pop(holder.id, None)
+            if len(self._met) > _REMEMBERED:
+                self._met.popitem(last=False)
+        if met is None:
+            log.info("%s has another etag than its record, a copy perhaps", printable(holder.name))
+
+    def proved(self, holder: ObjectRecord) -> bool:
+        """Bytes of the object that were read now match their checksums; whether an etag waits to be adopted."""
+        if not self._met or holder.id not in self._met:
+            return False
+        with self._lock:
+            met = self._met.get(holder.id)
+            if met is None or met.proved or self._refused or not _may_be_adopted(met, holder):
+                return bool(self._proved)
+            met.proved = True
+            met.adoptions += 1
+            self._proved[holder.id] = NewEtag(holder, met.etag)
+            return True
+
+    def adopt(self) -> int:
+        """Write the etags that were proved into records and journal; returns how many.
+
+        An error is logged and keeps nobody from reading: what was not written is proved again by a later process.
+        """
+        with self._lock:
+            proved, self._proved = list(self._proved.values()), {}
+        if not proved:
+            return 0
+        try:
+            return adopt(self._metadata, proved)
+        except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: its owner's business
+            self._refused = True
+            log.info("etags that changed are not written: %s", exc)
+        except TierfsError as exc:
+            log.warning("etags that changed could not be written: %s", exc)
+        return 0
+
+
+def adopt(metadata: MetadataStore, found: Iterable[NewEtag]) -> int:
+    """Write etags into the records of objects that are still there, and into the journal; returns how many.
+
+    Raises Fenced in a store that may change nothing.
+    """
+    waiting = list(found)
+    adopted = 0
+    for first in range(0, len(waiting), _ADOPTED_AT_ONCE):
+        with metadata.write() as txn:
+            for one in waiting[first : first + _ADOPTED_AT_ONCE]:
+                known = txn.get(OBJECTS, keys.u64(one.holder.id))
+                if known is None or _place(known) != _place(one.holder) or known.etag == one.etag:
+                    continue
+                changed = replace(known, etag=one.etag)
+                txn.put(OBJECTS, keys.u64(changed.id), changed)
+                journal.object_changed(txn, changed)
+                adopted += 1
+    return adopted
+
+
+def _may_be_adopted(met: _Met, holder: ObjectRecord) -> bool:
+    """Whether the etag is one of the whole object as it was written, and not one of very many."""
+    return bool(met.etag) and met.length_bytes == holder.length and met.adoptions < _MOST_ADOPTIONS
+
+
+def _place(holder: ObjectRecord) -> tuple[int, str, int]:
+    """What an object is, whatever its etag."""
+    return holder.location_id, holder.name, holder.length
