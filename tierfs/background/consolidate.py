@@ -18,7 +18,7 @@ from tierfs.background.consolidation_plan import ConsolidateAction
 from tierfs.background.marks import mark
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.readback import CheckedPiece, Mismatch, Stretch, check_piece, read_back, stretches_of, whole_crc
-from tierfs.chunkstore.protocol import ComposedObject, ObjectPiece
+from tierfs.chunkstore.protocol import ComposedObject, EtagDiffers, ObjectPiece
 from tierfs.errors import DataLoss, TierfsError
 from tierfs.metadata import chains, checksums, directories, journal, keys
 from tierfs.metadata.layout import PlacedChunk
@@ -26,6 +26,7 @@ from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, Seg
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.reading.etags import Etags
 from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, Tier
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Consolidate:
     def __init__(self, metadata: MetadataStore, cold: ColdTier, *, grace_ms: int) -> None:
         """`grace_ms`: how long replaced objects stay for readers that still hold their layout."""
         self._metadata = metadata
+        self._etags = Etags(metadata)
         self._cold = cold
         self._grace_ms = grace_ms
 
@@ -70,6 +72,14 @@ class Consolidate:
         if action.merges:
             self._merge(action)
             return Consolidated()
+        try:
+            return self._copy(action, progress)
+        except EtagDiffers as exc:
+            log.info("%s: copied or restored, perhaps; tried again under its present etag", exc)
+            self._meet_etags(action)
+        return self._copy(action, progress)
+
+    def _copy(self, action: ConsolidateAction, progress: Callable[[int], None]) -> Consolidated:
         pieces = self._pieces(action)
         expected = self._expected(action, pieces)
         job = self._intend(action, pieces, expected)
@@ -88,7 +98,16 @@ class Consolidate:
     def _pieces(self, action: ConsolidateAction) -> tuple[CheckedPiece, ...]:
         with self._metadata.read() as txn:
             _, placed = _revalidated(txn, action)
-            return tuple(_piece(txn, one, action.range) for one in placed)
+            return tuple(_piece(txn, one, action.range, self._etags.of(one.object)) for one in placed)
+
+    def _meet_etags(self, action: ConsolidateAction) -> None:
+        """See which etags the objects have now; whether their bytes are right the copy shows, which is read back."""
+        with self._metadata.read() as txn:
+            holders = [one.object for one in _revalidated(txn, action)[1]]
+        for holder in holders:
+            found = self._cold.storage.stat(holder.name)
+            if found.etag != holder.etag:
+                self._etags.meet(holder, found.etag, found.length_bytes)
 
     def _expected(self, action: ConsolidateAction, pieces: Sequence[CheckedPiece]) -> tuple[Stretch, ...]:
         found: list[Stretch] = []
@@ -235,10 +254,10 @@ def _bytes_of(chunk: ChunkRecord) -> tuple[object, ...]:
     return chunk.object_id, chunk.object_offset, chunk.length, chunk.encoding, chunk.state
 
 
-def _piece(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange) -> CheckedPiece:
+def _piece(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange, etag: str) -> CheckedPiece:
     chunk, holder = placed.chunk, placed.object
     part = placed.range.intersect(wanted)
     offset = chunk.object_offset + part.start - chunk.start_offset
     covered = ByteRange(offset, offset + part.length_bytes)
     runs = checksums.runs_covering(txn, holder.id, covered)
-    return CheckedPiece(ObjectPiece(holder.name, offset, part.length_bytes, holder.etag), holder.length, runs)
+    return CheckedPiece(ObjectPiece(holder.name, offset, part.length_bytes, etag), holder.length, runs)

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from tierfs import names
 from tierfs.background.segment_dump import find_dump, read_dump
 from tierfs.background.upload import Progress, Report
+from tierfs.checksum import block_crcs, whole_crc
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.chunkstore.steps import read_steps
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
 from tierfs.metadata import chains, directories, fence, journal, keys, replay
 from tierfs.metadata import records_pb2 as pb
@@ -95,7 +97,7 @@ class SegmentRestore:
             yield from piece.changes
 
     def _gone(self, dump: _Dump, report: Report) -> frozenset[int]:
-        """Ids of objects that are not in the bucket any more, or not as they were."""
+        """Ids of objects that are not in the bucket any more, or have other bytes."""
         gone, seen_bytes = set[int](), 0
         for change in self._changes(dump):
             for holder in change.cold_link.objects:
@@ -110,7 +112,20 @@ class SegmentRestore:
             found = self._storage_of(LocationId(holder.location_id)).stat(holder.name)
         except NotFound:
             return False
-        return (found.etag, found.length_bytes) == (holder.etag, holder.length)
+        if found.length_bytes != holder.length:
+            return False
+        return found.etag == holder.etag or self._proves_right(holder, found)
+
+    def _proves_right(self, holder: pb.ObjectRecord, found: StoredObject) -> bool:
+        """Whether a copy, which has another etag, has the bytes that the object was written with."""
+        if not holder.HasField("crc32c"):
+            return False
+        storage = self._storage_of(LocationId(holder.location_id))
+        try:
+            blocks = [crc for step in read_steps(storage, found) for crc in block_crcs(step)]
+        except (NotFound, DataLoss):
+            return False
+        return whole_crc(blocks, found.length_bytes) == holder.crc32c
 
     def _link(self, txn: WriteTransaction, dump: _Dump, gone: frozenset[int]) -> SegmentRestored:
         """All of it in one transaction: records, garbage and the journal's changes."""

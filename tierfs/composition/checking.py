@@ -13,6 +13,7 @@ from tierfs.composition import mending
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.fsck.bucket import BucketCheck
 from tierfs.fsck.chains import Totals
+from tierfs.fsck.changed import ChangedObjects
 from tierfs.fsck.deep import DeepCheck
 from tierfs.fsck.files import FileCheck, FileTotals
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
@@ -171,7 +172,9 @@ class Checking:
         if location_id is None:
             return
         yield from JournalCheck(store.metadata, store.storage_of(location_id)).run()
-        yield from BucketCheck(store.metadata, store.storage_of, location_id, table).run()
+        options = self._options
+        changed = ChangedObjects(store.metadata, store.storage_of, adopts=options.repair, reads=not options.deep)
+        yield from BucketCheck(store.metadata, store.storage_of, location_id, table, changed).run()
 
     def _deep(self, store: Store, totals: Totals) -> Iterator[Finding]:
         scrubber = Scrubber(store.metadata, store.files, store.storage_of)
@@ -181,6 +184,8 @@ class Checking:
 
         check = DeepCheck(store.metadata, scrubber, report)
         yield from check.run()
+        if self._options.repair:
+            scrubber.etags.adopt()
         self.summary.read_bytes = check.bytes
 
     def _stage(self, store: Store, name: str, findings: Iterator[Finding], mender: Mender | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tierfs.background.orphans import SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import NotFound, PermissionDenied, TierfsError, Unavailable
+from tierfs.fsck.changed import Changed, ChangedObjects
 from tierfs.fsck.findings import Finding, Kind, Mend, Severity
 from tierfs.fsck.located import Located, locate
 from tierfs.fsck.objects import ObjectTable
@@ -51,7 +52,9 @@ class BucketCheck:
         storage_of: Callable[[LocationId], ChunkStorage],
         location_id: LocationId,
         table: ObjectTable,
+        changed: ChangedObjects | None = None,
     ) -> None:
+        """`changed`: how objects with other etags are judged; by default some blocks are read, nothing is adopted."""
         self._metadata = metadata
         self._storage_of = storage_of
         self._location_id = location_id
@@ -59,6 +62,9 @@ class BucketCheck:
         self._seen = bytearray(len(table.ids))
         self._bad: dict[int, str | None] = {}
         self._silent: dict[LocationId, str] = {}
+        self._changed = changed or ChangedObjects(metadata, storage_of)
+        self._waiting: list[tuple[int, StoredObject]] = []
+        """Ids of objects whose etag differs, not yet judged."""
         self.totals = BucketTotals()
 
     def run(self) -> Iterator[Finding]:
@@ -66,6 +72,7 @@ class BucketCheck:
         known = self._named_otherwise()
         for batch in _batches(self._storage_of(self._location_id).list(SEGMENTS_PREFIX)):
             self._compare(batch, known)
+            self._judge_changed()
         self._look_at_the_rest()
         if self._bad:
             with self._metadata.read() as txn:
@@ -73,6 +80,8 @@ class BucketCheck:
                     yield self._finding(found, has_other_copy=found.has_other_copy(txn))
         for location_id, error in self._silent.items():
             yield Finding(Kind.UNCHECKED, Severity.NOTE, f"location {location_id}", f"it could not be asked: {error}")
+        if self._changed.objects:
+            yield Finding(Kind.ETAGS, Severity.NOTE, "bucket", self._changed.summary)
         if self.totals.unnamed:
             text = f"{self.totals.unnamed} objects of {self.totals.unnamed_bytes} bytes are named by nothing"
             yield Finding(Kind.OBJECT_ORPHANS, Severity.NOTE, "bucket", text, remedy="list them with: tierfs gc")
@@ -104,7 +113,16 @@ class BucketCheck:
         elif found.length_bytes != record.length:
             self._bad[record.id] = f"it has {found.length_bytes} bytes, its record says {record.length}"
         elif found.etag != record.etag:
-            self._bad[record.id] = f"its etag is {printable(found.etag)}, its record says {printable(record.etag)}"
+            self._waiting.append((record.id, found))
+
+    def _judge_changed(self) -> None:
+        """An etag alone says nothing: the bytes do."""
+        waiting, self._waiting = self._waiting, []
+        with self._metadata.read() as txn:
+            rows = [(txn.get(OBJECTS, keys.u64(number)), found) for number, found in waiting]
+        changed = [Changed(holder, found) for holder, found in rows if holder is not None]
+        for holder, why in self._changed.prove(changed):
+            self._bad[holder.id] = why
 
     def _look_at_the_rest(self) -> None:
         """Foreign objects, and those that the listing did not show: of other names, or gone."""
@@ -120,6 +138,7 @@ class BucketCheck:
                         self._silent[holder.location_id] = str(found)
                     else:
                         self._judge(holder, found)
+                self._judge_changed()
 
     def _look(self, holder: ObjectRecord) -> StoredObject | TierfsError | None:
         """The object, None where there is none, or why an adopted place cannot be asked."""

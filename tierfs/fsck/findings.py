@@ -57,6 +57,7 @@ class Kind(StrEnum):
     FILE_ORPHANS = "file-orphans"
     OBJECT_MISSING = "object-missing"
     OBJECT_DIFFERS = "object-differs"
+    ETAGS = "etags"
     OBJECT_ORPHANS = "object-orphans"
     JOURNAL = "journal"
     BYTES = "bytes-damaged"

@@ -14,6 +14,7 @@ from tierfs.metadata import checksums, keys
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
+from tierfs.reading.etags import Etags
 from tierfs.types import CRC_BLOCK_BYTES, LocationId, ObjectId, Tier
 
 _STEP_BYTES = 32 * CRC_BLOCK_BYTES
@@ -28,6 +29,7 @@ class ChecksumMender:
         self._metadata = metadata
         self._files = files
         self._storage_of = storage_of
+        self._etags = Etags(metadata)
 
     def mend(self, object_id: ObjectId) -> str | None:
         """Write an object's runs anew; why not, otherwise. Raises NotFound, Unavailable."""
@@ -62,7 +64,7 @@ class ChecksumMender:
 
     def _fill(self, holder: ObjectRecord, start: int, view: memoryview) -> None:
         if holder.tier is Tier.COLD:
-            self._storage_of(holder.location_id).read_into(holder.name, start, view, if_match=holder.etag)
+            self._etags.read_into(self._storage_of(holder.location_id), holder, start, view)
             return
         fd = self._files.open_for_read(holder.name)
         try:

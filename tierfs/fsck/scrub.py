@@ -18,6 +18,7 @@ from tierfs.metadata import keys
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
+from tierfs.reading.etags import Etags
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, SegmentId, Tier
 
 _THREADS = 8
@@ -46,6 +47,8 @@ class Scrubber:
         self._metadata = metadata
         self._files = files
         self._storage_of = storage_of
+        self.etags = Etags(metadata)
+        """Of objects that were read: those that differ and proved right wait to be adopted."""
         self._local = threading.local()
 
     def run(self, wanted: Iterable[Piece]) -> Iterator[Checked]:
@@ -98,12 +101,14 @@ class Scrubber:
                 self._read_file(placed, grid.range.start, view)
             else:
                 storage = self._storage_of(placed.object.location_id)
-                storage.read_into(placed.object.name, grid.range.start, view, if_match=placed.object.etag)
+                self.etags.read_into(storage, placed.object, grid.range.start, view)
         except (NotFound, DataLoss) as exc:
             return Checked(piece, (piece.range,), str(exc))
         bad = tuple(_bad_ranges(piece, view))
         if bad:
             return Checked(piece, bad, "the bytes do not match their checksums")
+        if placed.object.tier is Tier.COLD:
+            self.etags.proved(placed.object)
         at = piece.in_object.start - grid.range.start
         return Checked(piece, crc32c=crc32c(view[at : at + piece.range.length_bytes]))
 

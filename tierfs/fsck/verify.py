@@ -69,6 +69,7 @@ class Verifier:
                 judged.take(checked)
             if self._marks:
                 result.marked = sum(mark(self._metadata, segment_id, *one) for one in judged.to_mark())
+                self._scrubber.etags.adopt()
             yield result
 
     def _take(self, result: Verified, checked: Checked) -> None:

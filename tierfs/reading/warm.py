@@ -20,6 +20,7 @@ from tierfs.metrics import MetricName, MetricSink
 from tierfs.names import printable
 from tierfs.reading.cache_health import CacheState
 from tierfs.reading.disk_cache import DiskCache
+from tierfs.reading.etags import Etags
 from tierfs.reading.grid import Grid, grid_of
 from tierfs.reading.warm_plan import Wanted
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId
@@ -64,6 +65,7 @@ class Warmer:
     ) -> None:
         self._cache = cache
         self._metadata = metadata
+        self._etags = Etags(metadata)
         self._storage_of = storage_of
         self._metrics = metrics
         self._advance = advance
@@ -91,6 +93,7 @@ class Warmer:
             end = time.monotonic() + _END_S
             for worker in workers:
                 worker.join(max(0.0, end - time.monotonic()))
+            self._etags.adopt()
         if self._error is not None:
             raise self._error
 
@@ -143,15 +146,14 @@ class Warmer:
         index = (missing.start - grid.range.start) // CRC_BLOCK_BYTES
         for _ in range(_ATTEMPTS):
             try:
-                storage.read_into(
-                    holder.name, missing.start, view, if_match=holder.etag, progress=self._raise_if_stopped
-                )
+                self._etags.read_into(storage, holder, missing.start, view, self._raise_if_stopped)
             except NotFound as exc:
                 raise Conflict(
                     f"{printable(part.name)} changed while it was warmed up: {exc}", remedy="run it again"
                 ) from exc
             bad, _next = grid.first_bad(view, missing.start, index, missing.end)
             if bad is None:
+                self._etags.proved(holder)
                 return
             self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
         raise DataLoss(f"{printable(part.name)}: {holder.name} does not match its checksums", remedy="run: tierfs fsck")

@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
 from tierfs.checksum import block_crcs, whole_crc
-from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.chunkstore.steps import read_steps
 from tierfs.errors import DataLoss, NotFound
 from tierfs.recovery.bucket import in_order
 from tierfs.recovery.cover import Cover, choose
 from tierfs.recovery.inventory import FoundObject, LeftOver
-from tierfs.types import MIB
-
-_STEP_BYTES = 8 * MIB
-"""Per request, and memory per thread: the size of a part of our own uploads."""
 
 Grids = dict[str, tuple[int, ...]]
 """CRC32C of each 128 KiB, by object name."""
@@ -67,12 +64,8 @@ def _read_all(storage: ChunkStorage, objects: Iterable[FoundObject], grids: Grid
 
 def read_grid(storage: ChunkStorage, one: FoundObject) -> tuple[int, ...]:
     """The grid of an object. Raises DataLoss when its bytes are not those it was written with."""
-    buffer = memoryview(bytearray(min(_STEP_BYTES, one.length_bytes)))
-    crcs: list[int] = []
-    for start in range(0, one.length_bytes, _STEP_BYTES):
-        view = buffer[: min(_STEP_BYTES, one.length_bytes - start)]
-        storage.read_into(one.name, start, view, if_match=one.etag)
-        crcs += block_crcs(view)
+    found = StoredObject(one.name, one.length_bytes, one.etag)
+    crcs = [crc for step in read_steps(storage, found) for crc in block_crcs(step)]
     found = whole_crc(crcs, one.length_bytes)
     if found != one.crc32c:
         raise DataLoss(f"its CRC32C is {found:08x}, it was written with {one.crc32c:08x}")

@@ -1,0 +1,93 @@
+"""A copied or restored cold tier is no damage: another etag alone says nothing, the bytes do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fsck.looking import cold_findings, deep_findings, flip_cold, scrubber
+from tests.reading.test_etags import copy, etags
+from tests.stores import LOCATION, TestStore, open_test_store
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.fsck.bucket import BucketCheck
+from tierfs.fsck.chains import Totals
+from tierfs.fsck.changed import ChangedObjects
+from tierfs.fsck.findings import Kind, Severity
+from tierfs.fsck.metadata import check_metadata
+from tierfs.fsck.objects import ObjectTable
+from tierfs.fsck.verify import Verifier
+from tierfs.types import CRC_BLOCK_BYTES, MIB
+
+LENGTH = 5 * MIB + 12_345
+POLICY = {"chunk_bytes": str(MIB), "object_bytes": str(4 * MIB)}
+DATA = random.Random(4).randbytes(LENGTH)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    """Cold and nowhere else, and then the cold tier was copied."""
+    with open_test_store(tmp_path / "store", policy=POLICY) as opened:
+        opened.append("s", DATA, seal=True)
+        opened.offload()
+        opened.evict()
+        yield opened
+
+
+def copied(store: TestStore) -> None:
+    assert isinstance(store.cold, MemoryStorage)
+    copy(store.cold)
+
+
+def test_a_copy_is_a_note_and_nothing_is_written(store: TestStore) -> None:
+    copied(store)
+    before = store.metadata.last_transaction_id()
+    (found,) = cold_findings(store)
+    assert (found.kind, found.severity) == (Kind.ETAGS, Severity.NOTE)
+    assert f"2 objects of {LENGTH} bytes" in found.message
+    assert deep_findings(store) == []
+    assert store.metadata.last_transaction_id() == before
+
+
+def test_repair_adopts_the_etags(store: TestStore) -> None:
+    copied(store)
+    table = ObjectTable()
+    with store.metadata.read() as txn:
+        list(check_metadata(txn, table, Totals()))
+    changed = ChangedObjects(store.metadata, lambda _: store.cold, adopts=True)
+    (found,) = BucketCheck(store.metadata, lambda _: store.cold, LOCATION, table, changed).run()
+    assert found.severity is Severity.NOTE
+    assert "2 etags were adopted" in found.message
+    assert all(etag.endswith("-copied") for etag in etags(store))
+    store.work().settle()
+    assert cold_findings(store) == []
+
+
+def test_verify_adopts_the_etags(store: TestStore) -> None:
+    copied(store)
+    segment = store.segment("s")
+    verifier = Verifier(store.metadata, scrubber(store), lambda *_: None, marks=True)
+    (result,) = verifier.run([("s", segment.id, segment.range)])
+    assert (result.ok, result.marked) == (True, 0)
+    assert all(etag.endswith("-copied") for etag in etags(store))
+
+
+@pytest.mark.parametrize(
+    ("offset", "sampled"), [(5, True), (2 * MIB - 17, True), (3 * MIB, False), (4 * MIB - 1, True), (LENGTH - 1, True)]
+)
+def test_a_copy_with_a_bad_bit_is_named_where_a_sample_meets_it(store: TestStore, offset: int, sampled: bool) -> None:
+    before = etags(store)
+    flip_cold(store, "s", offset)
+    copied(store)
+    found = {one.kind: one for one in cold_findings(store)}
+    assert set(found) == ({Kind.OBJECT_DIFFERS, Kind.ETAGS} if sampled else {Kind.ETAGS})
+    if sampled:
+        block = offset % (4 * MIB) // CRC_BLOCK_BYTES * CRC_BLOCK_BYTES
+        assert f"bytes {block} to" in found[Kind.OBJECT_DIFFERS].message
+    (bad,) = deep_findings(store)
+    assert bad.range is not None
+    assert bad.range.start <= offset < bad.range.end
+    assert bad.range.length_bytes <= CRC_BLOCK_BYTES
+    assert etags(store) == before
