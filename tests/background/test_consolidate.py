@@ -18,6 +18,7 @@ from tests.background.cold_pieces import (
     cut_head,
     objects,
 )
+from tests.copied import copy_tier
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tierfs.checksum import block_crcs
 from tierfs.chunkstore.protocol import BufferSource
@@ -48,6 +49,16 @@ def test_it_is_repeated_with_nothing_to_do(store: TestStore) -> None:
     store.consolidate()
     report = store.consolidate()
     assert (report.objects_before, report.objects_after, report.merged_chunks, report.journal_entries) == (0, 0, 0, 0)
+
+
+def test_objects_of_a_copied_tier_are_consolidated(store: TestStore) -> None:
+    """Within a block as well: such a block is read from the old object, under the etag that it has now."""
+    data = cold_pieces(store, 300_000, 2, BLOCK, 500_001)
+    cut_head(store, "s", 1000)
+    copy_tier(store.cold)
+    report = store.consolidate()
+    assert (report.objects_before, report.objects_after) == (4, 1)
+    assert store.read("s", Tier.COLD)[1000:] == data[1000:]
 
 
 def test_a_thousand_tiny_objects_become_one(store: TestStore) -> None:

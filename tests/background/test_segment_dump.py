@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.copied import copy_tier
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tierfs.background import segment_dump
 from tierfs.background.segment_dump import SegmentDumped, dump_segment
@@ -74,6 +75,21 @@ def test_a_segment_removed_by_mistake_comes_back_and_stays(store: TestStore, mon
     store.append("a/s", b"uvwx")
     store.offload()
     assert store.read("a/s", Tier.COLD) == b"abcdefghijklmnopqrstuvwx"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_dump_is_loaded_where_the_tier_was_copied(store: TestStore, damaged: bool) -> None:
+    made(store, b"abcdefgh", b"ijklmnop")
+    remove(store, "a/s")
+    copy_tier(store.cold)
+    if damaged:
+        (first, *_) = (item.name for item in store.cold.list("segments/"))
+        store.cold.put(first, BufferSource(b"Abcdefgh"), create_only=False)
+        with pytest.raises(DataLoss, match="8 bytes of a/s are gone"):
+            load(store)
+        return
+    assert load(store).lost_bytes == 0
+    assert store.read("a/s") == b"abcdefghijklmnop"
 
 
 def test_the_newest_dump_of_a_name_is_loaded_or_the_one_that_is_named(store: TestStore) -> None:

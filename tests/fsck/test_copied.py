@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.copied import all_adopted, copy_tier, recorded_etags
 from tests.fsck.looking import cold_findings, deep_findings, flip_cold, scrubber
-from tests.reading.test_etags import copy, etags
 from tests.stores import LOCATION, TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.fsck.bucket import BucketCheck
 from tierfs.fsck.chains import Totals
 from tierfs.fsck.changed import ChangedObjects
@@ -36,13 +35,8 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
         yield opened
 
 
-def copied(store: TestStore) -> None:
-    assert isinstance(store.cold, MemoryStorage)
-    copy(store.cold)
-
-
 def test_a_copy_is_a_note_and_nothing_is_written(store: TestStore) -> None:
-    copied(store)
+    copy_tier(store.cold)
     before = store.metadata.last_transaction_id()
     (found,) = cold_findings(store)
     assert (found.kind, found.severity) == (Kind.ETAGS, Severity.NOTE)
@@ -52,7 +46,7 @@ def test_a_copy_is_a_note_and_nothing_is_written(store: TestStore) -> None:
 
 
 def test_repair_adopts_the_etags(store: TestStore) -> None:
-    copied(store)
+    copy_tier(store.cold)
     table = ObjectTable()
     with store.metadata.read() as txn:
         list(check_metadata(txn, table, Totals()))
@@ -60,27 +54,27 @@ def test_repair_adopts_the_etags(store: TestStore) -> None:
     (found,) = BucketCheck(store.metadata, lambda _: store.cold, LOCATION, table, changed).run()
     assert found.severity is Severity.NOTE
     assert "2 etags were adopted" in found.message
-    assert all(etag.endswith("-copied") for etag in etags(store))
+    assert all_adopted(store)
     store.work().settle()
     assert cold_findings(store) == []
 
 
 def test_verify_adopts_the_etags(store: TestStore) -> None:
-    copied(store)
+    copy_tier(store.cold)
     segment = store.segment("s")
     verifier = Verifier(store.metadata, scrubber(store), lambda *_: None, marks=True)
     (result,) = verifier.run([("s", segment.id, segment.range)])
     assert (result.ok, result.marked) == (True, 0)
-    assert all(etag.endswith("-copied") for etag in etags(store))
+    assert all_adopted(store)
 
 
 @pytest.mark.parametrize(
     ("offset", "sampled"), [(5, True), (2 * MIB - 17, True), (3 * MIB, False), (4 * MIB - 1, True), (LENGTH - 1, True)]
 )
 def test_a_copy_with_a_bad_bit_is_named_where_a_sample_meets_it(store: TestStore, offset: int, sampled: bool) -> None:
-    before = etags(store)
+    before = recorded_etags(store)
     flip_cold(store, "s", offset)
-    copied(store)
+    copy_tier(store.cold)
     found = {one.kind: one for one in cold_findings(store)}
     assert set(found) == ({Kind.OBJECT_DIFFERS, Kind.ETAGS} if sampled else {Kind.ETAGS})
     if sampled:
@@ -90,4 +84,4 @@ def test_a_copy_with_a_bad_bit_is_named_where_a_sample_meets_it(store: TestStore
     assert bad.range is not None
     assert bad.range.start <= offset < bad.range.end
     assert bad.range.length_bytes <= CRC_BLOCK_BYTES
-    assert etags(store) == before
+    assert recorded_etags(store) == before

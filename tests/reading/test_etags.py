@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.copied import all_adopted, copy_tier, recorded_etags
 from tests.fsck.looking import flip_cold, holder_at
 from tests.reading.test_reader import DATA, POLICY, WatchedStorage, make_cold, read_all, reader_of
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import DataLoss
-from tierfs.metadata.tables import OBJECTS
 from tierfs.reading.etags import Etags
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK
 from tierfs.types import Tier
@@ -34,19 +34,6 @@ def store(tmp_path: Path, storage: WatchedStorage) -> Iterator[TestStore]:
         yield opened
 
 
-def copy(storage: WatchedStorage, suffix: str = "-copied") -> None:
-    """Other etags for the same bytes, as a copy with other parts has, and no user metadata."""
-    for name, held in list(storage._objects.items()):
-        found = replace(held.found, etag=held.found.etag + suffix, metadata={})
-        storage._objects[name] = replace(held, found=found)
-
-
-def etags(store: TestStore) -> set[str]:
-    """Those of the cold objects' records."""
-    with store.metadata.read() as txn:
-        return {holder.etag for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD}
-
-
 async def read_whole(store: TestStore) -> None:
     async with reader_of(store) as reader:
         handle = reader.open(store.segment("s").id)
@@ -57,18 +44,18 @@ async def read_whole(store: TestStore) -> None:
 async def test_the_bytes_of_a_copied_object_are_read_and_its_etag_is_adopted(
     store: TestStore, storage: WatchedStorage, tmp_path: Path
 ) -> None:
-    copy(storage)
+    copy_tier(storage)
     await read_whole(store)
-    assert all(etag.endswith("-copied") for etag in etags(store))
+    assert all_adopted(store)
     store.work().settle()
     with recovered(tmp_path / "recovered", storage) as found:
-        assert etags(found.store) == etags(store), "the journal does not tell"
+        assert recorded_etags(found.store) == recorded_etags(store), "the journal does not tell"
 
 
 async def test_an_etag_that_was_adopted_costs_no_further_request(store: TestStore, storage: WatchedStorage) -> None:
     await read_whole(store)
     usual = len(storage.reads)
-    copy(storage)
+    copy_tier(storage)
     storage.reads.clear()
     await read_whole(store)
     objects = len({name for name, _, _ in storage.reads})
@@ -90,7 +77,7 @@ async def test_one_bad_bit_costs_its_block_and_no_other(
 ) -> None:
     flip_cold(store, "s", 5 * BLOCK + 17)
     if copied:
-        copy(storage)
+        copy_tier(storage)
     bad = range(4 * BLOCK, 7 * BLOCK)  # blocks of objects are not those of the segment
     lost: list[int] = []
     async with reader_of(store) as reader:
@@ -127,19 +114,19 @@ async def test_an_object_of_another_length_is_not_adopted(store: TestStore, stor
     found = replace(held.found, etag="longer", length_bytes=held.found.length_bytes + 1)
     storage._objects[name] = replace(held, found=found, data=held.data + b"x")
     await read_whole(store)
-    assert "longer" not in etags(store)
+    assert "longer" not in recorded_etags(store)
 
 
 async def test_a_store_that_may_change_nothing_keeps_them_to_itself(
     store: TestStore, storage: WatchedStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    copy(storage)
-    before = etags(store)
+    copy_tier(storage)
+    before = recorded_etags(store)
     with store.metadata.write() as txn:
         txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=7))
     with caplog.at_level(logging.INFO, "tierfs.reading.etags"):
         await read_whole(store)
-    assert etags(store) == before
+    assert recorded_etags(store) == before
     assert sum("not written" in line for line in caplog.messages) == 1
 
 
@@ -149,7 +136,7 @@ def test_an_object_whose_etag_never_stays_fills_no_journal(store: TestStore, sto
     view = memoryview(bytearray(holder.length))
     adopted = 0
     for number in range(10):
-        copy(storage, f"-{number}")
+        copy_tier(storage, f"-{number}")
         known.read_into(storage, holder, 0, view)
         known.proved(holder)
         adopted += known.adopt()

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
-from tests.fsck.damages import flip
 
 KIB = 1024
 DATA = {
@@ -90,7 +89,10 @@ def cat(store: Path, name: str) -> bytes:
     target = store.parent / "read"
     with target.open("wb") as file:
         subprocess.run(
-            [sys.executable, "-m", "tierfs", "--store", store, "cat", name], stdout=file, stderr=subprocess.PIPE, check=True
+            [sys.executable, "-m", "tierfs", "--store", store, "cat", name],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            check=True,
         )
     return target.read_bytes()
 

@@ -7,6 +7,7 @@ nothing of the journal's and lives until somebody deletes it.
 from __future__ import annotations
 
 import base64
+import logging
 import mmap
 import re
 import tempfile
@@ -21,6 +22,8 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import RECORD_VERSION, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.transaction import ReadTransaction
+
+log = logging.getLogger(__name__)
 
 DUMPS_PREFIX = "dumps/"
 
@@ -44,20 +47,28 @@ class SegmentDumped:
     """Of the segment that it does not."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    store_id: str
+    path: str
+    written_ms: int
+
+
 def dump_segment(metadata: MetadataStore, storage: ChunkStorage, name: str) -> SegmentDumped:
     """Write what is known of a segment's cold bytes to the bucket. Raises NotFound, IsDirectory, and the storage's."""
     path = names.join(names.split(name))
     with tempfile.TemporaryFile() as spool:
+        written_ms = metadata.clock.now_ms()
         with metadata.read() as txn:
             segment = directories.segment_by_name(txn, path)
-            for piece in _pieces(txn, segment, path):
+            for piece in _pieces(txn, segment, path, written_ms):
                 spool.write(journal.frame(piece))
         spool.flush()
         described = {
             "store": metadata.store_id,
             "segment": str(segment.id),
             "name": _encoded(path),
-            _WRITTEN: str(metadata.clock.now_ms()),
+            _WRITTEN: str(written_ms),
         }
         object_name = f"{DUMPS_PREFIX}{segment.id}-{new_id()}"
         with mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
@@ -74,16 +85,15 @@ def dump_segment(metadata: MetadataStore, storage: ChunkStorage, name: str) -> S
 def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject:
     """The dump with this object name, or the newest one of the segment with this name. Raises NotFound."""
     if _NAME.fullmatch(wanted):
-        return _ours(storage.stat(wanted), store_id)
-    encoded, newest = _encoded(names.join(names.split(wanted))), None
+        return _ours(storage, storage.stat(wanted), store_id)
+    path, newest, newest_ms = names.join(names.split(wanted)), None, -1
     for listed in storage.list(DUMPS_PREFIX):
         if not _NAME.fullmatch(listed.name):
             continue
         found = storage.stat(listed.name)
-        if found.metadata.get("store") != store_id or found.metadata.get("name") != encoded:
-            continue
-        if newest is None or _written_ms(found) > _written_ms(newest):
-            newest = found
+        told = _told(storage, found)
+        if told is not None and (told.store_id, told.path) == (store_id, path) and told.written_ms > newest_ms:
+            newest, newest_ms = found, told.written_ms
     if newest is None:
         raise NotFound(
             f"the bucket has no dump of {names.printable(wanted)}",
@@ -119,9 +129,8 @@ class _ObjectFile:
         return bytes(buffer)
 
 
-def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str) -> Iterator[pb.SegmentDump]:
-    head = pb.SegmentDump(version=RECORD_VERSION, store_id=txn.store.store_id, path=path)
-    head.written_ms = txn.store.last_wall_ms
+def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str, written_ms: int) -> Iterator[pb.SegmentDump]:
+    head = pb.SegmentDump(version=RECORD_VERSION, store_id=txn.store.store_id, path=path, written_ms=written_ms)
     piece, size_bytes = pb.SegmentDump(), 0
     piece.CopyFrom(head)
     for change in journal.segment_state(txn, segment):
@@ -134,16 +143,26 @@ def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str) -> Iterator
     yield piece
 
 
-def _ours(found: StoredObject, store_id: str) -> StoredObject:
-    if found.metadata.get("store") != store_id:
+def _ours(storage: ChunkStorage, found: StoredObject, store_id: str) -> StoredObject:
+    told = _told(storage, found)
+    if told is None or told.store_id != store_id:
         raise NotFound(f"{found.name} is the dump of another store's segment")
     return found
 
 
-def _written_ms(found: StoredObject) -> int:
-    """When the dump was made; the server's clock tells seconds only."""
-    text = found.metadata.get(_WRITTEN, "")
-    return int(text) if text.isascii() and text.isdigit() else found.modified_ms
+def _told(storage: ChunkStorage, found: StoredObject) -> _Told | None:
+    """What a dump says of itself: in its user metadata, in its first message where a copy dropped those."""
+    said = found.metadata
+    try:
+        if "store" in said:
+            # The server's clock tells seconds only.
+            written_ms = int(said[_WRITTEN]) if _WRITTEN in said else found.modified_ms
+            return _Told(said["store"], base64.urlsafe_b64decode(said["name"]).decode(), written_ms)
+        first = next(read_dump(storage, found), None)
+    except (KeyError, ValueError, DataLoss) as exc:
+        log.info("%s is no dump that can be read: %s", found.name, exc)
+        return None
+    return None if first is None else _Told(first.store_id, first.path, first.written_ms)
 
 
 def _encoded(name: str) -> str:

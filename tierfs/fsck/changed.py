@@ -74,7 +74,9 @@ class ChangedObjects:
     def summary(self) -> str:
         """What is to say of those that are right."""
         how = "their bytes are read by --deep" if not self._reads else "blocks that were read of them prove right"
-        done = f"; {self.adopted} etags were adopted" if self._adopts else "; reads, verify and --repair adopt the etags"
+        done = (
+            f"; {self.adopted} etags were adopted" if self._adopts else "; reads, verify and --repair adopt the etags"
+        )
         return (
             f"{self.objects} objects of {self.bytes} bytes have other etags than recorded, as copies have; {how}{done}"
         )

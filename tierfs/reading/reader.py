@@ -29,7 +29,6 @@ from tierfs.reading.stats import OpenHandles
 from tierfs.reading.view import SegmentView
 from tierfs.types import LocationId, ReadPriority, SegmentId
 
-
 _ADOPT_AFTER_S = 1.0
 """So long etags that changed are gathered: a transaction is a sync of the disk."""
 

@@ -1,0 +1,31 @@
+"""A cold tier that was copied: the same bytes with other etags, and no user metadata."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.stores import TestStore
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.metadata.tables import OBJECTS
+from tierfs.types import Tier
+
+SUFFIX = "-copied"
+
+
+def copy_tier(storage: object, suffix: str = SUFFIX) -> None:
+    """Make a storage in memory what a copy of it would be; `suffix` is put behind each etag."""
+    assert isinstance(storage, MemoryStorage)
+    for name, held in list(storage._objects.items()):
+        found = replace(held.found, etag=held.found.etag + suffix, metadata={})
+        storage._objects[name] = replace(held, found=found)
+
+
+def recorded_etags(store: TestStore) -> set[str]:
+    """Those of the cold objects' records."""
+    with store.metadata.read() as txn:
+        return {holder.etag for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD}
+
+
+def all_adopted(store: TestStore) -> bool:
+    """Whether every record tells the etag of the copy."""
+    return all(etag.endswith(SUFFIX) for etag in recorded_etags(store))
