@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tierfs import names, settings, settings_text
+from tierfs import forks, names, settings, settings_text
 from tierfs.background import holder, requests, serve
 from tierfs.background.ask import Question, ask
 from tierfs.background.checkpoint import Checkpointer
@@ -85,6 +85,12 @@ class Store:
         self._storages: dict[LocationId, ChunkStorage] = {}
         self._providers: dict[LocationId, ChunkStorage] = {}
         """The same without their decorators."""
+        forks.register(self)
+
+    def forget(self) -> None:
+        """In a child of fork: connect anew, for two processes on one connection would read each other's answers."""
+        self._connecting = threading.Lock()
+        self._storages, self._providers = {}, {}
 
     @property
     def path(self) -> Path:

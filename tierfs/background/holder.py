@@ -9,17 +9,17 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tierfs import locks, names
+from tierfs import names
 from tierfs.clock import Clock
 from tierfs.errors import Conflict
+from tierfs.locks import LockFile
 
 log = logging.getLogger(__name__)
 
-_FILE_MODE = 0o600
 _MAX_NOTE_BYTES = 4096
 
 
@@ -41,20 +41,23 @@ class HeldElsewhere(Conflict):
 
 
 class Hold:
-    """The holder's lock, until it is released or the process ends."""
+    """The holder's lock, until it is released or the process ends. A child of fork does not have it."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         """Take it. Raises HeldElsewhere naming the holder there is."""
-        self._fd = _open(path)
-        if not locks.try_lock(self._fd):
-            found = _read(self._fd)
-            os.close(self._fd)
-            raise HeldElsewhere(f"the store is held by {found or 'another process'}", remedy="wait until it ends")
-        _write(self._fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
+        self._file = LockFile(path)
+        try:
+            if not self._file.try_lock():
+                found = _read(self._file.fd)
+                raise HeldElsewhere(f"the store is held by {found or 'another process'}", remedy="wait until it ends")
+            _write(self._file.fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
+        except BaseException:
+            self._file.close()
+            raise
 
     def release(self) -> None:
-        """Let others have it. Only when nothing of this holder's work is in flight."""
-        os.close(self._fd)
+        """Let others have it; nothing in a child. Only when nothing of this holder's work is in flight."""
+        self._file.close()
 
 
 @contextmanager
@@ -69,15 +72,8 @@ def hold(path: Path, clock: Clock) -> Iterator[None]:
 
 def current(path: Path) -> Holder | None:
     """The living holder, or None."""
-    fd = _open(path)
-    try:
-        return _read(fd) if locks.is_locked(fd) else None
-    finally:
-        os.close(fd)
-
-
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+    with closing(LockFile(path)) as file:
+        return _read(file.fd) if file.is_locked() else None
 
 
 def _command() -> str:
@@ -86,21 +82,20 @@ def _command() -> str:
 
 
 def _write(fd: int, holder: Holder) -> None:
-    """Say who holds. The lock holds without it: evict on a full disk must not fail for want of a note."""
+    """Note who holds. The lock holds without it: evict on a full disk must not fail for want of a note."""
     note = json.dumps(asdict(holder)).encode()[:_MAX_NOTE_BYTES]
     try:
         os.pwrite(fd, note, 0)  # over the last one, whose block it keeps
         os.ftruncate(fd, len(note))
     except OSError as exc:
-        if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        os.ftruncate(fd, 0)
-        log.warning("the disk is full: others will not see which process holds the store")
+        log.warning("others will not see which process holds the store: %s", os.strerror(exc.errno or errno.EIO))
+        with suppress(OSError):  # what is left of the note is then no note, or an old one
+            os.ftruncate(fd, 0)
 
 
 def _read(fd: int) -> Holder | None:
-    """The note; None while its owner is still writing it."""
+    """The note; None while its owner is still writing it, or when the disk does not give it."""
     try:
         return Holder(**json.loads(os.pread(fd, _MAX_NOTE_BYTES, 0)))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OSError):
         return None

@@ -1,7 +1,7 @@
 """The LMDB environment and its rules (design §5): one per process, stamped with the pid.
 
-Open it after daemonizing; after a fork it is opened anew. `map_size` is large and sparse and never
-changes. After a commit that failed for anything but a full disk it is not trusted again.
+Open it after daemonizing; a child of fork opens its own and never touches its parent's. `map_size` is large
+and sparse and never changes. After a commit that failed for anything but a full disk it is not trusted again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pathlib import Path
 
 import lmdb
 
+from tierfs import forks
 from tierfs.errors import Closed, DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
-from tierfs.metadata import host
+from tierfs.locks import LockFile
+from tierfs.metadata import host, inherited
 from tierfs.metadata.tables import ALL_NAMES
 from tierfs.metadata.write_watch import WriteWatch
 
@@ -45,13 +47,18 @@ class Environment:
         self.pid = os.getpid()
         self.broken: str | None = None
         with ExitStack() as opened, map_lmdb_errors(path):
-            host.claim_pid_namespace(opened.enter_context(_shared_file(path / "namespace")), path)
+            namespace = opened.enter_context(closing(LockFile(path / "namespace")))
+            host.claim_pid_namespace(namespace, path)
             self.watch = _write_watch(opened.enter_context(_shared_file(path / "writer")), path)
             self.lmdb = opened.enter_context(closing(_open_lmdb(path)))
             self.databases = {name: self.lmdb.open_db(name, create=create) for name in ALL_NAMES}
             self._open_others()
             self.lmdb.reader_check()
             self._opened = opened.pop_all()
+
+    def require_process(self) -> None:
+        """Raise Closed in a child of the process that opened it."""
+        forks.require_process(self.pid, f"the open metadata in {self.path}")
 
     def add_databases(self, names: Iterable[bytes]) -> None:
         """Make databases that are missing, such as those of a newer version whose dump is loaded."""
@@ -128,16 +135,15 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
     StorageFull.
     """
     environment = _registry.get(path)
-    if environment is not None and environment.pid == os.getpid():
+    if environment is not None:
         return environment  # the way of every transaction: no system call, no lock
     if not path.is_dir():
         raise NotFound(f"{path} is not a tierfs store", remedy="create one with: tierfs init")
     with _registry_lock:
         environment = _registry.get(path)
-        if environment is None or environment.pid != os.getpid():
-            if environment is not None:
-                environment.close()  # the parent's: LMDB keeps the parent's reader slots in a child
+        if environment is None:
             host.refuse_network_filesystem(path)
+            inherited.make_way(path)
             environment = _registry[path] = Environment(path, create=create)
         return environment
 
@@ -146,8 +152,20 @@ def close_environment(path: Path) -> None:
     """Close and forget the environment of `path`; idempotent."""
     with _registry_lock:
         environment = _registry.pop(path, None)
-    if environment is not None and environment.pid == os.getpid():
+    if environment is not None:
         environment.close()
+
+
+def _forget_parents() -> None:
+    """In a child of fork: begin without an environment."""
+    if _registry_lock.locked():  # by a thread of the parent, which does not exist here
+        _registry_lock.release()
+    for path, environment in _registry.items():
+        inherited.abandon(path, environment)
+    _registry.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tierfs.errors import Conflict, InvalidRequest
-from tierfs.locks import try_lock
+from tierfs.locks import LockFile
 
 NETWORK_FILESYSTEMS = frozenset(
     {
@@ -54,21 +54,21 @@ def _filesystem_of(path: Path) -> str:
     return "unknown"
 
 
-def claim_pid_namespace(fd: int, path: Path) -> None:
-    """Hold a shared lock on `fd` together with all users of the same PID namespace.
+def claim_pid_namespace(file: LockFile, path: Path) -> None:
+    """Hold a shared lock on the file together with all users of the same PID namespace.
 
     LMDB clears reader slots by pid, so users from two namespaces would free each other's. Raises
-    Conflict when a user of another namespace is alive. The lock goes when `fd` is closed.
+    Conflict when a user of another namespace is alive. The lock goes when the file is closed.
     """
     mine = os.readlink("/proc/self/ns/pid").encode()
     for _ in range(_CLAIM_ATTEMPTS):
-        if try_lock(fd):
-            os.pwrite(fd, mine, 0)
-            os.ftruncate(fd, len(mine))
-            if try_lock(fd, shared=True):
+        if file.try_lock():
+            os.pwrite(file.fd, mine, 0)
+            os.ftruncate(file.fd, len(mine))
+            if file.try_lock(shared=True):
                 return
-        elif try_lock(fd, shared=True):
-            if os.pread(fd, len(mine) + 1, 0) == mine:
+        elif file.try_lock(shared=True):
+            if os.pread(file.fd, len(mine) + 1, 0) == mine:
                 return
             raise Conflict(
                 f"{path} is in use from another container (PID namespace)",

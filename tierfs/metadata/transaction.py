@@ -7,10 +7,12 @@ superblock is read once and written at commit if it changed.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from tierfs import forks
 from tierfs.clock import Clock
 from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.metadata import keys
@@ -218,8 +220,12 @@ class WriteTransaction(ReadTransaction):
 @contextmanager
 def read_transaction(environment: Environment) -> Iterator[ReadTransaction]:
     """A read-only view; never waits for the writer."""
-    with map_lmdb_errors(environment.path), environment.lmdb.begin() as txn:
-        yield ReadTransaction(environment, txn)
+    with map_lmdb_errors(environment.path):
+        txn = environment.lmdb.begin()
+        try:
+            yield ReadTransaction(environment, txn)
+        finally:
+            _end(environment, txn)
 
 
 @contextmanager
@@ -240,12 +246,13 @@ def write_transaction(
             if may_write is not None:
                 may_write(writer.store)
             yield writer
+            environment.require_process()
             writer.finish()
             environment.watch.released()
             _commit(environment, txn)
         except BaseException:
             environment.watch.released()
-            txn.abort()
+            _end(environment, txn)
             raise
 
 
@@ -258,6 +265,14 @@ def _begin(environment: Environment) -> Any:
         raise
     environment.watch.acquired()
     return txn
+
+
+def _end(environment: Environment, txn: Any) -> None:
+    """End a transaction with nothing changed. In a child of fork it is the parent's, which goes on with it."""
+    if environment.pid != os.getpid():
+        forks.leak(txn)
+        return
+    txn.abort()
 
 
 def _commit(environment: Environment, txn: Any) -> None:

@@ -48,8 +48,9 @@ class WriteWatch:
         self._waiting.pop(threading.get_ident(), None)
 
     def released(self) -> None:
-        """The calling thread is about to give the lock back."""
-        _PID.pack_into(self._map, 0, 0)
+        """The calling thread is about to give the lock back; nothing in a child of fork, whose parent has it."""
+        if self.holder_pid == os.getpid():
+            _PID.pack_into(self._map, 0, 0)
 
     @property
     def holder_pid(self) -> int:

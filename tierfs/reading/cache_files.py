@@ -12,10 +12,11 @@ import os
 import stat
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from tierfs import locks
 from tierfs.checksum import crc32c
+from tierfs.locks import LockFile
 from tierfs.reading.cache_slots import SLOT_BYTES, Place
 from tierfs.types import ObjectId
 
@@ -75,18 +76,14 @@ class CacheFiles:
         The directory's parent must exist, so that a disk that is not mounted is not replaced by the one below
         it. Raises InUse, OSError.
         """
-        self._lock_fd = _locked(directory)
-        opened = [self._lock_fd]
-        try:
+        with ExitStack() as opened:
+            opened.enter_context(closing(_locked(directory)))
             self._data_fd = _opened(directory / DATA_NAME)
-            opened.append(self._data_fd)
+            opened.callback(os.close, self._data_fd)
             self._index_fd = _opened(directory / INDEX_NAME)
-            opened.append(self._index_fd)
+            opened.callback(os.close, self._index_fd)
             self._begin(_header(store_id), slots)
-        except BaseException:
-            for fd in opened:
-                os.close(fd)
-            raise
+            self._opened = opened.pop_all()
         self._sequence = 0
         self._nowait = True
 
@@ -151,8 +148,7 @@ class CacheFiles:
 
     def close(self) -> None:
         """Close all; the lock goes last."""
-        for fd in (self._data_fd, self._index_fd, self._lock_fd):
-            os.close(fd)
+        self._opened.close()
 
     def _begin(self, header: bytes, slots: int) -> None:
         if os.pread(self._index_fd, _HEADER_BYTES, 0) != header:
@@ -164,15 +160,15 @@ class CacheFiles:
                 os.ftruncate(fd, limit)
 
 
-def _locked(directory: Path) -> int:
+def _locked(directory: Path) -> LockFile:
     directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
     if directory.stat().st_mode & _OTHERS_MAY_WRITE:
         raise PermissionError(f"{directory} can be written by others; chmod 700 it")
-    fd = _opened(directory / LOCK_NAME)
-    if not locks.try_lock(fd):
-        os.close(fd)
+    file = LockFile(directory / LOCK_NAME)
+    if not file.try_lock():
+        file.close()
         raise InUse
-    return fd
+    return file
 
 
 def _opened(path: Path) -> int:

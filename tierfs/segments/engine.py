@@ -29,7 +29,10 @@ from tierfs.types import EntryKind, SegmentId, SegmentStatus
 
 
 class Engine:
-    """Creates, appends to, seals, truncates, concatenates and deletes segments."""
+    """Creates, appends to, seals, truncates, concatenates and deletes segments.
+
+    A child of fork opens its own: what needs a writer's lock raises Closed in it, and so does every writer.
+    """
 
     def __init__(
         self, metadata: MetadataStore, files: ChunkFiles, locks_path: Path, clock: Clock, settings: WriteSettings
@@ -47,6 +50,7 @@ class Engine:
             GroupCommit(metadata, descriptors),
             clock,
             settings.free_space_floor_bytes,
+            self._locks.require_process,
             self._move,
         )
         self._writers: dict[SegmentId, SegmentWriter] = {}
@@ -67,6 +71,7 @@ class Engine:
         Raises Conflict naming a live writer in another process (unless `take_over`), Sealed,
         OffsetMismatch, IsDirectory, NotDirectory, StorageFull or InvalidRequest, with nothing created.
         """
+        self._locks.require_process()
         self._require_floor(name)
         with self._lock:
             segment, policy, ended = self._register(name, expected_offset, take_over)
@@ -81,7 +86,8 @@ class Engine:
             return writer
 
     def close_writer(self, writer: SegmentWriter) -> None:
-        """Close a writer and let other processes write at once; idempotent."""
+        """Close a writer and let other processes write at once; idempotent. Raises Closed in a child of fork."""
+        self._locks.require_process()
         try:
             writer.close()
         finally:
@@ -143,7 +149,9 @@ class Engine:
         return delete.delete(self.metadata, self._locks, path, recursive=recursive, cold_due_ms=cold_due_ms)
 
     def close(self) -> None:
-        """Close all writers and the locks."""
+        """Close all writers and the locks. In a child of fork nothing happens: they are the parent's."""
+        if self._locks.is_inherited:
+            return
         for writer in list(self._writers.values()):
             self.close_writer(writer)
         self._locks.close()

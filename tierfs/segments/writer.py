@@ -40,6 +40,8 @@ class WriterTools:
     commits: GroupCommit
     clock: Clock
     free_space_floor_bytes: int
+    require_process: Callable[[], None]
+    """Raises Closed in a child of the process that the engine is of: two would write to the same file."""
     move: Callable[[SegmentWriter], Moved | None]
     """Makes a writer the one of its segment's successor; None when the segment cannot be continued."""
 
@@ -79,9 +81,10 @@ class SegmentWriter:
         """Append all of `data` and return where it lies, once it is durable.
 
         `last` says that this writer will be closed: its chunk can go on in the next process. `seal` ends
-        the segment. Raises OffsetMismatch, Sealed, Fenced, NotFound, StorageFull or Unavailable, and then
+        the segment. Raises OffsetMismatch, Sealed, Fenced, NotFound, StorageFull, Unavailable or Closed, and then
         none of `data` is part of the segment.
         """
+        self._tools.require_process()
         view = memoryview(data).cast("B")
         for _ in range(_MAX_REWRITES):
             try:

@@ -6,10 +6,9 @@ one descriptor.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from tierfs import locks
+from tierfs.locks import LockFile
 from tierfs.types import SegmentId
 
 _EPOCHS_PER_SEGMENT = 1 << 20
@@ -18,32 +17,37 @@ _EPOCHS_PER_SEGMENT = 1 << 20
 _SEGMENTS = 1 << 43
 """Segments that are told apart: an offset in a file has 63 bits. The ids of 2048 store epochs differ in them."""
 
-_FILE_MODE = 0o600
-
 
 class WriterLocks:
-    """Holds the writer locks of one process."""
+    """Holds the writer locks of one process; in a child of fork each call raises Closed."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+        self._file = LockFile(path)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a child of the process that made this."""
+        return self._file.is_inherited
+
+    def require_process(self) -> None:
+        """Raise Closed in a child of the process that made this."""
+        self._file.require_process()
 
     def try_lock(self, segment_id: SegmentId, epoch: int) -> bool:
         """Become the writer of this epoch; False when another process is. Not exclusive within a process."""
-        return locks.try_lock(self._fd, start=_byte(segment_id, epoch), length=1)
+        return self._file.try_lock(start=_byte(segment_id, epoch), length=1)
 
     def unlock(self, segment_id: SegmentId, epoch: int) -> None:
         """Stop being the writer of this epoch."""
-        locks.unlock(self._fd, start=_byte(segment_id, epoch), length=1)
+        self._file.unlock(start=_byte(segment_id, epoch), length=1)
 
     def is_alive_elsewhere(self, segment_id: SegmentId, epoch: int) -> bool:
         """Whether another process is the writer of this epoch."""
-        return locks.is_locked(self._fd, start=_byte(segment_id, epoch), length=1)
+        return self._file.is_locked(start=_byte(segment_id, epoch), length=1)
 
     def close(self) -> None:
         """Release all locks; idempotent."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._file.close()
 
 
 def _byte(segment_id: SegmentId, epoch: int) -> int:

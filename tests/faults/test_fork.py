@@ -1,0 +1,218 @@
+"""A child of fork: it shares nothing of its parent's writers, locks, snapshots and connections, and says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stores import TestStore, open_test_store
+from tierfs import app
+from tierfs.background.holder import Hold, current
+from tierfs.clock import ManualClock
+from tierfs.config import WriteSettings
+from tierfs.errors import Closed
+from tierfs.locks import LockFile
+from tierfs.metadata import environment
+from tierfs.metadata.tables import TOUCHES
+from tierfs.segments.engine import Engine
+from tierfs.segments.writer_locks import WriterLocks
+
+CLOSED, OTHER, NOTHING = 3, 4, 0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy={"chunk_bytes": "100"}) as opened:
+        yield opened
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Do it in a child of this process; tells how it ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except Closed:
+            os._exit(CLOSED)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(OTHER)
+        os._exit(NOTHING)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_child_does_not_write_with_its_parents_writer(store: TestStore) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"ab")
+    assert in_child(lambda: writer.append(b"XYZ")) == CLOSED
+    assert in_child(writer.close) == CLOSED
+    writer.append(b"cd")
+    assert store.read("s") == b"abcd"
+    assert [placed.chunk.length for placed in store.layout("s").local] == [4]
+
+
+@pytest.mark.parametrize("verb", ["open_writer", "seal"])
+def test_a_child_needs_an_engine_of_its_own(store: TestStore, verb: str) -> None:
+    store.append("s", b"ab")
+    with store.engine._lock:  # as if another thread opened a writer at that moment
+        assert in_child(lambda: getattr(store.engine, verb)("s")) == CLOSED
+
+
+def test_a_child_that_closes_the_engine_leaves_the_parents_writer_alone(store: TestStore) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"ab")
+    assert in_child(store.engine.close) == NOTHING
+    assert not store.segment("s").resumable
+    other = WriterLocks(store.path / "writers")
+    assert other.is_alive_elsewhere(writer.segment_id, writer.epoch)
+    other.close()
+
+
+def test_a_child_writes_with_an_engine_of_its_own(store: TestStore) -> None:
+    store.append("s", b"ab")
+
+    def write() -> None:
+        own = Engine(store.metadata, store.files, store.path / "writers", store.clock, WriteSettings())
+        writer = own.open_writer("s")
+        writer.append(b"cd")
+        own.close()
+
+    assert in_child(write) == NOTHING
+    assert store.read("s") == b"abcd"
+
+
+def test_a_child_that_lives_on_keeps_no_lock_of_its_parent(store: TestStore) -> None:
+    held = Hold(store.path / "holder", store.clock)
+    writer = store.engine.open_writer("s")
+    with child_that_lives():
+        held.release()
+        store.engine.close_writer(writer)
+        assert current(store.path / "holder") is None
+        Hold(store.path / "holder", store.clock).release()
+        other = WriterLocks(store.path / "writers")
+        assert not other.is_alive_elsewhere(writer.segment_id, writer.epoch)
+        other.close()
+
+
+def test_locks_end_with_a_killed_parent_though_its_child_lives(tmp_path: Path) -> None:
+    code = f"""
+import os
+from pathlib import Path
+from tierfs.locks import LockFile
+file = LockFile(Path({str(tmp_path / "lock")!r}))
+assert file.try_lock()
+if os.fork() == 0:
+    input()
+print("forked", flush=True)
+input()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"forked\n"
+    parent.kill()
+    parent.wait()
+    mine = LockFile(tmp_path / "lock")
+    taken = mine.try_lock()
+    mine.close()
+    parent.stdin.close()  # ends the child
+    parent.stdout.close()
+    assert taken
+
+
+def test_a_child_does_not_release_its_parents_lock(store: TestStore) -> None:
+    held = Hold(store.path / "holder", store.clock)
+    assert in_child(held.release) == NOTHING
+    found = current(store.path / "holder")
+    assert found is not None
+    assert found.pid == os.getpid()
+    held.release()
+
+
+def test_a_child_that_opens_the_metadata_leaves_its_parents_snapshots_alone(store: TestStore) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with store.metadata.read() as txn:
+            assert txn.store
+            began.set()
+            go_on.wait()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    began.wait()
+    slots = environment.open_environment(store.metadata.path).lmdb.readers()
+
+    def look() -> None:
+        with store.metadata.read() as txn:
+            assert txn.store
+
+    assert str(os.getpid()) in slots
+    assert in_child(look) == NOTHING
+    assert slots.strip() in environment.open_environment(store.metadata.path).lmdb.readers()
+    go_on.set()
+    reader.join()
+
+
+def test_a_child_ends_no_transaction_that_it_was_forked_in(store: TestStore) -> None:
+    parent, ends = os.getpid(), []
+    with store.metadata.read() as txn:
+        before = txn.id
+    try:
+        with store.metadata.write() as txn:
+            txn.touch(inode=7)
+            child = os.fork()
+    except Closed:
+        os._exit(CLOSED)
+    assert os.getpid() == parent
+    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    assert ends == [CLOSED]
+    with store.metadata.read() as txn:
+        assert txn.id == before + 1
+        assert 7 in [touch.inode for _, touch in txn.scan(TOUCHES)]
+
+
+def test_a_child_connects_to_the_cold_tier_by_itself(tmp_path: Path) -> None:
+    app.init_store(tmp_path / "store", app.ColdChoice(), ManualClock())
+    with app.open_store(tmp_path / "store") as opened:
+        location = opened.cold_location_id
+        assert location is not None
+        storage = opened.storage_of(location)
+        assert opened.storage_of(location) is storage
+
+        def connect() -> None:
+            assert opened.storage_of(location) is not storage
+
+        with opened._connecting:  # as if another thread connected at that moment
+            assert in_child(connect) == NOTHING
+
+
+def child_that_lives() -> ChildThatLives:
+    """A child of fork without exec, for as long as the block runs."""
+    return ChildThatLives()
+
+
+class ChildThatLives:
+    """Waits for nothing but to be killed."""
+
+    def __enter__(self) -> None:
+        ready, tell = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.write(tell, b".")
+            signal.pause()
+        os.read(ready, 1)
+        os.close(ready)
+        os.close(tell)
+
+    def __exit__(self, *_: object) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
