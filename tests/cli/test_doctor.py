@@ -100,6 +100,19 @@ def test_read_ahead_of_each_mount(store: app.Store, mount: Mount) -> None:
     assert one["remedy"] == f"as root: echo 1024 > {setting}"
 
 
+@pytest.mark.mount
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount the control filesystem")
+def test_waiting_reads_of_each_mount(store: app.Store, mount: Mount) -> None:
+    point = mount().path
+    name = f"waiting reads of {point}"
+    setting = store_checks.CONNECTIONS / str(os.minor(os.stat(point).st_dev)) / "max_background"
+    assert checks(store=store.path)[name]["level"] == "OK"
+    setting.write_text("12\n")
+    one = checks(store=store.path)[name]
+    assert (one["level"], one["found"]) == ("WARN", "12 that wait for an absent cold tier hold up all others")
+    assert one["remedy"].endswith(f"echo 1024 > {setting}")
+
+
 def test_fuse_device(tmp_path: Path) -> None:
     missing = machine.fuse_device(tmp_path / "fuse")
     assert (missing.level, missing.remedy) == (Level.FAIL, "as root: modprobe fuse")

@@ -124,7 +124,7 @@ async def test_priorities(
         path.write_bytes(b"x" * 1000)
     good = {Tier.LOCAL: local == "ok", Tier.COLD: cold == "ok"}
     storage.reads.clear()
-    async with reader_of(store) as reader:
+    async with reader_of(store, deadline_s=0.2 if cold == "failing" else 30) as reader:
         handle = reader.open(store.segment("s").id, priority=priority)
         if any(good[tier] for tier in priority.tiers):
             assert bytes(await handle.read(0, 5000)) == DATA[:1000]

@@ -13,7 +13,14 @@ from tierfs.config import Settings
 from tierfs.doctor import filesystem
 from tierfs.doctor.clocks import clock_finding
 from tierfs.doctor.findings import Finding, fail, guarded, mebibytes, ok, warn
-from tierfs.fuse.mountpoint import BDI, READ_AHEAD_FILE, READ_AHEAD_KIB
+from tierfs.fuse.mountpoint import (
+    BDI,
+    CONNECTIONS,
+    MAX_BACKGROUND,
+    MAX_BACKGROUND_FILE,
+    READ_AHEAD_FILE,
+    READ_AHEAD_KIB,
+)
 from tierfs.mounts import Mount, mounts
 from tierfs.names import printable
 
@@ -26,7 +33,10 @@ def check_store(store: Store) -> Iterator[Finding]:
     yield owner(status)
     yield troubles(status)
     yield holder(status)
-    yield from (read_ahead(mount, BDI) for mount in mounts() if mount.store == store.path)
+    for mount in mounts():
+        if mount.store == store.path:
+            yield read_ahead(mount, BDI)
+            yield waiting_reads(mount, CONNECTIONS)
     yield from disk(store.files.disk_bytes(), status, store.settings)
     yield from guarded("filesystem", lambda: filesystem.check_filesystem(store.path))
     yield cold_place(store.path, status.cold_url)
@@ -77,13 +87,33 @@ def read_ahead(mount: Mount, bdi: Path) -> Finding:
     name = f"read-ahead of {printable(str(mount.mountpoint))}"
     setting = bdi / mount.device / READ_AHEAD_FILE
     remedy = f"as root: echo {READ_AHEAD_KIB} > {setting}"
-    try:
-        found = int(setting.read_text())
-    except (OSError, ValueError):
+    found = _number_in(setting)
+    if found is None:
         return warn(name, f"{setting} cannot be read", remedy)
     if found == READ_AHEAD_KIB:
         return ok(name, f"{found} KiB")
     return warn(name, f"{found} KiB; {READ_AHEAD_KIB} is fastest", remedy)
+
+
+def waiting_reads(mount: Mount, connections: Path) -> Finding:
+    """Whether reads that wait for the cold tier hold up others; `connections` is where the kernel keeps the limit."""
+    name = f"waiting reads of {printable(str(mount.mountpoint))}"
+    setting = connections / mount.device.partition(":")[2] / MAX_BACKGROUND_FILE
+    remedy = f"as root: mount -t fusectl fusectl {connections}; echo {MAX_BACKGROUND} > {setting}"
+    found = _number_in(setting)
+    if found is None:
+        return warn(name, f"{setting} cannot be read", remedy)
+    if found >= MAX_BACKGROUND:
+        return ok(name, f"{found:,} hold up no others")
+    return warn(name, f"{found:,} that wait for an absent cold tier hold up all others", remedy)
+
+
+def _number_in(setting: Path) -> int | None:
+    """The value of a kernel setting; None where it cannot be read."""
+    try:
+        return int(setting.read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import pyfuse3
 
-from tierfs.errors import DataLoss, TierfsError, Unavailable
+from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
 from tierfs.fuse import access_log
 from tierfs.fuse.access_log import AccessLog
 from tierfs.fuse.subjects import Subject, Subjects
@@ -106,8 +106,8 @@ def reported(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coro
 
 
 def _errno_of(error: TierfsError) -> int:
-    """Reads end in EIO when no tier answers: EAGAIN would make tools spin."""
-    return errno.EIO if isinstance(error, (Unavailable, DataLoss)) else error.errno
+    """Reads end in EIO when no tier answers, or at the mount's end: EAGAIN would make tools spin."""
+    return errno.EIO if isinstance(error, (Unavailable, DataLoss, Closed)) else error.errno
 
 
 def _count(operations: Observed, name: str, code: int) -> None:

@@ -15,6 +15,13 @@ FUSE_DEVICE = Path("/dev/fuse")
 READ_AHEAD_KIB = 1024
 """1 MiB is the largest request libfuse takes; 128 costs a fifth, 4096 gains nothing (measured)."""
 
+CONNECTIONS = Path("/sys/fs/fuse/connections")
+"""Where the kernel keeps settings of FUSE mounts, under their minor device numbers."""
+MAX_BACKGROUND_FILE = "max_background"
+MAX_BACKGROUND = 1024
+"""Read-ahead requests in flight. With the kernel's 12, a dozen that wait for an absent server held up every read of
+local bytes until their deadline (measured); an unprivileged mount may have a few thousand."""
+
 FUSERMOUNT = "fusermount3"
 FUSE_CONFIGURATION = Path("/etc/fuse.conf")
 ALLOW_OTHER = "user_allow_other"
@@ -71,6 +78,22 @@ def tune_read_ahead(mountpoint: Path) -> bool:
     setting = BDI / f"{os.major(device)}:{os.minor(device)}" / READ_AHEAD_FILE
     try:
         setting.write_text(f"{READ_AHEAD_KIB}\n")
+    except OSError:
+        return False
+    return True
+
+
+def widen_background(mountpoint: Path) -> bool:
+    """Let reads that wait for a tier not hold up others in the kernel; False where that is not allowed.
+
+    Call it in a thread: it asks the mount for its device number. Root mounts the control filesystem where systemd
+    would have.
+    """
+    setting = CONNECTIONS / str(os.minor(os.stat(mountpoint).st_dev)) / MAX_BACKGROUND_FILE
+    if not setting.exists() and os.geteuid() == 0:
+        subprocess.run(["mount", "-t", "fusectl", "fusectl", str(CONNECTIONS)], capture_output=True, check=False)
+    try:
+        setting.write_text(f"{MAX_BACKGROUND}\n")
     except OSError:
         return False
     return True

@@ -114,6 +114,8 @@ class MountSession:
         tuned = await trio.to_thread.run_sync(points.tune_read_ahead, mountpoint, abandon_on_cancel=True)
         if not tuned:
             log.info("the kernel's read-ahead stays as it is: changing it needs root")
+        if not await trio.to_thread.run_sync(points.widen_background, mountpoint, abandon_on_cancel=True):
+            log.info("reads that wait for the cold tier may hold up others: %s is not mounted", points.CONNECTIONS)
         await rehearse(self._reader)
         on_ready()
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import trio
 
 from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl
-from tierfs.errors import DataLoss, TierfsError, Unavailable
+from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cache_writer import CacheWriter
 from tierfs.reading.disk_cache import DiskCache
@@ -159,7 +159,7 @@ class Fetcher:
         try:
             done = await self._gets.get(url, span.start, transfer.view, self._etags.of(span.holder))
         except trio.Cancelled:
-            self._ended(transfer, Unavailable("the store was closed while it was read"))
+            self._ended(transfer, Closed("the store was closed while it was read"))
             raise
         if done:
             self._take_in(transfer, trio.current_time() - started_s)

@@ -2,7 +2,7 @@
 
 What can be answered at once is; everything else goes piece by piece through the candidates. When a file or
 object named by the snapshot is gone, the newest snapshot is tried once, then the other tier, then the read
-fails.
+fails. When no candidate answers and one of them may later, the read tries again until its deadline.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cold import ColdPath
 from tierfs.reading.local_path import LocalPath
+from tierfs.reading.patience import Patience, Unanswered
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.view import SegmentView
 from tierfs.types import MIB, ByteRange, ReadPriority, Tier
@@ -49,6 +50,7 @@ class ReadHandle:
         self._deadline_s = deadline_s
         self._metrics = metrics
         self._closed = closed
+        self._unanswered = Unanswered()
         self.priority = priority
         self.served_from: Tier | None = None
         self._recent: tuple[Layout, Piece] | None = None
@@ -73,11 +75,15 @@ class ReadHandle:
         now = None if whole is None else self._without_waiting(whole, wanted)
         if now is not None:
             return now
+        self._unanswered.check(wanted)
+        patience = Patience()
         try:
             with trio.fail_after(self._deadline_s):
-                return await self._read_pieces(wanted, whole)
+                return await self._read_pieces(wanted, whole, patience)
         except trio.TooSlowError as exc:
-            raise Unavailable(f"{self._view.name}: no answer within {self._deadline_s:g} s") from exc
+            error = patience.ended(f"{self._view.name}: no answer within {self._deadline_s:g} s")
+            self._unanswered.add(wanted, error)
+            raise error from exc
 
     def close(self) -> None:
         """Stop reading ahead for this handle."""
@@ -110,13 +116,13 @@ class ReadHandle:
         self._recent = (layout, piece)
         return piece
 
-    async def _read_pieces(self, wanted: ByteRange, whole: Piece | None) -> Buffer:
+    async def _read_pieces(self, wanted: ByteRange, whole: Piece | None, patience: Patience) -> Buffer:
         parts: list[Buffer] = []
         at = wanted.start
         while at < wanted.end:
             rest = ByteRange(at, wanted.end)
             piece = self._piece(rest) if whole is None else Piece(rest, whole.candidates)
-            data = await self._read_piece(piece, wanted)
+            data = await self._read_piece(piece, wanted, patience)
             at += len(data)
             if len(data) == wanted.length_bytes:
                 return data
@@ -129,8 +135,21 @@ class ReadHandle:
         layout = self._view.layout(wanted.start)
         return resolve(layout, ByteRange(wanted.start, min(wanted.end, layout.window.end)), self._tiers)[0]
 
-    async def _read_piece(self, piece: Piece, wanted: ByteRange) -> Buffer:
-        """One piece, from the best candidate that delivers; renews the snapshot once when a copy is gone."""
+    async def _read_piece(self, piece: Piece, wanted: ByteRange, patience: Patience) -> Buffer:
+        """One piece, from the best candidate that delivers, tried until one does or none ever will."""
+        while True:
+            try:
+                return await self._try_piece(piece, wanted)
+            except Unavailable as exc:
+                if not piece.candidates:
+                    raise  # the policy's word, which no waiting changes
+                await patience.pause(exc)
+            self._view.renew()
+            self._view.require(piece.range.start)
+            piece = self._piece(piece.range)
+
+    async def _try_piece(self, piece: Piece, wanted: ByteRange) -> Buffer:
+        """From the best candidate that delivers; renews the snapshot once when a copy is gone."""
         try:
             return await self._from_candidates(piece, wanted, renewed=False)
         except NotFound:
@@ -142,10 +161,14 @@ class ReadHandle:
                 raise DataLoss(f"{self._view.name}: {exc}", remedy="run: tierfs fsck") from exc
 
     async def _from_candidates(self, piece: Piece, wanted: ByteRange, *, renewed: bool) -> Buffer:
-        """From the first that delivers. What an old snapshot names and is gone is no failure of its tier: NotFound."""
+        """From the first that delivers. A copy deleted since the snapshot is not a failure of its tier: NotFound.
+
+        Raises Unavailable when one of them may deliver later, else what the first one raised.
+        """
         if not piece.candidates:
             raise self._no_copy(piece.range)
         first: TierfsError | None = None
+        passing: Unavailable | None = None
         for placed in piece.candidates:
             try:
                 data = await self._from_candidate(placed, piece.range, wanted)
@@ -153,6 +176,8 @@ class ReadHandle:
                 if isinstance(exc, NotFound) and not renewed:
                     raise
                 first = first or exc
+                if isinstance(exc, Unavailable):
+                    passing = passing or exc
                 log.info("%s: %s failed: %s", self._view.name, placed.object.tier.name.lower(), exc)
                 continue
             self.served_from = placed.object.tier
@@ -160,7 +185,7 @@ class ReadHandle:
                 self._fell_back(placed, first)
             return data
         assert first is not None
-        raise first
+        raise passing or first
 
     async def _from_candidate(self, placed: PlacedChunk, piece: ByteRange, wanted: ByteRange) -> memoryview:
         held = in_object(piece, placed)

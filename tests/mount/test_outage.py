@@ -1,0 +1,102 @@
+"""The cold tier's server goes away and comes back: readers wait for it, up to their deadline and no longer."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Bucket
+from tests.faults.worker import reference
+from tests.mount.conftest import Mount, append
+from tests.mount.waiting import errno_of, eventually
+from tests.servers.gate import Gate, gate_to
+from tests.stores import quiet
+from tierfs import app
+
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+SIZE = 24 << 20
+DEADLINE_S = 3.0
+RESTART_S = 3.0
+
+
+@pytest.fixture
+def gate(moto_bucket: Bucket) -> Iterator[Gate]:
+    with gate_to(moto_bucket[0].endpoint_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def store(tmp_path: Path, moto_bucket: Bucket, gate: Gate) -> Iterator[app.Store]:
+    """A store whose segment `s` is cold, in a bucket behind the gate, and `l` is local."""
+    url = f"s3://{moto_bucket[1]}/p"
+    app.init_store(tmp_path / "store", app.ColdChoice(bucket_url=url, endpoint_url=gate.url))
+    with app.open_store(tmp_path / "store") as opened:
+        append(opened, "s", reference(0, SIZE), seal=True)
+        opened.offload("", quiet)
+        opened.evict("", force=False, report=quiet)
+        append(opened, "l", reference(0, 100_000), seal=True)
+        yield opened
+
+
+def deadline(store: app.Store, seconds: float) -> None:
+    (store.path / "store.toml").write_text(f"[read]\ndeadline_s = {seconds}\n")
+
+
+def test_a_restart_in_the_middle_of_a_copy_is_waited_for(
+    store: app.Store, mount: Mount, gate: Gate, tmp_path: Path
+) -> None:
+    mnt = mount().path
+    gate.close_after_bytes = gate.forwarded_bytes + SIZE // 3
+    copying = subprocess.Popen(["cp", mnt / "s", tmp_path / "copy"], stderr=subprocess.PIPE)
+    assert eventually(lambda: gate.close_after_bytes is None)
+    reopening = threading.Timer(RESTART_S, gate.open)
+    reopening.start()
+    _, said = copying.communicate(timeout=60)
+    reopening.join()
+    assert (copying.returncode, said) == (0, b"")
+    assert (tmp_path / "copy").read_bytes() == reference(0, SIZE)
+
+
+@pytest.mark.parametrize("how", ["refused", "silent"])
+def test_a_server_that_stays_away_is_an_error_at_the_deadline(
+    store: app.Store, mount: Mount, gate: Gate, how: str
+) -> None:
+    deadline(store, DEADLINE_S)
+    mnt = mount().path
+    gate.close() if how == "refused" else gate.silence()
+    started = time.monotonic()
+    assert errno_of((mnt / "s").read_bytes) == errno.EIO
+    assert DEADLINE_S * 0.9 <= time.monotonic() - started < DEADLINE_S * 1.5
+    gate.open()
+    assert (mnt / "s").read_bytes() == reference(0, SIZE)
+
+
+def test_local_bytes_are_read_while_many_wait_for_a_server(store: app.Store, mount: Mount, gate: Gate) -> None:
+    mnt = mount().path
+    gate.silence()
+    readers = [
+        subprocess.Popen(["tail", "-c", f"+{number << 20}", mnt / "s"], stdout=subprocess.DEVNULL)
+        for number in range(20)
+    ]
+    try:
+        assert eventually(lambda: all(in_wait(reader) for reader in readers))
+        started = time.monotonic()
+        assert (mnt / "l").read_bytes() == reference(0, 100_000)
+        assert time.monotonic() - started < DEADLINE_S
+    finally:
+        for reader in readers:
+            reader.kill()
+        gate.open()
+        for reader in readers:
+            reader.wait(30)
+
+
+def in_wait(process: subprocess.Popen[bytes]) -> bool:
+    return Path(f"/proc/{process.pid}/stat").read_text().split()[2] in "DS"

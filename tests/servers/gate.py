@@ -1,0 +1,111 @@
+"""A way to a server that can be cut: refused as by a host whose server restarts, or silent as a dead network."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
+
+_PIECE_BYTES = 64 * 1024
+_RESET = b"\1\0\0\0\0\0\0\0"
+"""struct linger: on, for no time: closing sends RST."""
+
+
+class Gate:
+    """Forwards TCP connections of one port, the same for as long as it exists."""
+
+    def __init__(self, url: str) -> None:
+        """`url`: of the server behind it. The gate is open."""
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        self._server = (parts.hostname, parts.port)
+        self._port = 0
+        self._listener: socket.socket | None = None
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._lock = threading.Lock()
+        self._flows = threading.Event()
+        self.forwarded_bytes = 0
+        """To clients, so far."""
+        self.close_after_bytes: int | None = None
+        """Close the gate by itself once so much was forwarded."""
+        self.open()
+
+    @property
+    def url(self) -> str:
+        """What clients are told."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def open(self) -> None:
+        """Forward everything, what was silenced too."""
+        self._flows.set()
+        if self._listener is None:
+            self._listener = socket.create_server(("127.0.0.1", self._port))
+            self._port = self._listener.getsockname()[1]
+            threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def close(self) -> None:
+        """Break what is connected and refuse what comes."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
+            listener.close()
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for connection in pair:
+                with suppress(OSError):
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def silence(self) -> None:
+        """Take connections and bytes and forward none."""
+        self._flows.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client = listener.accept()[0]
+                server = socket.create_connection(self._server)
+            except OSError:
+                return
+            with self._lock:
+                self._pairs.append((client, server))
+            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        """Both ways, until either side ends."""
+        with client, server, selectors.DefaultSelector() as ready, suppress(OSError):
+            ready.register(client, selectors.EVENT_READ, server)
+            ready.register(server, selectors.EVENT_READ, client)
+            while True:
+                for key, _ in ready.select():
+                    assert isinstance(key.fileobj, socket.socket)
+                    piece = key.fileobj.recv(_PIECE_BYTES)
+                    if not piece:
+                        return
+                    self._flows.wait()
+                    key.data.sendall(piece)
+                    if key.data is client:
+                        self._count(len(piece))
+
+    def _count(self, sent: int) -> None:
+        self.forwarded_bytes += sent
+        if self.close_after_bytes is not None and self.forwarded_bytes >= self.close_after_bytes:
+            self.close_after_bytes = None
+            self.close()
+
+
+@contextmanager
+def gate_to(url: str) -> Iterator[Gate]:
+    """A gate before the server at `url`, closed behind the block."""
+    gate = Gate(url)
+    try:
+        yield gate
+    finally:
+        gate.open()
+        gate.close()
