@@ -24,7 +24,10 @@ from tierfs.names import printable
 DIRECTORY_MODE = 0o700
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 DIRECTORY_FLAGS = READ_FLAGS | os.O_DIRECTORY
+_ROOT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
+_DEAD_MOUNT = frozenset({errno.ESTALE, errno.ENOTCONN})
+"""The filesystem below a held descriptor is gone for good, although another one may be mounted at its path."""
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP})
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _MALFORMED = frozenset({errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL, errno.E2BIG, errno.ERANGE})
@@ -40,7 +43,8 @@ class HeldTree:
         self._users = 0
         self._closed = False
         with map_os_errors(str(root)):
-            self._fd = os.open(root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            self._fd = os.open(root, _ROOT_FLAGS)
+            self._is_mount = _is_mount(self._fd)
 
     @contextmanager
     def use(self) -> Iterator[int]:
@@ -62,7 +66,7 @@ class HeldTree:
         Created directories are not durable before sync_directories. Raises OSError.
         """
         with self.use() as root_fd:
-            fd = os.open(".", DIRECTORY_FLAGS, dir_fd=root_fd)
+            fd = self._open_root(root_fd)
             try:
                 for part in path.split("/") if path else ():
                     below = _enter(fd, part, create=create)
@@ -71,6 +75,28 @@ class HeldTree:
                 yield fd
             finally:
                 os.close(fd)
+
+    def _open_root(self, root_fd: int) -> int:
+        try:
+            return os.open(".", DIRECTORY_FLAGS, dir_fd=root_fd)
+        except OSError as exc:
+            if exc.errno not in _DEAD_MOUNT or not self._renew(root_fd):
+                raise
+        return os.open(".", DIRECTORY_FLAGS, dir_fd=root_fd)
+
+    def _renew(self, root_fd: int) -> bool:
+        """Let the root's descriptor be of what is mounted there now; False while that is not mounted again."""
+        try:
+            fd = os.open(self.root, _ROOT_FLAGS)
+        except OSError:
+            return False
+        try:
+            if self._is_mount and not _is_mount(fd):
+                return False  # the bare directory below the mount point
+            os.dup2(fd, root_fd, inheritable=False)
+        finally:
+            os.close(fd)
+        return True
 
     def sync_directories(self, path: str) -> None:
         """Make the entries of `path` and of every directory above it durable (clean ones cost next to nothing)."""
@@ -104,6 +130,11 @@ class HeldTree:
         if self._closed and not self._users and self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _is_mount(fd: int) -> bool:
+    """Whether a directory is the root of a mounted filesystem."""
+    return os.fstat(fd).st_dev != os.stat("..", dir_fd=fd).st_dev
 
 
 def _enter(fd: int, part: str, *, create: bool) -> int:

@@ -1,0 +1,57 @@
+"""A cold directory on a filesystem that dies and is mounted again, as NAS and FUSE mounts do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.mount.conftest import Mount, append
+from tierfs import app
+from tierfs.chunkstore.foreign import ForeignDirectory
+from tierfs.errors import Unavailable
+
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+DATA = b"twelve bytes"
+
+
+def read(directory: ForeignDirectory) -> bytes:
+    buffer = bytearray(len(DATA))
+    directory.read_into("s", 0, memoryview(buffer))
+    return bytes(buffer)
+
+
+def test_a_directory_that_is_mounted_again_is_found_again(store: app.Store, mount: Mount) -> None:
+    append(store, "s", DATA, seal=True)
+    mounted = mount()
+    directory = ForeignDirectory(mounted.path)
+    assert read(directory) == DATA
+    mounted.process.kill()
+    mounted.process.wait(30)
+    with pytest.raises(Unavailable):
+        read(directory)
+    subprocess.run(["umount", "-l", str(mounted.path)], check=True)
+    with pytest.raises(Unavailable):  # what lies below a mount point is not the cold tier
+        read(directory)
+    with mounted_again(store.path, mounted.path):
+        assert read(directory) == DATA
+    directory.close()
+
+
+@contextmanager
+def mounted_again(store: Path, path: Path) -> Iterator[None]:
+    again = subprocess.Popen(
+        [sys.executable, "-m", "tests.mount.runner", str(store), str(path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert again.stdout is not None
+        assert again.stdout.readline() == "ready\n"
+        yield
+    finally:
+        again.terminate()
+        again.communicate(timeout=30)
