@@ -59,7 +59,7 @@ def _cold_chunk(txn: WriteTransaction, segment: SegmentRecord, name: str, start:
         id=ObjectId(txn.allocate_id()),
         tier=Tier.COLD,
         location_id=LocationId(1),
-        name=object_name(name, segment.id, span, 1, attempt),
+        name=object_name(name, segment.id, span, 1, attempt, None),
         length=CHUNK_BYTES,
         etag=attempt,
         crc32c=start & 0xFFFF_FFFF,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
+from tests.copied import copy_tier
 from tests.recovery.recovering import recovered
 from tests.recovery.replaying import check_store
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
@@ -43,10 +44,12 @@ def put(
     *,
     number: int = 10,
     epoch: int = 1,
+    named: bool = True,
 ) -> str:
-    """An object as offload makes it; `said` says something else of it."""
+    """An object as offload makes it; `said` says something else of it. Not `named`: as older versions made it."""
     attempt, span = new_id(), ByteRange(start, start + len(data))
-    name = object_name(path, SegmentId(number), span, epoch, AttemptId(attempt))
+    crc = crc32c(data) if named else None
+    name = object_name(path, SegmentId(number), span, epoch, AttemptId(attempt), crc)
     truth = {
         "format": "1",
         "store": STORE,
@@ -67,6 +70,7 @@ class Found:
     store: TestStore
     rebuilt: dict[str, Rebuilt]
     left: dict[str, str]
+    unproven: list[str]
 
 
 @contextmanager
@@ -87,7 +91,9 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
         engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
         store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
         assert [item.name for item in cold.list("segments/")] == before
-        yield Found(store, {one.segment: one for one in made}, {one.name: one.why for one in found.left})
+        yield Found(
+            store, {one.segment: one for one in made}, {one.name: one.why for one in found.left}, found.unproven
+        )
         engine.close()
         files.close()
 
@@ -126,7 +132,7 @@ def test_the_larger_object_wins_and_its_pieces_are_listed(cold: MemoryStorage, t
 def test_a_damaged_object_makes_room_for_what_it_was_made_of(cold: MemoryStorage, tmp_path: Path) -> None:
     put(cold, "s", 0, b"abcd")
     put(cold, "s", 4, b"efgh")
-    large = put(cold, "s", 0, b"abcdefgh", {"crc32c": "00000000"})
+    large = put(cold, "s", 0, b"abcdefgh", {"crc32c": "00000000"}, named=False)
     with rebuilt(tmp_path / "new", cold) as found:
         assert_layout(found.store, "s", local=[], cold=[4, 4])
         assert "damaged" in found.left[large]
@@ -143,10 +149,61 @@ def test_the_newest_owners_bytes_win(cold: MemoryStorage, tmp_path: Path) -> Non
             assert txn.store.store_epoch > 2
 
 
+STORE_IDS = {
+    "its mark": lambda cold: cold.put("tierfs-store", BufferSource(b'{"store": "%s"}' % (b"6" * 32))),
+    "an object that kept its metadata": lambda cold: put(cold, "t", 0, b"abcd", number=999),
+}
+
+
+@pytest.mark.parametrize("told_by", [*STORE_IDS, "its journal", "nothing"])
+def test_names_are_enough(tmp_path: Path, told_by: str) -> None:
+    """Of a plain copy nothing else is left; the store is the one that the mark names, or what else tells it."""
+    with open_test_store(tmp_path / "store") as store:
+        store.append("a/s", b"abcdefgh" * 5, seal=True)
+        store.append("b/1/x", b"0123456789")
+        store.offload()
+        store.evict()
+        store.consolidate()
+        store.work().collect_all(grace_s=0)
+        copy_tier(store.cold)
+        told = {"its mark": "6" * 32, "an object that kept its metadata": STORE, "its journal": store.metadata.store_id}
+        if told_by in STORE_IDS:
+            STORE_IDS[told_by](store.cold)
+        if told_by != "its journal":
+            for item in list(store.cold.list(JOURNAL_PREFIX)):
+                store.cold.delete(item.name)
+        with rebuilt(tmp_path / "new", store.cold) as found:
+            assert found.store.read("a/s", Tier.COLD) == b"abcdefgh" * 5
+            assert found.store.read("b/1/x", Tier.COLD) == b"0123456789"
+            assert found.store.metadata.store_id == told.get(told_by, found.store.metadata.store_id)
+            assert found.unproven == []
+        with recovered(tmp_path / "again", store.cold) as again:
+            assert again.store.read("b/1/x") == b"0123456789"
+
+
+def test_a_name_proves_bytes_that_nothing_else_does(cold: MemoryStorage, tmp_path: Path) -> None:
+    put(cold, "s", 0, b"abcd")
+    wrong = put(cold, "s", 4, b"efgh")
+    cold.put(wrong, BufferSource(b"eFgh"), create_only=False)
+    copy_tier(cold)
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert found.store.read("s") == b"abcd"
+        assert "damaged" in found.left[wrong]
+
+
+def test_an_older_object_that_nothing_proves_is_linked_and_listed(cold: MemoryStorage, tmp_path: Path) -> None:
+    name = put(cold, "s", 0, b"abcd", named=False)
+    put(cold, "s", 4, b"efgh")
+    copy_tier(cold)
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert found.store.read("s") == b"abcdefgh"
+        assert (found.unproven, found.left) == ([name], {})
+
+
 def test_what_is_missing_is_marked_and_a_cut_head_stays_cut(cold: MemoryStorage, tmp_path: Path) -> None:
     put(cold, "s", 100, b"abcd")
     put(cold, "s", 110, b"efgh")
-    broken = put(cold, "s", 104, b"gone", {"crc32c": "00000000"})
+    broken = put(cold, "s", 104, b"gone", {"crc32c": "00000000"}, named=False)
     with rebuilt(tmp_path / "new", cold) as found:
         assert found.rebuilt["s"].lost == (ByteRange(104, 110),)
         segment = found.store.segment("s")
@@ -166,7 +223,7 @@ def test_what_does_not_fit_is_listed(cold: MemoryStorage, tmp_path: Path) -> Non
         put(cold, "s", 24, b"efgh", {"name": "Li4="}): "impossible segment",
     }
     cold.put("segments/stranger", BufferSource(b"x"))
-    wrong["segments/stranger"] = "does not say that tierfs wrote it"
+    wrong["segments/stranger"] = "say that tierfs wrote it"
     with rebuilt(tmp_path / "new", cold) as found:
         assert set(found.left) == set(wrong)
         for name, why in wrong.items():

@@ -18,9 +18,15 @@ class ColdTier:
     storage: ChunkStorage
 
 
-def object_name(segment_path: str, segment_id: SegmentId, span: ByteRange, epoch: int, attempt: AttemptId) -> str:
-    """Name of a cold object (design §6); never used twice."""
-    return f"segments/{segment_path}/{segment_id}/chunk-{span.start:020d}-{span.end:020d}-e{epoch}-{attempt}"
+def object_name(
+    segment_path: str, segment_id: SegmentId, span: ByteRange, epoch: int, attempt: AttemptId, crc: int | None
+) -> str:
+    """Name of a cold object (design §6); never used twice.
+
+    It holds the CRC32C of all bytes, so that a copy that drops all else proves itself; older objects have none.
+    """
+    known = "" if crc is None else f"-c{crc:08x}"
+    return f"segments/{segment_path}/{segment_id}/chunk-{span.start:020d}-{span.end:020d}-e{epoch}-{attempt}{known}"
 
 
 def object_metadata(

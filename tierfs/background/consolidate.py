@@ -123,7 +123,7 @@ class Consolidate:
         self, action: ConsolidateAction, pieces: tuple[CheckedPiece, ...], expected: tuple[Stretch, ...]
     ) -> _Job:
         attempt = AttemptId(new_id())
-        span = action.range
+        span, crc = action.range, whole_crc(expected)
         with self._metadata.write() as txn:
             segment, _ = _revalidated(txn, action)
             path = directories.path_of(txn, segment.parent_id, segment.name)
@@ -131,7 +131,7 @@ class Consolidate:
             intent = IntentRecord(
                 attempt=attempt,
                 location_id=self._cold.location_id,
-                name=object_name(path, segment.id, span, epoch, attempt),
+                name=object_name(path, segment.id, span, epoch, attempt, crc),
                 segment_id=segment.id,
                 start_offset=span.start,
                 end_offset=span.end,
@@ -139,7 +139,7 @@ class Consolidate:
                 store_epoch=epoch,
             )
             txn.put(INTENTS, attempt.encode(), intent)
-            described = object_metadata(txn.store, path, segment.id, span, attempt, whole_crc(expected))
+            described = object_metadata(txn.store, path, segment.id, span, attempt, crc)
         return _Job(action, intent, pieces, expected, described)
 
     def _verified(self, job: _Job, composed: ComposedObject, progress: Callable[[int], None]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import Conflict, DataLoss, TierfsError
 from tierfs.metadata import chains, checksums, directories, journal, keys
-from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord, StoreRecord
+from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import CHUNKS, INTENTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
@@ -44,14 +44,9 @@ class _Job:
 
     action: OffloadAction
     intent: IntentRecord
-    sources: tuple[SourceChunk, ...]
-    store: StoreRecord
-    segment_path: str
-
-    def metadata(self, crc: int) -> dict[str, str]:
-        """What the object says of itself."""
-        span, intent = self.action.range, self.intent
-        return object_metadata(self.store, self.segment_path, intent.segment_id, span, intent.attempt, crc)
+    crc: int
+    """Of all its bytes."""
+    metadata: dict[str, str]
 
 
 class Offload:
@@ -68,33 +63,38 @@ class Offload:
         Raises ChunksMoved when the chunks moved meanwhile, DataLoss when a source is damaged (its chunk is
         then suspect), Fenced, and what the storage raises; the local bytes stay in every case.
         """
-        job = self._prepare(action)
-        try:
-            with closing(ChunkSource(self._files, job.sources)) as source:
-                crc = self._suspecting(job, source.crc32c)
-                stored = self._cold.storage.put(job.intent.name, source, metadata=job.metadata(crc))
+        with closing(ChunkSource(self._files, self._sources(action))) as source:
+            crc = self._suspecting(action, source.crc32c)
+            job = self._intend(action, crc)
+            try:
+                stored = self._cold.storage.put(job.intent.name, source, metadata=job.metadata)
                 grid = self._verified(job, source, stored)
-            self._commit(job, stored, crc, grid)
-        except TierfsError as exc:
-            log.info("offload of %s ended: %s", job.intent.name, exc)
-            intents.abandon(self._metadata, job.intent)
-            raise
+                self._commit(job, stored, grid)
+            except TierfsError as exc:
+                log.info("offload of %s ended: %s", job.intent.name, exc)
+                intents.abandon(self._metadata, job.intent)
+                raise
         return action.range.length_bytes
 
     def abandon_intents(self) -> int:
         """See intents.abandon_all."""
         return intents.abandon_all(self._metadata)
 
-    def _prepare(self, action: OffloadAction) -> _Job:
+    def _sources(self, action: OffloadAction) -> tuple[SourceChunk, ...]:
+        with self._metadata.read() as txn:
+            _, holders = _revalidated(txn, action)
+            return tuple(_source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True))
+
+    def _intend(self, action: OffloadAction, crc: int) -> _Job:
         attempt = AttemptId(new_id())
         with self._metadata.write() as txn:
-            segment, holders = _revalidated(txn, action)
+            segment, _ = _revalidated(txn, action)
             path = directories.path_of(txn, segment.parent_id, segment.name)
             epoch = txn.store.store_epoch
             intent = IntentRecord(
                 attempt=attempt,
                 location_id=self._cold.location_id,
-                name=object_name(path, segment.id, action.range, epoch, attempt),
+                name=object_name(path, segment.id, action.range, epoch, attempt, crc),
                 segment_id=segment.id,
                 start_offset=action.range.start,
                 end_offset=action.range.end,
@@ -102,24 +102,24 @@ class Offload:
                 store_epoch=epoch,
             )
             txn.put(INTENTS, attempt.encode(), intent)
-            sources = tuple(_source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True))
-            return _Job(action, intent, sources, txn.store, path)
+            described = object_metadata(txn.store, path, segment.id, action.range, attempt, crc)
+            return _Job(action, intent, crc, described)
 
     def _verified(self, job: _Job, source: ChunkSource, stored: StoredObject) -> tuple[int, ...]:
         """Size by the server's word, checksum by ours on what was sent and the server's on what arrived."""
         if stored.length_bytes != source.length_bytes:
             raise DataLoss(f"{job.intent.name}: {stored.length_bytes} of {source.length_bytes} bytes arrived")
-        return self._suspecting(job, source.verified_grid)
+        return self._suspecting(job.action, source.verified_grid)
 
-    def _suspecting(self, job: _Job, check: Callable[[], T]) -> T:
+    def _suspecting(self, action: OffloadAction, check: Callable[[], T]) -> T:
         """The result of a check of the source; damage that it finds makes the action's chunks suspect."""
         try:
             return check()
         except DataLoss:
-            self._mark_suspect(job.action)
+            self._mark_suspect(action)
             raise
 
-    def _commit(self, job: _Job, stored: StoredObject, crc: int, grid: tuple[int, ...]) -> None:
+    def _commit(self, job: _Job, stored: StoredObject, grid: tuple[int, ...]) -> None:
         with self._metadata.write() as txn:
             if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
                 # Its object is garbage by now: linking it would lose bytes.
@@ -133,7 +133,7 @@ class Offload:
                 name=job.intent.name,
                 length=stored.length_bytes,
                 etag=stored.etag,
-                crc32c=crc,
+                crc32c=job.crc,
                 store_epoch=job.intent.store_epoch,
                 attempt=job.intent.attempt,
                 created_ms=txn.now_ms,

@@ -32,7 +32,13 @@ log = logging.getLogger(__name__)
 
 SEGMENTS_PREFIX = "segments/"
 
-COLD_NAME = re.compile(r".*/(?P<segment>\d+)/chunk-(?P<start>\d{20})-\d{20}-e(?P<epoch>\d+)-[0-9a-f]+", re.DOTALL)
+COLD_NAME = re.compile(
+    r"segments/(?P<path>.+)/(?P<segment>[0-9]+)/chunk-(?P<start>[0-9]{20})-(?P<end>[0-9]{20})"
+    r"-e(?P<epoch>[0-9]+)-(?P<attempt>[0-9a-f]+)(?:-c(?P<crc>[0-9a-f]{8}))?",
+    re.DOTALL,
+)
+"""See cold.object_name."""
+
 LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]+")
 
 _UNLINKED_TOGETHER = 16

@@ -105,6 +105,7 @@ def _objects_data(report: FromObjectsReport) -> dict[str, Any]:
         "bytes": report.bytes,
         "segments": [_rebuilt_data(one) for one in report.rebuilt],
         "left": [{"object": one.name, "why": one.why} for one in report.left],
+        "unproven": list(report.unproven),
         "warnings": list(report.warnings),
     }
 
@@ -123,6 +124,7 @@ def _rebuilt_data(one: Rebuilt) -> dict[str, Any]:
 def _objects_text(report: FromObjectsReport) -> str:
     lines = [_rebuilt_line(one) for one in report.rebuilt]
     lines += [f"left aside: {printable(one.name)}: {printable(one.why)}" for one in report.left]
+    lines += [f"linked as it is, nothing proves its bytes: {printable(name)}" for name in report.unproven]
     objects, segments = format.count(report.objects, "object"), format.count(len(report.rebuilt), "segment")
     return "\n".join(
         [

@@ -70,6 +70,8 @@ class FromObjectsReport:
     bytes: int
     rebuilt: tuple[Rebuilt, ...]
     left: tuple[LeftOver, ...]
+    unproven: tuple[str, ...] = ()
+    """Objects that were linked although nothing tells the CRC32C they were written with."""
     warnings: tuple[str, ...] = ()
 
 
@@ -114,6 +116,7 @@ def recover_from_objects(
         bytes=sum(one.length - one.start_offset - _bytes(one.lost) for one in rebuilt),
         rebuilt=tuple(rebuilt),
         left=tuple(found.left),
+        unproven=tuple(found.unproven),
         warnings=warnings_of(paths, location),
     )
 
@@ -183,6 +186,7 @@ class Rebuilding:
         found.left += [LeftOver(one.name, "a newer or larger object has its bytes") for one in cover.left]
         if not cover.chosen:
             return None
+        found.unproven += [one.name for one in cover.chosen if one.crc32c is None]
         try:
             with self._untold() as txn:
                 segment_id = _free_id(txn, group.segment_id)

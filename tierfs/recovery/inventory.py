@@ -1,7 +1,8 @@
 """What the objects of a bucket say of themselves, one line each in a file: memory does not grow with them.
 
-Every object is asked for its metadata (HEAD), several at once. What does not fit its own name, or says
-nothing, is left aside with the reason; nothing is ever deleted.
+Names say all that is needed, and what a copy of the bucket keeps. Every object is asked for its metadata as well
+(HEAD), several at once: they tell the store, and of objects made by older versions the CRC32C. What contradicts
+itself or says nothing is left aside with the reason; nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -9,22 +10,28 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import logging
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from tierfs import names
 from tierfs.background.cold import object_name
-from tierfs.background.orphans import SEGMENTS_PREFIX
+from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.metadata import hostile
 from tierfs.metadata.epochs import MAX_EPOCH
+from tierfs.metadata.store import new_id
+from tierfs.recovery import bucket
 from tierfs.recovery.bucket import in_order
 from tierfs.types import AttemptId, ByteRange, SegmentId
+
+log = logging.getLogger(__name__)
 
 HEADS_AT_ONCE = 16
 """A HEAD is a round trip and hardly any work: 16 hide some 20 ms of it per object."""
@@ -33,6 +40,12 @@ _MAX_SEGMENT_ID = 2**62
 """Far more than a counter reaches, and it can go on from there."""
 
 _FORMAT = "1"
+
+_MARK = "tierfs-store"
+"""Object at the root of a store's location, JSON whose `store` is the store's id."""
+
+_MAX_MARK_BYTES = 4096
+_STORE_ID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +56,15 @@ class FoundObject:
     etag: str
     modified_ms: int
     store_id: str
+    """Empty where it does not tell."""
     segment_id: int
     path: str
     start: int
     end: int
     epoch: int
     attempt: str
-    crc32c: int
+    crc32c: int | None
+    """None where neither name nor metadata tell it: an old object of which a copy dropped the metadata."""
 
     @property
     def length_bytes(self) -> int:
@@ -104,7 +119,11 @@ class Inventory:
     directories: set[str] = field(default_factory=set)
     """Paths that lead to segments."""
     left: list[LeftOver] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
+    """Objects that were linked as they are: nothing tells what they were written with."""
     _runs: list[_Run] = field(default_factory=list)
+    _settled: str = ""
+    """Store of the objects that do not tell theirs."""
 
     def has_name(self, group: Group) -> bool:
         """Whether a segment can have the name that its objects tell: it is the newest one, and no directory."""
@@ -113,10 +132,24 @@ class Inventory:
 
     @property
     def store_id(self) -> str:
-        """The store that wrote most of the objects. Raises NotFound when there are none."""
+        """The store that is rebuilt. Raises NotFound when there are no objects."""
         if not self.stores:
             raise NotFound("no object says that a tierfs store wrote it; there is nothing to recover")
         return self.stores.most_common(1)[0][0]
+
+    def settle(self, store_id: str) -> None:
+        """Objects that do not tell their store are of this one; so are most, if it is not that of most others."""
+        self._settled = store_id
+        untold = self.stores.pop("", 0)
+        if untold:
+            self.stores[store_id] += untold
+        for run in self._runs:
+            if "" in run.epochs:
+                run.epochs[store_id] = max(run.epochs.pop(""), run.epochs.get(store_id, 0))
+        for key in [key for key in self.owners if not key[0]]:
+            newest = self.owners.pop(key)
+            known = (store_id, key[1])
+            self.owners[known] = max(newest, self.owners.get(known, newest))
 
     def groups(self) -> Iterator[Group]:
         """The segments of the store, those with the newest objects first, each with all its objects.
@@ -156,7 +189,8 @@ class Inventory:
     def _read(self, run: _Run) -> list[FoundObject]:
         with self.path.open("rb") as file:
             file.seek(run.offset)
-            return [FoundObject(**json.loads(line)) for line in islice(file, run.count)]
+            rows = (FoundObject(**json.loads(line)) for line in islice(file, run.count))
+            return [row if row.store_id else replace(row, store_id=self._settled) for row in rows]
 
 
 def take(storage: ChunkStorage, path: Path) -> Inventory:
@@ -177,16 +211,79 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
                 continue
             inventory.add(found, offset)
             offset += file.write(json.dumps(asdict(found)).encode() + b"\n")
+    if "" in inventory.stores:
+        told = [store_id for store_id, _ in inventory.stores.most_common() if store_id]
+        inventory.settle(_marked(storage) or (told[0] if told else _journaled(storage) or new_id()))
     return inventory
 
 
-def parsed(item: StoredObject) -> FoundObject:
-    """What an object says of itself. Raises DataLoss when it says nothing, or contradicts its name or size."""
-    said = item.metadata
-    if said.get("format") != _FORMAT:
-        raise DataLoss("it does not say that tierfs wrote it")
+def _marked(storage: ChunkStorage) -> str | None:
+    """The store that the mark at the location's root names."""
     try:
-        found = FoundObject(
+        found = storage.stat(_MARK)
+        buffer = bytearray(min(found.length_bytes, _MAX_MARK_BYTES))
+        storage.read_into(_MARK, 0, memoryview(buffer))
+        store_id = json.loads(bytes(buffer))["store"]
+    except NotFound:
+        return None
+    except (ValueError, KeyError, TypeError, DataLoss) as exc:
+        log.warning("the mark %s cannot be read: %s", _MARK, exc)
+        return None
+    return store_id if isinstance(store_id, str) and _STORE_ID.fullmatch(store_id) else None
+
+
+def _journaled(storage: ChunkStorage) -> str | None:
+    """The store that what is left of a journal is of."""
+    listing = bucket.list_journal(storage)
+    for items, read in ((listing.slots, bucket.read_entry), (listing.checkpoints, bucket.read_manifest)):
+        for slot in sorted(items, reverse=True):
+            try:
+                return read(storage, items[slot]).store_id
+            except DataLoss as exc:
+                log.info("%s tells no store: %s", items[slot].name, exc)
+    return None
+
+
+def parsed(item: StoredObject) -> FoundObject:
+    """What an object says of itself, by its name, and by its user metadata where a copy did not drop them.
+
+    Raises DataLoss when it is none of a store's, or when they contradict each other or its size.
+    """
+    named = _named(item)
+    found = named if item.metadata.get("format") != _FORMAT else _described(item)
+    if found is None:
+        raise DataLoss("neither its name nor its metadata say that tierfs wrote it")
+    _check(found, item.length_bytes)
+    if named is None or (named.crc32c is not None and named.crc32c != found.crc32c):
+        raise DataLoss("its metadata contradicts its name")
+    return found
+
+
+def _named(item: StoredObject) -> FoundObject | None:
+    """What the name alone says; None for a name that tierfs gives no object."""
+    parsed = COLD_NAME.fullmatch(item.name)
+    if parsed is None:
+        return None
+    return FoundObject(
+        name=item.name,
+        etag=item.etag,
+        modified_ms=item.modified_ms,
+        store_id="",
+        segment_id=int(parsed["segment"]),
+        path=parsed["path"],
+        start=int(parsed["start"]),
+        end=int(parsed["end"]),
+        epoch=int(parsed["epoch"]),
+        attempt=parsed["attempt"],
+        crc32c=None if parsed["crc"] is None else int(parsed["crc"], 16),
+    )
+
+
+def _described(item: StoredObject) -> FoundObject:
+    """What the user metadata say."""
+    said = item.metadata
+    try:
+        return FoundObject(
             name=item.name,
             etag=item.etag,
             modified_ms=item.modified_ms,
@@ -201,8 +298,6 @@ def parsed(item: StoredObject) -> FoundObject:
         )
     except (KeyError, ValueError, binascii.Error) as exc:
         raise DataLoss("its metadata is damaged") from exc
-    _check(found, item.length_bytes)
-    return found
 
 
 def _check(found: FoundObject, length_bytes: int) -> None:
@@ -214,7 +309,9 @@ def _check(found: FoundObject, length_bytes: int) -> None:
         path = names.join(names.split(found.path))
     except TierfsError as exc:
         raise DataLoss(f"it names an impossible segment: {exc}") from exc
-    span = ByteRange(found.start, found.end)
-    expected = object_name(path, SegmentId(found.segment_id), span, found.epoch, AttemptId(found.attempt))
-    if expected != found.name or not path or path.startswith(names.REMOVED_PREFIX):
+    span, attempt = ByteRange(found.start, found.end), AttemptId(found.attempt)
+    made = [
+        object_name(path, SegmentId(found.segment_id), span, found.epoch, attempt, crc) for crc in (found.crc32c, None)
+    ]
+    if found.name not in made or not path or path.startswith(names.REMOVED_PREFIX):
         raise DataLoss("its metadata contradicts its name")
