@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.commands import tierfs
+from tierfs.cli.ingest import _Work
+from tierfs.cli.main import cli
+from tierfs.cli.source import BLOCK_BYTES
+from tierfs.segments.writer import SegmentWriter
+
+end = _Work._end
 
 
 @pytest.fixture
@@ -69,7 +79,48 @@ def test_names_hadoop_cannot_read_are_summed_up(store: Path, files: Path) -> Non
     assert len(done.err.splitlines()) == 1
 
 
-def test_a_sealed_segment_of_the_same_length_is_trusted(store: Path, files: Path) -> None:
+BLOCK = 128 * 1024
+
+
+@pytest.mark.parametrize(("seal", "cold"), [(True, True), (False, False)])
+def test_a_changed_file_of_the_same_size_is_a_conflict(store: Path, files: Path, seal: bool, cold: bool) -> None:
+    data = bytearray(os.urandom(9 * BLOCK + 5))
+    tierfs("policy", "set", "/", f"chunk_bytes={3 * BLOCK}", store=store)
+    (files / "a").write_bytes(data)
+    tierfs("ingest", files / "a", "--into", "in", *["--seal"] * seal, store=store)
+    if cold:
+        tierfs("offload", store=store)
+        tierfs("evict", store=store)
+    data[-2] ^= 1
+    data[5 * BLOCK] ^= 1
+    (files / "a").write_bytes(data)
+    done = tierfs("ingest", files / "a", "--into", "in", "--seal", store=store, check=False)
+    assert done.code == 5
+    assert f"in/a is there already and differs from the file in bytes {5 * BLOCK} to {6 * BLOCK}" in done.err
+    assert "ingested 0 B into 0 segments" in done.out
+
+
+def test_a_changed_small_file_of_the_same_size_is_a_conflict(store: Path, files: Path) -> None:
+    for name in ("a", "b"):
+        (files / name).write_bytes(b"abc")
+    tierfs("ingest", files, "--into", "in", "--seal", store=store)
+    (files / "b").write_bytes(b"abd")
+    done = tierfs("ingest", files, "--into", "in", "--seal", store=store, check=False)
+    assert done.code == 5
+    assert "in/b is there already and differs from the file in bytes 0 to 3" in done.err
+    assert "1 segment had all of it already" in done.out
+
+
+def test_a_segment_that_is_not_the_files_beginning_is_named_with_its_place(store: Path, files: Path) -> None:
+    data = os.urandom(3 * BLOCK)
+    tierfs("append", "in/a", store=store, stdin=data[:BLOCK] + b"x" + data[BLOCK + 1 : 2 * BLOCK])
+    (files / "a").write_bytes(data)
+    done = tierfs("ingest", files, "--into", "in", store=store, check=False)
+    assert done.code == 5
+    assert f"differs from the file in bytes {BLOCK} to {2 * BLOCK}" in done.err
+
+
+def test_a_sealed_segment_of_the_same_length_is_compared(store: Path, files: Path) -> None:
     (files / "a").write_bytes(b"abc")
     tierfs("ingest", files, "--into", "in", "--seal", store=store)
     assert tierfs("ingest", files, "--into", "in", "--json", store=store).json["skipped"] == 1
@@ -131,3 +182,28 @@ def test_small_files_are_committed_together_beside_those_that_are_there(store: P
     assert tierfs("info", "in/f019", "--json", store=store).json["sealed"]
     assert tierfs("ingest", files / "f003", "--into", "in", "--json", store=store).json["skipped"] == 1
     assert tierfs("fsck", store=store).code == 0
+
+
+def test_ctrl_c_says_what_is_kept(store: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = os.urandom(5 * BLOCK_BYTES)
+    (files / "a").write_bytes(data)
+    append, seen = SegmentWriter.append, threading.Event()
+    monkeypatch.setattr(_Work, "_end", lambda work, error: (end(work, error), seen.set()))
+
+    def interrupt_the_third(self: SegmentWriter, *words: Any, **named: Any) -> Any:
+        if self.length == 2 * BLOCK_BYTES:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert seen.wait(30)
+        return append(self, *words, **named)
+
+    monkeypatch.setattr(SegmentWriter, "append", interrupt_the_third)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        words = ["--store", str(store), "ingest", str(files / "a"), "--into", "in"]
+        result = CliRunner().invoke(cli, words)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.exit_code == 130
+    assert "ingested 12 MiB into 0 segments; 1 file is begun: repeat the command to go on" in result.output
+    monkeypatch.undo()
+    assert tierfs("ingest", files / "a", "--into", "in", "--json", store=store).json["bytes"] == 2 * BLOCK_BYTES

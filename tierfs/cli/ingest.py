@@ -13,7 +13,7 @@ import click
 from tierfs.app import Store
 from tierfs.cli import edge, format
 from tierfs.cli.ingest_batch import batches, ingest_batch
-from tierfs.cli.ingest_file import FileIngest, Result, Stopped
+from tierfs.cli.ingest_file import FileIngest, Stopped
 from tierfs.cli.ingest_plan import Item, Plan, plan_ingest
 from tierfs.cli.lazy import command
 from tierfs.cli.progress import Show, progress_bar
@@ -58,7 +58,10 @@ class _Outcome:
 
     segments: int = 0
     bytes: int = 0
+    """What was appended, to segments that are not complete too."""
     skipped: int = 0
+    begun: int = 0
+    """Files of which a part was appended when they failed or the command was interrupted."""
     failed: list[tuple[Item, TierfsError]] = field(default_factory=list)
 
 
@@ -111,7 +114,7 @@ class _Work:
         created = ingest_batch(self._store, bulk, batch, seal=self._seal)
         for item, size_bytes in created:
             self._advance(item, size_bytes)
-            self._note(Result(size_bytes))
+            self._note(size_bytes)
         done = {item.segment for item, _ in created}
         return [item for item in batch if item.segment not in done]
 
@@ -119,23 +122,33 @@ class _Work:
         """Ingest one file; raises Stopped when the command ends."""
         if self._stop.is_set():
             raise Stopped
+        one = FileIngest(self._store, self._session, self._stop, self._advance, seal=self._seal)
         try:
-            one = FileIngest(self._store, self._session, self._stop, self._advance, seal=self._seal)
-            self._note(one.ingest(item))
-        except (TierfsError, OSError) as exc:
+            changed = one.ingest(item)
+        except BaseException as exc:
+            self._note_begun(one.written_bytes)
+            if not isinstance(exc, (TierfsError, OSError)):
+                raise
             error = edge.from_os_error(exc) if isinstance(exc, OSError) else exc
             with self._lock:
                 self.outcome.failed.append((item, error))
             if isinstance(error, Fenced) or not isinstance(error, _OF_ONE_FILE):
                 self._end(error)
+        else:
+            self._note(one.written_bytes, skipped=not changed)
 
-    def _note(self, result: Result) -> None:
+    def _note(self, written_bytes: int, *, skipped: bool = False) -> None:
         with self._lock:
-            self.outcome.bytes += result.written_bytes
-            if result.skipped:
+            self.outcome.bytes += written_bytes
+            if skipped:
                 self.outcome.skipped += 1
             else:
                 self.outcome.segments += 1
+
+    def _note_begun(self, written_bytes: int) -> None:
+        with self._lock:
+            self.outcome.bytes += written_bytes
+            self.outcome.begun += written_bytes > 0
 
     def _advance(self, item: Item, done_bytes: int) -> None:
         with self._lock:
@@ -157,6 +170,7 @@ def _report(session: Session, plan: Plan, work: _Work) -> None:
         "segments": outcome.segments,
         "bytes": outcome.bytes,
         "skipped": outcome.skipped,
+        "begun": outcome.begun,
         "special_files": len(plan.special),
         "errors": [{"path": path, "error": str(error), "kind": type(error).__name__} for path, error in failed],
     }
@@ -177,8 +191,13 @@ def _report(session: Session, plan: Plan, work: _Work) -> None:
 
 
 def _summary(outcome: _Outcome) -> str:
-    skipped = f"; {format.count(outcome.skipped, 'segment')} had all of it already" if outcome.skipped else ""
-    return f"ingested {format.size(outcome.bytes)} into {format.count(outcome.segments, 'segment')}{skipped}"
+    parts = [f"ingested {format.size(outcome.bytes)} into {format.count(outcome.segments, 'segment')}"]
+    if outcome.skipped:
+        parts.append(f"{format.count(outcome.skipped, 'segment')} had all of it already")
+    if outcome.begun:
+        verb = "is" if outcome.begun == 1 else "are"
+        parts.append(f"{format.count(outcome.begun, 'file')} {verb} begun: repeat the command to go on")
+    return "; ".join(parts)
 
 
 def _warn(session: Session, plan: Plan) -> None:

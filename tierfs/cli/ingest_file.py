@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from tierfs.app import Store
 from tierfs.background import holder
-from tierfs.checksum import crc32c
 from tierfs.cli.append import closing_writer
+from tierfs.cli.ingest_compare import Incomparable, first_difference
 from tierfs.cli.ingest_plan import Item
 from tierfs.cli.session import Session
 from tierfs.cli.source import BLOCK_BYTES, Block, Source, blocks
@@ -18,7 +17,6 @@ from tierfs.errors import Conflict, StorageFull
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.names import printable
-from tierfs.segments import stat
 from tierfs.segments.writer import SegmentWriter
 
 T = TypeVar("T")
@@ -32,14 +30,6 @@ _MIN_BLOCK_BYTES = 64 * 1024
 
 class Stopped(Exception):
     """The command ends before this file was finished."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What became of a file."""
-
-    written_bytes: int = 0
-    skipped: bool = False
 
 
 class FileIngest:
@@ -59,22 +49,23 @@ class FileIngest:
         self._stop = stop
         self._advance = advance
         self._seal = seal
+        self.written_bytes = 0
+        """What was appended so far, however this ends."""
 
-    def ingest(self, item: Item) -> Result:
-        """Make or continue the file's segment.
+    def ingest(self, item: Item) -> bool:
+        """Make or continue the file's segment; False when it had all of it already.
 
         Raises Conflict naming a segment that holds other bytes, what an append raises, OSError for what
         reading the file raises, and Stopped.
         """
         with Source([item.path]) as stream:
             segment = self._segment(item)
-            if segment is None:
-                return Result(self._append(item, stream, 0))
-            if self._has_all(item, segment, stream):
+            if segment is not None and self._has_all(item, segment, stream):
                 if self._seal and not segment.sealed:
                     self._store.engine.seal(item.segment)
-                return Result(skipped=True)
-            return Result(self._append(item, stream, segment.length))
+                return False
+            self._append(item, stream, 0 if segment is None else segment.length)
+            return True
 
     def _segment(self, item: Item) -> SegmentRecord | None:
         with self._store.metadata.read() as txn:
@@ -85,33 +76,32 @@ class FileIngest:
     def _has_all(self, item: Item, segment: SegmentRecord, stream: Source) -> bool:
         """Whether nothing is missing; leaves the stream behind what the store has. Raises Conflict."""
         length = segment.length
-        if length == item.size_bytes and segment.sealed:
-            self._advance(item, length)
-            return True
         if length > item.size_bytes:
             raise _conflict(item, f"it is longer: {length} bytes, not {item.size_bytes}")
-        if segment.sealed:
+        if length < item.size_bytes and segment.sealed:
             raise _conflict(item, f"it is sealed at {length} of {item.size_bytes} bytes")
-        with self._store.metadata.read() as txn:
-            expected = stat.segment_crc(txn, segment)
-        if expected is None or segment.start_offset:
-            raise _conflict(item, "its bytes cannot be compared from metadata alone")
-        if self._crc_of_head(item, stream, length) != expected:
-            raise _conflict(item, f"its {length} bytes are others than the file's")
+        if segment.start_offset:
+            raise _conflict(item, f"its first {segment.start_offset} bytes were cut off")
+        self._compare(item, segment, stream)
+        stream.skip(length)
         return length == item.size_bytes
 
-    def _crc_of_head(self, item: Item, stream: Source, length: int) -> int:
-        buffer = memoryview(bytearray(min(BLOCK_BYTES, max(length, 1))))
-        crc, left = 0, length
-        while left and (size := stream.read_into(buffer[: min(len(buffer), left)])):
-            self._check_stop()
-            crc = crc32c(buffer[:size], crc)
-            left -= size
-            self._advance(item, size)
-        return crc
+    def _compare(self, item: Item, segment: SegmentRecord, stream: Source) -> None:
+        """Raise Conflict unless the file begins with the segment's bytes."""
 
-    def _append(self, item: Item, stream: Source, start: int) -> int:
-        """Append the rest of the stream; returns how many bytes that were."""
+        def advance(compared_bytes: int) -> None:
+            self._check_stop()
+            self._advance(item, compared_bytes)
+
+        try:
+            found = first_difference(self._store.metadata, segment, stream.fileno(), advance)
+        except Incomparable:
+            raise _conflict(item, "its bytes cannot be compared from metadata alone") from None
+        if found is not None:
+            raise _conflict(item, f"differs from the file in bytes {found.start} to {found.end}")
+
+    def _append(self, item: Item, stream: Source, start: int) -> None:
+        """Append the rest of the stream."""
         engine = self._store.engine
         writer = self._with_room(lambda: engine.open_writer(item.segment, expected_offset=start, one_segment=True))
         size_bytes = min(BLOCK_BYTES, max(_MIN_BLOCK_BYTES, item.size_bytes - start))
@@ -123,11 +113,11 @@ class FileIngest:
                 ended = block.last
             if not ended:
                 self._append_block(writer, Block(memoryview(b""), last=True))
-            return writer.length - start
 
     def _append_block(self, writer: SegmentWriter, block: Block) -> None:
         self._check_stop()
         self._with_room(lambda: writer.append(block.data, last=block.last, seal=block.last and self._seal))
+        self.written_bytes += len(block.data)
 
     def _with_room(self, work: Callable[[], T]) -> T:
         """Do `work`; while the disk is full and somebody may make room, wait and say why."""

@@ -64,6 +64,28 @@ class Source:
             self._next_file()
         return 0
 
+    def skip(self, size_bytes: int) -> int:
+        """Pass over so many bytes, over the ends of files too; returns how many there were."""
+        spare = memoryview(bytearray(min(size_bytes, BLOCK_BYTES)))
+        left = size_bytes
+        while left and (read := self._pass(left) or self.read_into(spare[: min(left, len(spare))])):
+            left -= read
+        return size_bytes - left
+
+    def _pass(self, size_bytes: int) -> int:
+        """Seek over bytes of a regular file; returns how many, 0 where that cannot be done."""
+        if self._file is None or not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            return 0
+        at = self._file.tell()
+        passed = max(0, min(size_bytes, os.fstat(self._file.fileno()).st_size - at))
+        self._file.seek(at + passed)
+        return passed
+
+    def fileno(self) -> int:
+        """The descriptor of the file being read."""
+        assert self._file is not None
+        return self._file.fileno()
+
     def is_ready(self, timeout_s: float = 0) -> bool:
         """Whether read_into would return at once, waiting up to `timeout_s` for that; files always are."""
         if self._file is None:
