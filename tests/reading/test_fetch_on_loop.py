@@ -13,6 +13,7 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.copied import copy_tier
 from tests.reading.cache_blocks import STORE_ID, size_for
 from tests.reading.chaos import CheckedPool
 from tests.servers.scripted_http import Do, Script, ScriptedHttp, head
@@ -190,6 +191,20 @@ async def test_the_first_read_is_a_threads_and_the_next_ones_are_the_loops(
     assert counted(metrics, f'tierfs_storage_bytes_total{{tier="cold",verb="read"}} {2.0 * BLOCK}')
     assert counted(metrics, 'tierfs_storage_request_seconds_count{tier="cold",verb="read"} 2.0')
     await server.closed[0].wait()
+
+
+async def test_a_copied_object_is_read_on_the_loop_as_soon_as_its_etag_is_known(
+    bench: Bench, storage: RangedStorage, nursery: trio.Nursery
+) -> None:
+    copy_tier(storage)
+    server = await serve(nursery, storage, (REQUEST, *good(storage, 3), REQUEST, *good(storage, 1), AWAIT_CLOSE))
+    async with reader_of(bench) as reader:
+        assert await read(reader, bench, 6) == blocks(6)
+        assert len(storage.reads) == 2, "met under the old etag, read under the new one"
+        assert await read(reader, bench, 3) == blocks(3)
+        assert await read(reader, bench, 1) == blocks(1)
+        assert (len(storage.reads), server.served_by) == (2, [0, 0])
+        await all_ended(reader)
 
 
 async def test_without_a_url_threads_read(bench: Bench, storage: RangedStorage) -> None:

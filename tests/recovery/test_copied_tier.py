@@ -181,6 +181,7 @@ def test_a_lost_store_is_recovered_from_a_copy_of_its_directory(
     assert_recovers(tmp_path, ColdChoice(cold_dir=tmp_path / "copy"))
 
 
+@pytest.mark.slow
 @pytest.mark.mount
 def test_a_mount_reads_a_restored_directory(origin: Origin, tmp_path: Path) -> None:
     assert origin.choice.cold_dir is not None
@@ -233,6 +234,7 @@ def empty(server: S3Endpoint, bucket: str) -> None:
     client.close()
 
 
+@pytest.mark.slow
 def test_a_bucket_copied_with_other_parts(server: S3Endpoint, tmp_path: Path) -> None:
     """Copied aside and back: the store reads on; its host lost: it is recovered from the copy."""
     bucket, aside, lost = (server.create_bucket() for _ in range(3))

@@ -118,6 +118,13 @@ REFUSED: dict[str, list[pb.Change]] = {
     "an object without etag": [segment(), link([chunk()], [holder(etag="")])],
     "an object without bytes": [segment(), link([chunk()], [holder(length=0)])],
     "an object with an impossible id": [segment(), link([chunk(number=HUGE)], [holder(HUGE)])],
+    "an object becomes another": [segment(), link([chunk()], [holder()]), pb.Change(object=holder(length=9))],
+    "an object gets another name": [
+        segment(),
+        link([chunk()], [holder()]),
+        pb.Change(object=holder(name="segments/y")),
+    ],
+    "an object loses its etag": [segment(), link([chunk()], [holder()]), pb.Change(object=holder(etag=""))],
     "a cut checksum run": [segment(), link([chunk()], [holder()], run(crcs=bytes(5)))],
     "checksums beyond the object": [segment(), link([chunk()], [holder()], run(crcs=bytes(8)))],
     "checksums that overflow": [segment(), link([chunk()], [holder()], run(start=2**64 - 1))],

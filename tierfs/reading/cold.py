@@ -77,9 +77,9 @@ class ColdPath:
             try:
                 await self._fetcher.wait_for(span, part)
             except BlockDiffers as exc:
-                if exc.block.contains(ByteRange(held.start, held.start + 1)):
+                if exc.block.intersect(held):
                     raise
-                # The blocks around it are as good as ever: those before it are here, those behind it are asked for.
+                # The span ended before what is wanted; the blocks behind the bad one are as good as ever.
                 span = await self._span(placed, held)
                 part = ByteRange(held.start, min(part.end, span.end))
         return self._served(span, part)
