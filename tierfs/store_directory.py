@@ -29,14 +29,23 @@ def create_files(paths: StorePaths) -> None:
     ballast.create(paths.ballast)
 
 
-def write_settings(paths: StorePaths) -> None:
-    """Mark the directory as a store: the last thing that is written. Durable when it returns."""
+def prepare_settings(paths: StorePaths) -> None:
+    """Write the settings under another name, so that marking the directory as a store needs no space any more."""
     with map_os_errors(str(paths.settings)):
-        fd = os.open(paths.settings, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+        fd = os.open(paths.new_settings, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
         with os.fdopen(fd, "w") as file:
             file.write(settings.default_text())
             file.flush()
             os.fsync(fd)
+
+
+def write_settings(paths: StorePaths) -> None:
+    """Mark the directory as a store: the last thing that is written. Durable when it returns."""
+    if not paths.new_settings.exists():
+        prepare_settings(paths)
+    with map_os_errors(str(paths.settings)):
+        os.link(paths.new_settings, paths.settings)
+        paths.new_settings.unlink()
         root = os.open(paths.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(root)

@@ -18,6 +18,11 @@ class StorePaths:
         return self.root / "store.toml"
 
     @property
+    def new_settings(self) -> Path:
+        """Settings of a store that is being made."""
+        return self.root / "store.toml.new"
+
+    @property
     def metadata(self) -> Path:
         """The LMDB environment."""
         return self.root / "metadata"

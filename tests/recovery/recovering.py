@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.recovery.replaying import check_store
-from tests.stores import LOCATION, TestStore
+from tests.stores import LOCATION, TestStore, quiet
 from tierfs.background.publish import Publisher
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
 from tierfs.metadata.records import LocationRecord
-from tierfs.recovery import bucket, recover
+from tierfs.recovery import recover
 from tierfs.recovery.loss import SegmentLoss
-from tierfs.recovery.rebuild import Rebuilder
 from tierfs.segments.engine import Engine
 
 
@@ -37,15 +36,12 @@ def recovered(path: Path, cold: ChunkStorage) -> Iterator[Recovered]:
     path.mkdir()
     clock = ManualClock()
     location = LocationRecord(id=LOCATION, url="memory:")
-    rebuilder = Rebuilder(path / "metadata", cold, location, clock, lambda size, name: None)
-    rebuilt = rebuilder.rebuild(bucket.list_journal(cold))
+    rebuilt = recover.owned(path / "metadata", cold, location, clock, quiet)
     metadata, files = rebuilt.metadata, ChunkFiles.create(path / "chunks")
     engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
     store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
     try:
-        publisher = Publisher(metadata, cold)
-        recover.own(metadata, publisher, location)
-        losses = recover.settle(metadata, publisher)
+        losses = recover.settle(metadata, Publisher(metadata, cold))
         with metadata.read() as txn:
             check_store(txn)
         said = {one.segment: one for one in losses.incomplete}

@@ -25,8 +25,8 @@ from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import LocationRecord, SegmentRecord, TouchRecord
 from tierfs.metadata.tables import GARBAGE, TOUCHES
 from tierfs.recovery import bucket
-from tierfs.recovery.bucket import JournalListing
-from tierfs.recovery.follow import Follower, must_start_over
+from tierfs.recovery.bucket import JournalListing, must_start_over
+from tierfs.recovery.follow import Follower
 from tierfs.recovery.rebuild import Rebuilder
 from tierfs.segments.engine import Engine
 from tierfs.types import ROOT_DIRECTORY, EntryKind, Tier

@@ -20,7 +20,7 @@ from tierfs.errors import DataLoss, Fenced, NotFound, OffsetMismatch
 from tierfs.metadata import chains, directories, journal, keys, removals
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
-from tierfs.recovery import recover
+from tierfs.recovery.takeover import Takeover
 from tierfs.segments import stat
 from tierfs.types import ROOT_DIRECTORY, ByteRange, EntryKind, Tier
 
@@ -249,7 +249,7 @@ def test_a_lost_race_is_fenced_and_changes_nothing(store: TestStore, tmp_path: P
         with recovered(tmp_path / "fast", store.cold):
             before = {item.name for item in store.cold.list("journal/")}
             with pytest.raises(Fenced):
-                recover.own(slow, Publisher(slow, store.cold), LocationRecord(id=LOCATION, url="memory:"))
+                Takeover(slow, store.cold, LocationRecord(id=LOCATION, url="memory:")).win()
             assert {item.name for item in store.cold.list("journal/")} == before
 
 

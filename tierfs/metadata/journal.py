@@ -28,6 +28,7 @@ from tierfs.metadata.records import (
     OwnerView,
     PolicyRecord,
     SegmentRecord,
+    StoreRecord,
     TierState,
     WriterInfo,
 )
@@ -112,9 +113,35 @@ def policy_changed(txn: WriteTransaction, policy: PolicyRecord) -> int:
 
 def owner_begins(txn: WriteTransaction, host: str) -> int:
     """This store starts to own the bucket with its epoch."""
-    store = txn.store
-    body = pb.OwnerBegins(store_epoch=store.store_epoch, store_id=store.store_id, wall_ms=txn.now_ms, host=host)
-    return queue(txn, pb.Change(owner_begins=body))
+    return queue(txn, _owner_begins(txn.store, txn.store.store_epoch, host, txn.now_ms))
+
+
+def takeover_entry(
+    store: StoreRecord, epoch: int, attempt: str, location: LocationRecord, host: str, now_ms: int
+) -> pb.JournalEntry:
+    """The next slot's entry, with which an owner of another epoch begins; nothing is queued."""
+    first = store.journal.published_sequence + 1
+    changes = [
+        _owner_begins(store, epoch, host, now_ms),
+        pb.Change(location=LOCATIONS.codec.to_message(location)),  # type: ignore[arg-type]
+    ]
+    for sequence, change in enumerate(changes, first):
+        change.sequence = sequence
+    return pb.JournalEntry(
+        version=RECORD_VERSION,
+        store_id=store.store_id,
+        store_epoch=epoch,
+        slot=store.journal.next_slot,
+        attempt=attempt,
+        first_sequence=first,
+        last_sequence=first + len(changes) - 1,
+        changes=changes,
+    )
+
+
+def _owner_begins(store: StoreRecord, epoch: int, host: str, now_ms: int) -> pb.Change:
+    body = pb.OwnerBegins(store_epoch=epoch, store_id=store.store_id, wall_ms=now_ms, host=host)
+    return pb.Change(owner_begins=body)
 
 
 def cold_linked(

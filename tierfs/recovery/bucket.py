@@ -83,6 +83,14 @@ def list_journal(storage: ChunkStorage, *, after_slot: int = 0) -> JournalListin
     return found
 
 
+def must_start_over(listing: JournalListing, applied: int) -> bool:
+    """Whether slots behind `applied` may be missing or void: below the newest checkpoint but one, or its epoch."""
+    if listing.epoch > epochs.epoch_of(applied):
+        return True
+    newer = [slot for slot in listing.checkpoints if slot > applied]
+    return len(newer) > 1 or (bool(newer) and applied + 1 not in listing.slots)
+
+
 def entries_behind(storage: ChunkStorage, listing: JournalListing, slot: int, epoch: int) -> list[StoredObject]:
     """The entries that follow on `slot`, where the journal's owner has this epoch, as far as anything tells of.
 

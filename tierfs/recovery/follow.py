@@ -92,7 +92,7 @@ class Follower:
                 f"the bucket is being recovered from its objects, by an owner with epoch {listing.epoch}",
                 remedy="wait until it has written its checkpoint",
             )
-        if must_start_over(listing, applied):
+        if bucket.must_start_over(listing, applied):
             self._start_over()
             return Refreshed(started_over=True, slot=self._applied())
         entries = self._apply(listing, applied)
@@ -130,14 +130,6 @@ class Follower:
                 replica.replace_rows(self._metadata, fresh)
         finally:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def must_start_over(listing: JournalListing, applied: int) -> bool:
-    """Whether slots behind `applied` may be missing or void: below the newest checkpoint but one, or its epoch."""
-    if listing.epoch > epochs.epoch_of(applied):
-        return True
-    newer = [slot for slot in listing.checkpoints if slot > applied]
-    return len(newer) > 1 or (bool(newer) and applied + 1 not in listing.slots)
 
 
 def create_replica(path: Path, choice: ColdChoice, report: Report, clock: Clock | None = None) -> ReplicaReport:

@@ -105,6 +105,7 @@ def recover_from_objects(
             rebuilt = rebuilding.rebuild(found, past)
             found.path.unlink()
             store_directory.create_files(paths)
+            store_directory.prepare_settings(paths)
             epoch = rebuilding.own()
         store_directory.write_settings(paths)
     return FromObjectsReport(

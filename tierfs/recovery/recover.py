@@ -1,13 +1,14 @@
 """`tierfs recover`: a new store directory that owns what the bucket holds.
 
-Crash order: metadata rebuilt -> slot won, which fences the owner before -> losses settled and published ->
-store.toml. A recovery that is killed leaves a directory that is no store; it can be started again in
+Crash order: metadata rebuilt and files made -> slot won, which fences the owner before -> losses settled and
+published -> store.toml. A recovery that is killed leaves a directory that is no store; it can be started again in
 another one, whatever it had published.
 """
 
 from __future__ import annotations
 
-import socket
+import logging
+import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -22,16 +23,21 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
 from tierfs.connect import connect, connect_bare
-from tierfs.errors import InvalidRequest
+from tierfs.errors import InvalidRequest, NotFound, Unavailable
 from tierfs.initialize import ColdChoice, locate, probed, warnings_of
-from tierfs.metadata import epochs, journal
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import Metrics
 from tierfs.recovery import bucket, loss
 from tierfs.recovery.loss import SegmentLoss
-from tierfs.recovery.rebuild import Rebuilder
+from tierfs.recovery.rebuild import Rebuilder, Rebuilt
+from tierfs.recovery.takeover import SupersededError, Takeover
 from tierfs.store_paths import StorePaths
+
+log = logging.getLogger(__name__)
+
+_ROUNDS = 5
+"""An owner writes a checkpoint every thousand entries: hardly two of them come while one is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +83,14 @@ def recover_store(path: Path, choice: ColdChoice, report: Report, clock: Clock |
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
     with store_directory.new_directory(paths), reached(choice, paths) as (location, storage):
-        listing = bucket.list_journal(storage)
-        progress = Advance(report, listing)
-        rebuilt = Rebuilder(paths.metadata, storage, location, clock, progress.advance).rebuild(listing)
+        store_directory.create_files(paths)
+        store_directory.prepare_settings(paths)
+        rebuilt = owned(paths.metadata, storage, location, clock, report)
         with closing(rebuilt.metadata) as metadata:
             publisher = Publisher(metadata, storage)
-            own(metadata, publisher, location)
             losses = settle(metadata, publisher)
             if rebuilt.warnings:  # the next recovery should not have to go back that far
                 Checkpointer(metadata, storage, publisher, 1).checkpoint()
-            store_directory.create_files(paths)
             with metadata.read() as txn:
                 epoch = txn.store.store_epoch
         store_directory.write_settings(paths)
@@ -117,15 +121,34 @@ def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRec
         yield location, storage
 
 
-def own(metadata: MetadataStore, publisher: Publisher, location: LocationRecord) -> None:
-    """Become the bucket's owner: win the next slot. Raises Fenced when somebody else does."""
-    with metadata.write() as txn:
-        epoch = txn.store.store_epoch + 1
-        next_id = max(txn.store.next_id, epochs.first_of(epoch))  # the owner before may have used ids unseen
-        txn.update_store(store_epoch=epoch, next_id=next_id, created_ms=txn.now_ms)
-        journal.owner_begins(txn, socket.gethostname())
-        journal.location_changed(txn, location)
-    publisher.publish()
+def owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: Report) -> Rebuilt:
+    """Metadata in `path`, rebuilt from the journal, that own the bucket. The caller closes them.
+
+    An owner that goes on meanwhile may delete slots under a new checkpoint: then all begins anew.
+    """
+    for _ in range(_ROUNDS):
+        try:
+            return _owned(path, storage, location, clock, report)
+        except SupersededError as exc:
+            log.info("the journal has gone on: %s", exc)
+            shutil.rmtree(path, ignore_errors=True)
+    raise Unavailable("the journal changes faster than it can be read", remedy="stop its owner, or try again")
+
+
+def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: Report) -> Rebuilt:
+    listing = bucket.list_journal(storage)
+    try:
+        rebuilt = Rebuilder(path, storage, location, clock, Advance(report, listing).advance).rebuild(listing)
+    except NotFound as exc:
+        if not listing.last_slot:
+            raise
+        raise SupersededError(str(exc)) from exc
+    try:
+        Takeover(rebuilt.metadata, storage, location).win()
+    except BaseException:
+        rebuilt.metadata.close()
+        raise
+    return rebuilt
 
 
 def settle(metadata: MetadataStore, publisher: Publisher) -> Losses:

@@ -1,0 +1,181 @@
+"""Taking over from an owner that goes on publishing, and taking nothing when the work on this disk fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.faults.flaky import FlakyChunkStorage
+from tests.faults.two_owners import bucket as objects
+from tests.recovery.recovering import recovered
+from tests.stores import TestStore, open_test_store, quiet
+from tierfs import store_directory
+from tierfs.background.journal_names import JOURNAL_PREFIX, entry_slot
+from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import Source, StoredObject
+from tierfs.errors import Fenced, StorageFull, TierfsError
+from tierfs.initialize import ColdChoice
+from tierfs.metadata import policies
+from tierfs.recovery.from_objects import recover_from_objects
+from tierfs.recovery.recover import recover_store
+from tierfs.types import ROOT_DIRECTORY
+
+LOST_RACES = 20
+
+
+class Racing(FlakyChunkStorage):
+    """Lets somebody act before each of the first slots that come by here is created."""
+
+    def __init__(self, inner: MemoryStorage, act: Callable[[], None], times: int) -> None:
+        super().__init__(inner)
+        self._act = act
+        self._left = times
+
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
+        if self._left and entry_slot(name) is not None:
+            self._left -= 1
+            self._act()
+        return super().put(name, source, metadata=metadata, create_only=create_only)
+
+
+@pytest.fixture
+def cold() -> MemoryStorage:
+    return MemoryStorage()
+
+
+@pytest.fixture
+def owner(tmp_path: Path, cold: MemoryStorage) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "owner", cold=cold) as store:
+        store.append("s", b"abcd")
+        store.offload()
+        yield store
+
+
+def test_it_replays_what_came_and_tries_the_next_slot_until_it_wins(
+    owner: TestStore, cold: MemoryStorage, tmp_path: Path
+) -> None:
+    names: list[str] = []
+
+    def act() -> None:
+        names.append(f"late{len(names)}")
+        owner.append(names[-1], b"abcd")
+        owner.offload()
+
+    with recovered(tmp_path / "new", Racing(cold, act, LOST_RACES)) as found:
+        assert len(names) == LOST_RACES
+        for name in names:
+            assert found.store.read(name) == b"abcd"
+        with pytest.raises(Fenced):
+            act()
+
+
+def test_it_wins_against_an_owner_that_publishes_all_the_time(
+    owner: TestStore, cold: MemoryStorage, tmp_path: Path
+) -> None:
+    confirmed: list[int] = []
+    failed: list[TierfsError] = []
+    stop = threading.Event()
+
+    def publish_always() -> None:
+        try:
+            while not stop.is_set():
+                with owner.metadata.write() as txn:
+                    policies.change(txn, "", put_settings={"chunk_age": str(len(confirmed) + 1)})
+                owner.cold_work().publish()
+                confirmed.append(len(confirmed) + 1)
+        except TierfsError as exc:
+            failed.append(exc)
+
+    thread = threading.Thread(target=publish_always)
+    thread.start()
+    try:
+        with recovered(tmp_path / "new", cold) as found:
+            thread.join(60)
+            with found.store.metadata.read() as txn:
+                found_age = policies.of_directory(txn, ROOT_DIRECTORY).chunk_age_s
+            assert found_age in (len(confirmed), len(confirmed) + 1)  # the last one may count without its owner knowing
+    finally:
+        stop.set()
+        thread.join(60)
+    assert [type(one) for one in failed] == [Fenced]
+
+
+def test_it_begins_anew_when_slots_were_deleted_meanwhile(
+    owner: TestStore, cold: MemoryStorage, tmp_path: Path
+) -> None:
+    def act() -> None:
+        for name in ("late", "later"):
+            owner.append(name, b"abcd")
+            owner.offload()
+            owner.cold_work().tools.checkpointer.checkpoint()
+
+    with recovered(tmp_path / "new", Racing(cold, act, 2)) as found:
+        assert found.store.read("late") == b"abcdabcd"
+        with pytest.raises(Fenced):
+            act()
+
+
+def test_of_two_recoveries_at_once_one_wins(owner: TestStore, cold: MemoryStorage, tmp_path: Path) -> None:
+    with recovered(tmp_path / "first", cold) as first:
+        first.store.append("s", b"efgh")  # begun, and nothing more: the owner is another one by now
+
+    def act() -> None:
+        with recovered(tmp_path / "fast", cold) as fast:
+            fast.store.append("s", b"efgh")
+            fast.store.offload()
+
+    with pytest.raises(Fenced, match="another recovery"), recovered(tmp_path / "slow", Racing(cold, act, 1)):
+        pass
+    with recovered(tmp_path / "later", cold) as later:
+        assert later.store.read("s") == b"abcdefgh"
+
+
+@pytest.fixture
+def directory_owner(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "owner", cold=DirectoryStorage.create(tmp_path / "cold")) as store:
+        store.append("s", b"abcd")
+        store.offload()
+        yield store
+
+
+RECOVERIES: dict[str, Callable[[Path, ColdChoice], object]] = {
+    "journal": lambda path, choice: recover_store(path, choice, quiet),
+    "objects": lambda path, choice: recover_from_objects(path, choice, quiet, lambda _: None),
+}
+
+
+@pytest.mark.parametrize("source", RECOVERIES)
+def test_work_on_this_disk_that_fails_takes_nothing(
+    directory_owner: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    def full(_: object) -> None:
+        raise StorageFull("the disk is full")
+
+    monkeypatch.setattr(store_directory, "create_files", full)
+    before = journal_of(directory_owner)
+    with pytest.raises(StorageFull):
+        RECOVERIES[source](tmp_path / "new", ColdChoice(cold_dir=tmp_path / "cold"))
+    assert not (tmp_path / "new").exists()
+    assert journal_of(directory_owner) == before
+    directory_owner.append("s", b"efgh")
+    directory_owner.offload()
+
+
+def journal_of(store: TestStore) -> dict[str, bytes]:
+    return {name: data for name, data in objects(store.cold).items() if name.startswith(JOURNAL_PREFIX)}
+
+
+@pytest.mark.parametrize("source", RECOVERIES)
+def test_a_recovered_store_has_its_settings(directory_owner: TestStore, tmp_path: Path, source: str) -> None:
+    RECOVERIES[source](tmp_path / "new", ColdChoice(cold_dir=tmp_path / "cold"))
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        *("ballast", "chunks", "locks", "log", "metadata", "store.toml")
+    ]
+    with pytest.raises(Fenced):
+        directory_owner.append("s", b"efgh"), directory_owner.offload()

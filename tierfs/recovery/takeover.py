@@ -1,0 +1,132 @@
+"""Taking a bucket over from an owner that may be alive: win the slot behind its newest entry.
+
+Create-only decides who has a slot. One that is taken holds what the owner published meanwhile: it is
+replayed, and the next slot is tried. The entry that wins is replayed like any other, so nothing is written
+here before the bucket is ours.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import closing
+from dataclasses import dataclass
+
+from tierfs.background.journal_names import slot_name
+from tierfs.background.publish import read_small
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.errors import AlreadyExists, Fenced, NotFound, Unavailable
+from tierfs.metadata import epochs, journal, replay
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.recovery import bucket
+
+log = logging.getLogger(__name__)
+
+_TRIES = 1000
+"""Slots tried in a row. Each is a race of two requests against the owner's three; a few are lost, not a thousand."""
+
+_LIST_EVERY = 8
+"""A listing finds everything that is new at once, and costs a request of the race, so not every try has one."""
+
+
+class SupersededError(Exception):
+    """Slots that the metadata stand behind were deleted under a newer checkpoint: rebuild from that one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """One attempt to own a bucket with metadata that were rebuilt from its journal."""
+
+    metadata: MetadataStore
+    storage: ChunkStorage
+    location: LocationRecord
+
+    def win(self) -> None:
+        """Begin the next store epoch in the bucket; the owner before is fenced from then on.
+
+        Raises Fenced when another recovery was faster, SupersededError, Unavailable when the owner was faster
+        a thousand times, DataLoss for a damaged entry, and what the storage raises.
+        """
+        with self.metadata.read() as txn:
+            epoch = txn.store.store_epoch + 1
+        attempt = new_id()
+        for number in range(_TRIES):
+            if number % _LIST_EVERY == 0:
+                self._catch_up(epoch)
+            entry = self._entry(epoch, attempt)
+            if self._create(entry):
+                self._require_newest(entry)
+                self._begin(entry)
+                return
+        raise Unavailable("the owner publishes faster than it can be replaced", remedy="stop it, or try again")
+
+    def _catch_up(self, epoch: int) -> None:
+        """Replay every entry that is new. Raises SupersededError when some may be missing or void."""
+        with self.metadata.read() as txn:
+            applied, current = txn.store.journal.next_slot - 1, txn.store.store_epoch
+        listing = bucket.list_journal(self.storage, after_slot=applied)
+        if bucket.must_start_over(listing, applied):
+            raise SupersededError(f"slots behind {applied} were deleted")
+        items = bucket.entries_behind(self.storage, listing, applied, current)
+        try:
+            with closing(bucket.in_order(items, lambda item: bucket.read_entry(self.storage, item))) as entries:
+                for entry in entries:
+                    self._replay(entry, epoch)
+        except NotFound as exc:
+            raise SupersededError(str(exc)) from exc
+
+    def _entry(self, epoch: int, attempt: str) -> pb.JournalEntry:
+        with self.metadata.read() as txn:
+            now_ms = self.metadata.clock.now_ms()
+            return journal.takeover_entry(txn.store, epoch, attempt, self.location, socket.gethostname(), now_ms)
+
+    def _create(self, entry: pb.JournalEntry) -> bool:
+        """Win the slot; where it is taken, replay what is there."""
+        name = slot_name(entry.slot)
+        try:
+            self.storage.put(name, BufferSource(journal.frame(entry)), metadata={"attempt": entry.attempt})
+        except AlreadyExists:
+            try:
+                other = journal.parse_entry(read_small(self.storage, name), name)
+            except NotFound as exc:
+                raise SupersededError(str(exc)) from exc
+            if other.attempt == entry.attempt:
+                return True  # the answer to the first request was lost
+            log.info("slot %d was taken by the owner before", entry.slot)
+            self._replay(other, entry.store_epoch)
+            return False
+        return True
+
+    def _replay(self, entry: pb.JournalEntry, epoch: int) -> None:
+        if entry.store_epoch >= epoch:
+            raise _faster(entry.store_epoch)
+        with self.metadata.write() as txn:
+            replay.apply_entry(txn, entry)
+
+    def _require_newest(self, entry: pb.JournalEntry) -> None:
+        """A slot that was deleted can be created again, and counts for nothing: what lies behind it tells."""
+        listing = bucket.list_journal(self.storage, after_slot=entry.slot)
+        behind = [slot for slot in listing.checkpoints if slot >= entry.slot]
+        later = [bucket.read_entry(self.storage, item).store_epoch for item in listing.slots.values()]
+        later += [bucket.read_manifest(self.storage, listing.checkpoints[slot]).store_epoch for slot in behind]
+        newest = max(later, default=0)
+        if newest >= entry.store_epoch:
+            raise _faster(newest)
+        if later:
+            raise SupersededError(f"slot {entry.slot} was deleted before")
+
+    def _begin(self, entry: pb.JournalEntry) -> None:
+        with self.metadata.write() as txn:
+            replay.apply_entry(txn, entry)
+            # The owner before may have used ids that its journal never named.
+            next_id = max(txn.store.next_id, epochs.first_of(entry.store_epoch))
+            txn.update_store(next_id=next_id, created_ms=txn.now_ms)
+
+
+def _faster(epoch: int) -> Fenced:
+    return Fenced(
+        f"another recovery took the bucket over meanwhile, with epoch {epoch}",
+        remedy="use the store it made, or, to take that one's place, recover again",
+    )
