@@ -266,7 +266,8 @@ class Store:
         with self.metadata.read() as txn:
             location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
         require_allowed(location, self.settings.cold)
-        bare = self._providers[location_id] = connect_bare(location, self.path, self.settings.cold)
+        bare = connect_bare(location, self.path, self.settings.cold, sweep=self.metadata.clock)
+        self._providers[location_id] = bare
         return wrapped(bare, location, self.settings.cold, self.metrics)
 
     @property

@@ -13,6 +13,7 @@ from tierfs.chunkstore.probe import ServedStorage
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.chunkstore.s3_location import Addressing, S3Location
+from tierfs.clock import Clock, SystemClock
 from tierfs.config import ColdSettings
 from tierfs.errors import InvalidRequest, PermissionDenied
 from tierfs.metadata.records import LocationRecord
@@ -37,7 +38,7 @@ def split_s3_url(url: str) -> tuple[str, str]:
 
 def connect(location: LocationRecord, store: Path, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
     """The storage of a location: measured, retried, limited. Nothing is sent to a server yet."""
-    return wrapped(connect_bare(location, store, settings), location, settings, metrics)
+    return wrapped(connect_bare(location, store, settings, sweep=SystemClock()), location, settings, metrics)
 
 
 def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
@@ -72,11 +73,13 @@ def server_time_ms(bare: ChunkStorage) -> int | None:
     return bare.server_time_ms() if isinstance(bare, ServedStorage) else None
 
 
-def connect_bare(location: LocationRecord, store: Path, settings: ColdSettings) -> ChunkStorage:
-    """The provider alone: fails at once, as a probe wants it."""
+def connect_bare(
+    location: LocationRecord, store: Path, settings: ColdSettings, *, sweep: Clock | None = None
+) -> ChunkStorage:
+    """The provider alone: fails at once, as a probe wants it. A store's owner gives a clock to `sweep` by."""
     if location.url.startswith(FILE_SCHEME):
         path = store / location.url.removeprefix(FILE_SCHEME)
-        return DirectoryStorage(path) if location.writable else ForeignDirectory(path)
+        return DirectoryStorage(path, sweep=sweep) if location.writable else ForeignDirectory(path)
     if not location.url.startswith(_S3_PREFIX):
         raise InvalidRequest(f"{location.url}: unknown kind of cold tier; tierfs knows s3:// and directories")
     from tierfs.chunkstore.s3 import S3Storage  # boto3 takes 0.3 s to import

@@ -94,14 +94,46 @@ def test_sidecar_goes_with_its_object(storage: DirectoryStorage, root: Path, mon
     assert files(root) == []
 
 
-def test_temporary_files_go_once_stale(storage: DirectoryStorage, root: Path) -> None:
+OURS = "tierfs-" + "a" * 32
+
+
+def test_temporary_files_go_with_the_first_write_once_stale(storage: DirectoryStorage, root: Path) -> None:
     storage.put("object", BufferSource(b"bytes"))
-    (root / ".tmp/left-behind").write_bytes(b"half")
+    (root / ".tmp" / OURS).write_bytes(b"half")
     now_ms = SystemClock().now_ms()
-    DirectoryStorage(root, clock=ManualClock(now_ms + STALE_AFTER_MS - 60_000)).close()
-    assert files(root) == [".tmp/left-behind", "object"]
-    DirectoryStorage(root, clock=ManualClock(now_ms + STALE_AFTER_MS + 60_000)).close()
-    assert files(root) == ["object"]
+    early = DirectoryStorage(root, sweep=ManualClock(now_ms + STALE_AFTER_MS - 60_000))
+    early.put("early", BufferSource(b"bytes"))
+    assert files(root) == [f".tmp/{OURS}", "early", "object"]
+    late = DirectoryStorage(root, sweep=ManualClock(now_ms + STALE_AFTER_MS + 60_000))
+    assert files(root) == [f".tmp/{OURS}", "early", "object"]
+    late.put("late", BufferSource(b"bytes"))
+    assert files(root) == ["early", "late", "object"]
+
+
+def test_temporary_files_of_others_stay(storage: DirectoryStorage, root: Path) -> None:
+    storage.put("object", BufferSource(b"bytes"))
+    theirs = ["mine.txt", "a" * 32, OURS + ".part", "tierfs-x"]
+    for name in theirs:
+        (root / ".tmp" / name).write_bytes(b"theirs")
+        os.utime(root / ".tmp" / name, (0, 0))
+    late = DirectoryStorage(root, sweep=SystemClock())
+    late.put("other", BufferSource(b"bytes"))
+    assert sorted(path.name for path in (root / ".tmp").iterdir()) == sorted(theirs)
+    assert [upload.upload_id for upload in late.uploads("")] == ["a" * 32]  # an older version's, or theirs: gc lists it
+
+
+def test_reading_changes_nothing(storage: DirectoryStorage, root: Path) -> None:
+    storage.put("a/object", BufferSource(b"bytes"), metadata={"attempt": "1"})
+    (root / ".tmp" / OURS).write_bytes(b"half")
+    os.utime(root / ".tmp" / OURS, (0, 0))
+    before = {path: path.lstat().st_ctime_ns for path in [root, *root.rglob("*")]}
+    reader = DirectoryStorage(root, sweep=SystemClock())
+    reader.read_into("a/object", 0, memoryview(bytearray(5)))
+    assert reader.stat("a/object").metadata == {"attempt": "1"}
+    assert [found.name for found in reader.list("")] == ["a/object"]
+    assert len(list(reader.uploads(""))) == 1
+    reader.close()
+    assert {path: path.lstat().st_ctime_ns for path in [root, *root.rglob("*")]} == before
 
 
 class KillingSource(BufferSource):
@@ -224,9 +256,9 @@ def test_descriptors_are_given_back(storage: DirectoryStorage) -> None:
 def test_temporary_files_are_uploads_and_can_be_aborted(tmp_path: Path) -> None:
     storage = DirectoryStorage.create(tmp_path / "cold")
     (tmp_path / "cold" / TEMPORARY_DIRECTORY).mkdir()
-    (tmp_path / "cold" / TEMPORARY_DIRECTORY / "left").write_bytes(b"half")
+    (tmp_path / "cold" / TEMPORARY_DIRECTORY / OURS).write_bytes(b"half")
     found = list(storage.uploads(""))
-    assert [upload.name for upload in found] == [f"{TEMPORARY_DIRECTORY}/left"]
+    assert [upload.name for upload in found] == [f"{TEMPORARY_DIRECTORY}/{OURS}"]
     assert list(storage.uploads("segments/")) == []
     storage.abort_upload(found[0])
     storage.abort_upload(found[0])

@@ -28,7 +28,7 @@ from tierfs.chunkstore.protocol import (
     Source,
     StoredObject,
 )
-from tierfs.clock import Clock, SystemClock
+from tierfs.clock import Clock
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
@@ -39,18 +39,20 @@ _NS_PER_MS = 1_000_000
 class DirectoryStorage:
     """ChunkStorage over one directory. Thread-safe, also against other processes and hosts."""
 
-    def __init__(self, root: Path, *, clock: Clock | None = None) -> None:
-        """Open an existing directory and remove stale temporary files. Raises NotFound, PermissionDenied."""
+    def __init__(self, root: Path, *, sweep: Clock | None = None) -> None:
+        """Open an existing directory, in which nothing changes before the first write.
+
+        With a clock to `sweep` by, that one removes temporary files that killed writers left here.
+        Raises NotFound, PermissionDenied.
+        """
         self.root = root
         self._tree = HeldTree(root)
         self._metadata = FileMetadata(self._tree)
-        self._writer = FileWriter(self._tree, self._metadata)
+        self._writer = FileWriter(self._tree, self._metadata, sweep)
         self._reader = FileReader(self._tree, _described)
-        with map_os_errors(str(root)):
-            self._writer.remove_stale(clock or SystemClock())
 
     @classmethod
-    def create(cls, root: Path, *, clock: Clock | None = None) -> DirectoryStorage:
+    def create(cls, root: Path) -> DirectoryStorage:
         """Make the directory, mode 0700, durably, if it is missing; its parent must exist. Then open it."""
         with map_os_errors(str(root)):
             root.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
@@ -59,7 +61,7 @@ class DirectoryStorage:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-        return cls(root, clock=clock)
+        return cls(root)
 
     def __repr__(self) -> str:
         return f"directory {printable(str(self.root))}"

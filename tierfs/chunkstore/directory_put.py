@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,11 @@ from tierfs.clock import Clock
 from tierfs.errors import NotFound
 
 TEMPORARY_DIRECTORY = ".tmp"
+
+_PREFIX = "tierfs-"
+_NAME = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
+_ANY_NAME = re.compile(rf"({_PREFIX})?[0-9a-f]{{32}}")
+"""Names of temporary files; those of older versions have no prefix, and nothing tells whose they are."""
 
 STALE_AFTER_MS = 24 * 3600 * 1000
 """A temporary file nobody wrote to for a day belongs to nobody (a guess: no upload rests that long)."""
@@ -32,9 +38,11 @@ _LINK_ATTEMPTS = 10
 class FileWriter:
     """Writes files below one held tree."""
 
-    def __init__(self, tree: HeldTree, metadata: FileMetadata) -> None:
+    def __init__(self, tree: HeldTree, metadata: FileMetadata, sweep: Clock | None = None) -> None:
+        """With a clock, temporary files that killed writers left behind are removed before the first write."""
         self._tree = tree
         self._metadata = metadata
+        self._sweep = sweep
 
     def store(self, name: str, fill: Callable[[int], None], metadata: Mapping[str, str], *, create_only: bool) -> None:
         """Make a file that `fill` writes to, and call it `name`. Raises OSError, FileExistsError for a taken name.
@@ -42,7 +50,8 @@ class FileWriter:
         Order: bytes and metadata synced under a temporary name, then the name, then the directories synced.
         """
         with self._tree.open_directory(TEMPORARY_DIRECTORY, create=True) as directory:
-            temporary = uuid.uuid4().hex
+            self._remove_stale(directory)
+            temporary = _PREFIX + uuid.uuid4().hex
             sidecar = None
             try:
                 with _created(temporary, directory) as fd:
@@ -76,10 +85,13 @@ class FileWriter:
             self._tree.sync_directories(parent)
 
     def temporary_files(self) -> Iterator[tuple[str, int]]:
-        """Files that writers write, or left behind: name, and when it was written to last (ms)."""
+        """Files that writers write, or left behind: name, and when it was written to last (ms).
+
+        Those of others, whatever they do in a directory of that name, are none.
+        """
         try:
             with map_os_errors(TEMPORARY_DIRECTORY), self._tree.open_directory(TEMPORARY_DIRECTORY) as directory:
-                for name in os.listdir(directory):
+                for name in filter(_ANY_NAME.fullmatch, os.listdir(directory)):
                     with suppress(FileNotFoundError):
                         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
                         yield f"{TEMPORARY_DIRECTORY}/{name}", status.st_mtime_ns // _NS_PER_MS
@@ -91,14 +103,12 @@ class FileWriter:
         with suppress(FileNotFoundError), self._tree.open_directory(TEMPORARY_DIRECTORY) as directory:
             os.unlink(os.path.basename(name), dir_fd=directory)
 
-    def remove_stale(self, clock: Clock) -> None:
-        """Remove temporary files that writers left behind when they were killed."""
-        try:
-            with self._tree.open_directory(TEMPORARY_DIRECTORY) as directory:
-                for name in os.listdir(directory):
-                    _remove_if_stale(name, directory, clock.now_ms())
-        except FileNotFoundError:
-            return
+    def _remove_stale(self, directory: int) -> None:
+        """Once: what is removed was named by us, and nobody writes to it any more."""
+        clock, self._sweep = self._sweep, None
+        if clock is not None:
+            for name in filter(_NAME.fullmatch, os.listdir(directory)):
+                _remove_if_stale(name, directory, clock.now_ms())
 
 
 def _remove_if_stale(name: str, directory: int, now_ms: int) -> None:
