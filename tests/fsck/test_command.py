@@ -48,11 +48,11 @@ def test_lost_bytes_are_recorded_and_told_ever_after(tmp_path: Path) -> None:
     tierfs("append", "s", "--seal", store=path, stdin=b"abc")
     (file,) = (path / "chunks").glob("*/*")
     file.unlink()
-    done = tierfs("fsck", "--repair", "--json", store=path, check=False)
+    done = tierfs("fsck", "--repair", "--yes", "--json", store=path, check=False)
     assert done.code == 74, "bytes were lost"
     assert lines(done.out)[0]["mended"] is True
     done = tierfs("fsck", "--json", store=path)
-    assert [one["severity"] for one in lines(done.out)[:-1]] == ["note"]
+    assert {one["severity"] for one in lines(done.out)[:-1]} == {"note"}
     assert tierfs("cat", "s", store=path, check=False).code == 74
     assert tierfs("verify", "s", "--json", store=path, check=False).json["lost"] == [{"start": 0, "end": 3}]
 
@@ -78,7 +78,7 @@ def test_on_ceph(rgw_bucket: Bucket, tmp_path: Path) -> None:
     endpoint, bucket = rgw_bucket
     path = tmp_path / "store"
     tierfs("init", "--bucket", f"s3://{bucket}/p", "--endpoint-url", endpoint.endpoint_url, store=path)
-    for name in ("a/s", "t"):
+    for name in ("a/s", "t", "u"):
         tierfs("append", name, "--seal", store=path, stdin=name.encode() * 100_000)
     tierfs("offload", store=path)
     tierfs("evict", "t", store=path)
@@ -86,14 +86,15 @@ def test_on_ceph(rgw_bucket: Bucket, tmp_path: Path) -> None:
     with closing(endpoint.client()) as client:
         listed = client.list_objects_v2(Bucket=bucket, Prefix="p/segments/")["Contents"]
         for item in listed:
-            client.delete_object(Bucket=bucket, Key=item["Key"])
+            if "/u/" not in item["Key"]:  # with all objects gone the place would count as not reachable
+                client.delete_object(Bucket=bucket, Key=item["Key"])
     done = tierfs("fsck", "--json", store=path, check=False)
     found = lines(done.out)[:-1]
     assert [(one["kind"], one["severity"]) for one in found] == [
         ("object-missing", "damage"),
         ("object-missing", "loss"),
     ]
-    assert tierfs("fsck", "--repair", store=path, check=False).code == 74
+    assert tierfs("fsck", "--repair", "--yes", store=path, check=False).code == 74
     tierfs("offload", store=path)
     assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1].startswith("0 findings left")
     assert tierfs("cat", "a/s", "--read-priority", "offloaded-only", store=path).out == "a/s" * 100_000

@@ -10,7 +10,7 @@ from tierfs.errors import DataLoss
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.types import ChunkState, DirectoryId, Inode, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
+from tierfs.types import DirectoryId, Inode, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
 
 SEGMENT = SegmentRecord(
     id=SegmentId(7),
@@ -85,12 +85,11 @@ def test_damage_and_newer_versions_are_refused() -> None:
     "broken",
     [
         replace(SEGMENT, start_offset=13),
-        replace(SEGMENT, local=TierState(count=1)),
+        replace(SEGMENT, local=TierState(bytes=1)),
         replace(SEGMENT, active=True),
         replace(CHUNK, length=0),
         replace(CHUNK, next=5),
         replace(CHUNK, object_id=0),
-        replace(CHUNK, state=ChunkState.LOST),
         replace(OBJECT, etag=""),
     ],
     ids=lambda record: type(record).__name__,

@@ -46,13 +46,12 @@ def chains(draw: st.DrawFn, tier: Tier) -> tuple[PlacedChunk, ...]:
 
 def model(layout: Layout, offset: int, tiers: tuple[Tier, ...]) -> list[tuple[int, int]]:
     """Object and offset in it of every copy of one byte, best first."""
-    found: list[tuple[bool, int, int]] = []
+    found: list[tuple[ChunkState, int, int]] = []
     for tier in tiers:
         for placed in layout.chunks(tier):
             chunk = placed.chunk
-            if chunk.start_offset <= offset < chunk.end_offset and chunk.state is not ChunkState.LOST:
-                suspect = chunk.state is ChunkState.SUSPECT
-                found.append((suspect, placed.object.id, offset - chunk.start_offset + chunk.object_offset))
+            if chunk.start_offset <= offset < chunk.end_offset:
+                found.append((chunk.state, placed.object.id, offset - chunk.start_offset + chunk.object_offset))
     return [(object_id, at) for _, object_id, at in sorted(found, key=lambda copy: copy[0])]
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tierfs.adoption.link import is_adopted, link
+from tierfs.adoption.link import Standing, link, standing
 from tierfs.adoption.plan import SegmentPlan
 from tierfs.adoption.read import Part, Sums, join, parts_of, read_part
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -34,8 +34,14 @@ class State(StrEnum):
 
     ADOPTED = "adopted"
     ALREADY = "already adopted"
+    TAKEN_BACK = "taken back"
+    """It was adopted, and bytes of it were recorded as lost or suspect until now."""
     FAILED = "failed"
     NOT_TRIED = "not tried"
+
+
+_STATES = {Standing.NEW: State.ADOPTED, Standing.ADOPTED: State.ALREADY, Standing.IN_DOUBT: State.TAKEN_BACK}
+"""What a segment becomes that was this before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ class Adoption:
         """Have a segment's parts read, at most two per job under way."""
         try:
             with self._metadata.read() as txn:
-                if is_adopted(txn, segment.plan, self._place):
+                if standing(txn, segment.plan, self._place) is Standing.ADOPTED:
                     self._advance(segment.plan.object_bytes, segment.plan.name)
                     self._end(segment, State.ALREADY)
                     return
@@ -136,11 +142,11 @@ class Adoption:
     def _link(self, segment: _Segment) -> None:
         sums = join(segment.parts, len(segment.plan.extents))
         try:
-            made = link(self._metadata, segment.plan, self._place, sums)
+            before = link(self._metadata, segment.plan, self._place, sums)
         except TierfsError as exc:
             self._fail(segment, exc)
         else:
-            self._end(segment, State.ALREADY if made is None else State.ADOPTED)
+            self._end(segment, _STATES[before])
 
     def _end(self, segment: _Segment, state: State) -> None:
         self._unanswered = 0

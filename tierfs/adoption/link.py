@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from enum import Enum
+from itertools import groupby, zip_longest
 
 from tierfs.adoption.plan import Extent, SegmentPlan
 from tierfs.adoption.read import Sums
 from tierfs.errors import AlreadyExists
-from tierfs.metadata import chains, checksums, directories, journal, keys, locations
+from tierfs.metadata import chain_cuts, chains, checksums, directories, journal, keys, locations
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, LocationRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.segments import create, seal_record
-from tierfs.types import EntryKind, LocationId, ObjectId, SegmentId, Tier
+from tierfs.types import ChunkState, EntryKind, LocationId, ObjectId, SegmentId, Tier
 
 _LINK_CHUNKS = 256
 _LINK_BYTES = 32 * 1024**3
@@ -26,44 +27,78 @@ an entry is far below what a journal object may have, whatever one object adds t
 _PACKED_RUN_BYTES = checksums.RUN_BLOCKS * 4
 
 
-def is_adopted(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord) -> bool:
+class Standing(Enum):
+    """What a segment to be adopted is in the store now."""
+
+    NEW = "new"
+    ADOPTED = "adopted"
+    IN_DOUBT = "in doubt"
+    """Adopted, but bytes of it were recorded as lost or suspect since then, or its objects have other etags."""
+
+
+def standing(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord) -> Standing:
     """Whether the segment is there already, made of the same objects.
 
     Raises AlreadyExists when its name stands for anything else, NotDirectory when it runs through a segment.
     """
     entry = directories.find(txn, plan.name)
     if entry is None:
-        return False
+        return Standing.NEW
     segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
     if segment is None or not _same(txn, segment, plan, place):
         what = "a directory" if segment is None else "a segment of other objects or bytes"
-        raise AlreadyExists(
-            f"{printable(plan.name)} exists already and is {what}", remedy="choose another --into, or remove it"
-        )
-    return True
+        raise _other(plan, what)
+    return Standing.IN_DOUBT if any(_in_doubt(txn, segment, plan)) else Standing.ADOPTED
 
 
-def link(
-    metadata: MetadataStore, plan: SegmentPlan, place: LocationRecord, sums: Sequence[Sums]
-) -> SegmentRecord | None:
-    """Make the sealed segment; None when somebody else made the same one meanwhile.
+def link(metadata: MetadataStore, plan: SegmentPlan, place: LocationRecord, sums: Sequence[Sums]) -> Standing:
+    """Make the sealed segment, or take back what was lost of it; returns what it was before.
 
-    `place` needs no id: its record is found or made. Raises what is_adopted raises, and Fenced.
+    `place` needs no id: its record is found or made. Raises what `standing` raises, and Fenced.
     """
     with metadata.write() as txn:
-        if is_adopted(txn, plan, place):
-            return None
-        location = locations.register_foreign(txn, place)
-        newest_ms = max((extent.object.modified_ms for extent in plan.extents), default=plan.modified_ms)
-        segment = replace(
-            create.create(txn, plan.name),
-            start_offset=plan.start_offset,
-            length=plan.end_offset,
-            modified_ms=newest_ms or txn.now_ms,
-        )
-        for batch in _batches(plan.extents, sums):
-            segment = _link_batch(txn, segment, location.id, batch)
-        return seal_record.write(txn, segment)
+        before = standing(txn, plan, place)
+        if before is Standing.NEW:
+            _make(txn, plan, place, sums)
+        elif before is Standing.IN_DOUBT:
+            _take_back(txn, plan, sums)
+        return before
+
+
+def _make(txn: WriteTransaction, plan: SegmentPlan, place: LocationRecord, sums: Sequence[Sums]) -> None:
+    location = locations.register_foreign(txn, place)
+    newest_ms = max((extent.object.modified_ms for extent in plan.extents), default=plan.modified_ms)
+    segment = replace(
+        create.create(txn, plan.name),
+        start_offset=plan.start_offset,
+        length=plan.end_offset,
+        modified_ms=newest_ms or txn.now_ms,
+    )
+    for batch in _batches(plan.extents, sums):
+        segment = _link_batch(txn, segment, location.id, batch)
+    seal_record.write(txn, segment)
+
+
+def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[Sums]) -> None:
+    """All objects were read again: where each is what it was when it was adopted, nothing of them is lost."""
+    segment = directories.segment_by_name(txn, plan.name)
+    for (chunks, holder), extent, found in zip(_objects(txn, segment), plan.extents, sums, strict=True):
+        if holder.crc32c != found.crc32c:
+            raise _other(plan, f"a segment of other bytes: {printable(holder.name)} is not what it was")
+        if holder.etag != extent.object.etag:
+            renewed = replace(holder, etag=extent.object.etag)
+            txn.put(OBJECTS, keys.u64(holder.id), renewed)
+            journal.object_changed(txn, renewed)
+        for chunk in chunks:
+            if chunk.state is not ChunkState.GOOD:
+                segment = chain_cuts.restore(txn, segment, Tier.COLD, chunk)
+    chain_cuts.put_segment(txn, segment, journaled=True)
+
+
+def _other(plan: SegmentPlan, what: str) -> AlreadyExists:
+    return AlreadyExists(
+        f"{printable(plan.name)} exists already and is {what}", remedy="choose another --into, or remove it"
+    )
 
 
 def _link_batch(
@@ -124,17 +159,32 @@ def _same(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan, place
         return False
     if segment.local.count:
         return False
-    chunks = chains.chunks(txn, segment.id, Tier.COLD)
     return all(
-        chunk is not None and extent is not None and _is_extent(txn, chunk, extent, place)
-        for chunk, extent in zip_longest(chunks, plan.extents)
+        found is not None and extent is not None and _is_extent(txn, found[0], found[1], extent, place)
+        for found, extent in zip_longest(_objects(txn, segment), plan.extents)
     )
 
 
-def _is_extent(txn: ReadTransaction, chunk: ChunkRecord, extent: Extent, place: LocationRecord) -> bool:
-    if chunk.lost or (chunk.start_offset, chunk.length) != (extent.start_offset, extent.length):
+def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan) -> Iterator[bool]:
+    for (chunks, holder), extent in zip(_objects(txn, segment), plan.extents, strict=True):
+        yield holder.etag != extent.object.etag or any(chunk.state is not ChunkState.GOOD for chunk in chunks)
+
+
+def _objects(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[list[ChunkRecord], ObjectRecord]]:
+    """The cold chain by objects: the chunks of one are several where a part of it was recorded as lost."""
+    chunks = chains.chunks(txn, segment.id, Tier.COLD)
+    for object_id, found in groupby(chunks, key=lambda chunk: chunk.object_id):
+        holder = txn.get(OBJECTS, keys.u64(object_id))
+        if holder is not None:  # an extent that is lost for good has none
+            yield list(found), holder
+
+
+def _is_extent(
+    txn: ReadTransaction, chunks: list[ChunkRecord], holder: ObjectRecord, extent: Extent, place: LocationRecord
+) -> bool:
+    length = sum(chunk.length for chunk in chunks)
+    if (chunks[0].start_offset, length) != (extent.start_offset, extent.length):
         return False
-    holder = chains.object_of(txn, chunk)
-    if (holder.foreign, holder.name, holder.etag) != (True, extent.object.name, extent.object.etag):
+    if (holder.foreign, holder.name, holder.length) != (True, extent.object.name, extent.object.length_bytes):
         return False
     return locations.same_place(locations.location(txn, holder.location_id), place)

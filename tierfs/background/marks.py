@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tierfs.metadata import keys
+from tierfs.metadata import chain_cuts, directories, keys
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS
@@ -12,15 +12,21 @@ from tierfs.types import ChunkState, SegmentId, Tier
 
 
 def mark(metadata: MetadataStore, segment_id: SegmentId, tier: Tier, chunk: ChunkRecord, state: ChunkState) -> bool:
-    """Set a chunk's state unless it moved or is lost; whether that changed anything. One commit."""
-    with metadata.read() as txn:
-        if not _changes(txn.get(CHUNKS, keys.chunk(segment_id, tier, chunk.start_offset)), chunk, state):
+    """Set a chunk's state unless it moved; whether that changed anything. One commit.
+
+    A lost chunk stays lost until it is marked good: then every byte of it was read and proved right.
+    """
+    key = keys.chunk(segment_id, tier, chunk.start_offset)
+    with metadata.read() as view:
+        if not _changes(view.get(CHUNKS, key), chunk, state):
             return False
     with metadata.write() as txn:
-        key = keys.chunk(segment_id, tier, chunk.start_offset)
-        current = txn.get(CHUNKS, key)
-        if current is None or not _changes(current, chunk, state):
+        current, segment = txn.get(CHUNKS, key), directories.segment(txn, segment_id)
+        if current is None or segment is None or not _changes(current, chunk, state):
             return False
+        if current.lost:
+            chain_cuts.put_segment(txn, chain_cuts.restore(txn, segment, tier, current), journaled=True)
+            return True
         txn.put(CHUNKS, key, replace(current, state=state))
         txn.touch(segment_id=segment_id)
     return True
@@ -29,7 +35,7 @@ def mark(metadata: MetadataStore, segment_id: SegmentId, tier: Tier, chunk: Chun
 def _changes(current: ChunkRecord | None, chunk: ChunkRecord, state: ChunkState) -> bool:
     return (
         current is not None
-        and not current.lost
+        and (not current.lost or (chunk.lost and state is ChunkState.GOOD))
         and current.object_id == chunk.object_id
         and current.length >= chunk.length
         and current.state is not state

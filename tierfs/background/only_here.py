@@ -63,7 +63,8 @@ def _pieces(held: Iterable[ByteRange], cover: Iterable[ByteRange]) -> Iterator[B
 def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:
     """A chunk may begin before its segment does, where its head was cut."""
     for chunk in chains.chunks(txn, segment.id, Tier.LOCAL, segment.start_offset):
-        yield chunk.range.intersect(segment.range)
+        if not chunk.lost:
+            yield chunk.range.intersect(segment.range)
 
 
 def _named_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:

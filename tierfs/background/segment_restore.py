@@ -193,7 +193,7 @@ def _publish(txn: WriteTransaction, segment: SegmentRecord) -> int:
     journal.segment_changed(txn, segment)
     linked = set[str]()
     for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
-        holders = () if chunk.lost else (_announced(txn, chunk),)
+        holders = (_announced(txn, chunk),) if chunk.object_id else ()
         journal.cold_linked(txn, segment.id, (chunk,), holders)
         linked.update(holder.name for holder in holders)
     for key, row in list(txn.scan(GARBAGE)):

@@ -78,6 +78,11 @@ class ChunkFiles:
             os.fsync(files._root_fd)
         return files
 
+    @property
+    def is_mounted(self) -> bool:
+        """Whether the directories for the files are there; an empty mount point has none."""
+        return (self.root / "00").is_dir()
+
     def create_file(self, name: str) -> int:
         """A new empty file, open for reading and writing. Not durable before sync_directory."""
         with map_os_errors(name):

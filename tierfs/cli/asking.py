@@ -13,9 +13,14 @@ _EXIT_DECLINED = 1
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
+def is_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def ask(verb: str, question: str) -> None:
     """Go on only after a yes; without a terminal nobody can give it: InvalidRequest."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not is_terminal():
         raise InvalidRequest(
             f"{verb} asks first, and there is no terminal: {question}", remedy=f"to go on: {verb} --yes"
         )

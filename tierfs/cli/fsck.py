@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.cli import format
+from tierfs.cli.asking import is_terminal, yes_option
 from tierfs.cli.lazy import command
 from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
@@ -26,18 +27,20 @@ _KIND_WIDTH = len("chunk-without-object")
 @command("fsck")
 @click.option("--deep", is_flag=True, help="Also read every byte of both tiers and check it.")
 @click.option("--repair", is_flag=True, help="Mend what can be proved right; only while nobody holds the store.")
-def fsck(session: Session, deep: bool, repair: bool) -> None:
+@yes_option
+def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:
     """Check the store: its metadata, its local files, its objects and its journal.
 
     One line for each finding; with --json one object per line, the last one the summary. Nothing is changed
-    without --repair. What fsck says, and what to do about it: docs/recovery.md.
+    without --repair, and --repair destroys nothing: bytes that no copy has are recorded as lost, after a question,
+    and are taken back when they are there again. What fsck says, and what to do about it: docs/recovery.md.
 
     \b
     Exit codes:
        0  nothing is wrong (notes, as of orphans and extents known to be lost, do not count)
-       1  what was wrong was mended, and no byte was lost
+       1  what was wrong was mended, and no byte is lost by it
       11  nothing is wrong, but a part could not be checked now
-      74  something is wrong (run it with --repair, or do what the line says), or bytes were found lost
+      74  something is wrong (run it with --repair, or do what the line says), or bytes are recorded as lost now
     """
     from tierfs.composition.checking import Checking, Options
 
@@ -47,10 +50,25 @@ def fsck(session: Session, deep: bool, repair: bool) -> None:
             if session.json or session.verbosity >= 0 or outcome.finding.severity:
                 session.result(_data(outcome), _text(outcome))
 
-        checking = Checking(session.require_store_path(), Options(deep=deep, repair=repair), tell, show)
+        options = Options(deep=deep, repair=repair, may_lose=MayLose(yes=yes))
+        checking = Checking(session.require_store_path(), options, tell, show)
         summary = checking.run()
     session.done({"kind": "summary", **asdict(summary)}, _summary(summary))
     raise click.exceptions.Exit(_exit_code(summary))
+
+
+class MayLose:
+    """Asks once, before the first bytes are recorded as lost."""
+
+    def __init__(self, *, yes: bool) -> None:
+        self._answer: bool | None = True if yes else None
+
+    def __call__(self, lost_bytes: int) -> bool:
+        """Whether they, and others like them, may be. Without a terminal nobody can say so."""
+        if self._answer is None:
+            question = f"no copy has {format.size(lost_bytes)}: record these bytes, and others like them, as lost?"
+            self._answer = is_terminal() and click.confirm(question, err=True)
+        return self._answer
 
 
 def _exit_code(summary: Summary) -> int:
@@ -74,6 +92,7 @@ def _data(outcome: Outcome) -> dict[str, Any]:
         "repair": None if found.mend is None else found.mend.value,
         "remedy": found.remedy,
         "mended": outcome.mended,
+        "lost_bytes": outcome.lost_bytes,
         "left": outcome.left,
     }
 
@@ -81,13 +100,15 @@ def _data(outcome: Outcome) -> dict[str, Any]:
 def _text(outcome: Outcome) -> str:
     """One line, and below it what mends it or mended it."""
     found = outcome.finding
-    level = "MENDED" if outcome.mended else found.severity.name
+    level = "LOST" if outcome.lost_bytes else "MENDED" if outcome.mended else found.severity.name
     lines = [f"{level:<6}  {found.kind.value:<{_KIND_WIDTH}}  {printable(found.subject)}: {printable(found.message)}"]
     lines += [f"        {printable(line)}" for line in _help(outcome, found)]
     return "\n".join(lines)
 
 
 def _help(outcome: Outcome, found: Finding) -> list[str]:
+    if outcome.lost_bytes:
+        return [f"recorded as lost: {format.size(outcome.lost_bytes)}, until they are there again and prove right"]
     if outcome.mended:
         return []
     if outcome.left is not None:
@@ -109,6 +130,8 @@ def _summary(summary: Summary) -> str:
     )
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items())
     wrong = f"{format.count(summary.damaged, 'finding')} left, {summary.mended} mended, {summary.notes} notes"
+    if summary.lost_bytes:
+        wrong = f"{wrong}; {format.size(summary.lost_bytes)} recorded as lost"
     lines = [f"checked {looked} ({times})", wrong if summary.damaged or summary.mended or summary.notes else "clean"]
     if summary.unchecked:
         lines.append(f"not checked: {printable(summary.unchecked)}")

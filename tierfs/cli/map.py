@@ -92,7 +92,7 @@ def _chunk_data(txn: ReadTransaction, record: SegmentRecord, tier: Tier, chunk: 
         "tier": tier.name.lower(),
         "start": chunk.start_offset,
         "end": chunk.end_offset,
-        "object": None if chunk.lost else chains.object_of(txn, chunk).name,
+        "object": chains.object_of(txn, chunk).name if chunk.object_id else None,
         "object_offset": chunk.object_offset,
         "state": chunk.state.name.lower(),
         "active": _is_active(record, tier, chunk),

@@ -11,16 +11,18 @@ from tierfs.app import Store, open_store
 from tierfs.background.holder import hold
 from tierfs.composition import mending
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
-from tierfs.fsck.bucket import BucketCheck
+from tierfs.fsck.bucket import BucketCheck, unreachable
 from tierfs.fsck.chains import Totals
 from tierfs.fsck.changed import ChangedObjects
 from tierfs.fsck.deep import DeepCheck
 from tierfs.fsck.files import FileCheck, FileTotals
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
 from tierfs.fsck.journal import JournalCheck
+from tierfs.fsck.mend_bytes import MayLose, Mended
 from tierfs.fsck.mender import Mender
 from tierfs.fsck.metadata import check_metadata
 from tierfs.fsck.objects import ObjectTable
+from tierfs.fsck.places import Places
 from tierfs.fsck.probe import probe
 from tierfs.fsck.scrub import Scrubber
 from tierfs.store_paths import StorePaths
@@ -32,6 +34,8 @@ class Options:
 
     deep: bool = False
     repair: bool = False
+    may_lose: MayLose = lambda _: False
+    """Asked before --repair records bytes as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class Outcome:
     mended: bool = False
     left: str | None = None
     """Why it was not, where something was tried."""
+    lost_bytes: int = 0
+    """Recorded as lost by the mend."""
 
 
 _PASSES = 4
@@ -69,7 +75,9 @@ class Summary:
     damaged: int = 0
     """Findings that are left."""
     lost: int = 0
-    """Findings of bytes that nothing holds, mended (recorded as lost) or not."""
+    """Findings of bytes that no copy has, mended (recorded as lost) or not."""
+    lost_bytes: int = 0
+    """Recorded as lost now."""
     read_bytes: int = 0
     """By --deep."""
     unchecked: str = ""
@@ -77,10 +85,11 @@ class Summary:
 
     def count(self, outcome: Outcome) -> None:
         """One more finding."""
-        if outcome.finding.severity is Severity.NOTE:
+        self.lost_bytes += outcome.lost_bytes
+        if outcome.finding.severity is Severity.NOTE and not outcome.mended:
             self.notes += 1
             return
-        self.lost += outcome.finding.severity is Severity.LOSS
+        self.lost += outcome.finding.severity is Severity.LOSS or outcome.lost_bytes > 0
         if outcome.mended:
             self.mended += 1
         else:
@@ -121,7 +130,7 @@ class Checking:
         return self.summary
 
     def _check(self, store: Store) -> None:
-        mender = Mender(mending.tools(store)) if self._options.repair else None
+        mender = Mender(mending.tools(store, self._options.may_lose)) if self._options.repair else None
         table, totals = self._metadata(store, mender)
         with store.metadata.read() as txn:
             check = FileCheck(store.metadata, store.files, table, totals.active)
@@ -136,7 +145,7 @@ class Checking:
 
     def _metadata(self, store: Store, mender: Mender | None) -> tuple[ObjectTable, Totals]:
         """The metadata as it is after what could be mended was: one mend shows what the next has to be."""
-        mended: dict[tuple[str, str, str], Finding] = {}
+        mended: dict[tuple[str, str, str], Outcome] = {}
         why: dict[tuple[str, str, str], str] = {}
         for last in [False] * (0 if mender is None else _PASSES) + [True]:
             started = store.clock.monotonic_s()
@@ -147,16 +156,16 @@ class Checking:
             if last or mender is None or not any(one.mend for one in left):
                 break
             said = list(mender.run(left))
-            mended.update({_name(one): one for one, reason in said if one.mend and reason is None})
-            why = {_name(one): reason for one, reason in said if reason is not None}
-            if all(reason is not None for one, reason in said if one.mend):
+            mended.update({_name(one): _outcome(one, done) for one, done in said if one.mend and done.left is None})
+            why = {_name(one): done.left for one, done in said if done.left is not None}
+            if all(done.left is not None for one, done in said if one.mend):
                 break
         if mender is not None:
             for one in left:
                 mended.pop(_name(one), None)
                 self._report(Outcome(one, left=why.get(_name(one))))
-            for one in mended.values():
-                self._report(Outcome(one, mended=True))
+            for outcome in mended.values():
+                self._report(outcome)
         return table, totals
 
     def _told_or_kept(self, findings: Iterator[Finding], *, kept: bool) -> list[Finding]:
@@ -171,10 +180,15 @@ class Checking:
         location_id = store.cold_location_id
         if location_id is None:
             return
+        places = Places(store.metadata, store.storage_of)
+        away = places.away(location_id)
+        if away is not None:
+            yield unreachable(location_id, away)
+            return
         yield from JournalCheck(store.metadata, store.storage_of(location_id)).run()
         options = self._options
         changed = ChangedObjects(store.metadata, store.storage_of, adopts=options.repair, reads=not options.deep)
-        yield from BucketCheck(store.metadata, store.storage_of, location_id, table, changed).run()
+        yield from BucketCheck(store.metadata, store.storage_of, location_id, table, changed, places).run()
 
     def _deep(self, store: Store, totals: Totals) -> Iterator[Finding]:
         scrubber = Scrubber(store.metadata, store.files, store.storage_of)
@@ -194,8 +208,8 @@ class Checking:
             for finding in findings:
                 self._report(Outcome(finding))
         else:
-            for finding, reason in mender.run(list(findings)):
-                self._report(Outcome(finding, mended=finding.mend is not None and reason is None, left=reason))
+            for finding, done in mender.run(list(findings)):
+                self._report(_outcome(finding, done))
         self._add_seconds(name, store.clock.monotonic_s() - started)
 
     def _add_seconds(self, stage: str, seconds: float) -> None:
@@ -208,6 +222,10 @@ class Checking:
     def _total(self, table: ObjectTable, totals: Totals, files: FileTotals) -> None:
         self.summary.segments, self.summary.chunks = totals.segments, totals.chunks
         self.summary.bytes, self.summary.objects, self.summary.files = totals.bytes, len(table.ids), files.files
+
+
+def _outcome(finding: Finding, done: Mended) -> Outcome:
+    return Outcome(finding, finding.mend is not None and done.left is None, done.left, done.lost_bytes)
 
 
 def _name(finding: Finding) -> tuple[str, str, str]:

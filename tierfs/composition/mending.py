@@ -6,12 +6,13 @@ from tierfs.app import Store
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Conflict
 from tierfs.fsck.journal import JournalCheck
+from tierfs.fsck.mend_bytes import MayLose
 from tierfs.fsck.mender import MendTools
 from tierfs.metadata import fence, journal, keys
 from tierfs.metadata.tables import LOCATIONS
 
 
-def tools(store: Store) -> MendTools:
+def tools(store: Store, may_lose: MayLose) -> MendTools:
     """The tools for one open store. Raises Fenced where the store may change nothing."""
     with store.metadata.read() as txn:
         fence.require_owner(txn.store)
@@ -22,6 +23,7 @@ def tools(store: Store) -> MendTools:
         cold=lambda: _proved(store),
         checkpoint=lambda: _checkpoint(store),
         grace_ms=store.settings.offload.grace_s * 1000,
+        may_lose=may_lose,
     )
 
 

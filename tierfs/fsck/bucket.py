@@ -12,9 +12,10 @@ from tierfs.background.orphans import SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.fsck.changed import Changed, ChangedObjects
-from tierfs.fsck.findings import Finding, Kind, Mend, Severity
+from tierfs.fsck.findings import UNREACHABLE, Finding, Kind, Mend, Severity
 from tierfs.fsck.located import Located, locate
 from tierfs.fsck.objects import ObjectTable
+from tierfs.fsck.places import Places
 from tierfs.metadata import keys
 from tierfs.metadata.messages import message, messages
 from tierfs.metadata.records import ObjectRecord
@@ -43,6 +44,15 @@ class BucketTotals:
     unnamed_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    """An object that is not what its record says."""
+
+    location_id: LocationId
+    difference: str | None = None
+    """None where it is missing."""
+
+
 class BucketCheck:
     """Compares the objects of one snapshot with what their locations have now."""
 
@@ -53,6 +63,7 @@ class BucketCheck:
         location_id: LocationId,
         table: ObjectTable,
         changed: ChangedObjects | None = None,
+        places: Places | None = None,
     ) -> None:
         """`changed`: how objects with other etags are judged; by default some blocks are read, nothing is adopted."""
         self._metadata = metadata
@@ -60,7 +71,8 @@ class BucketCheck:
         self._location_id = location_id
         self._table = table
         self._seen = bytearray(len(table.ids))
-        self._bad: dict[int, str | None] = {}
+        self._places = places or Places(metadata, storage_of)
+        self._bad: dict[int, _Bad] = {}
         self._silent: dict[LocationId, str] = {}
         self._changed = changed or ChangedObjects(metadata, storage_of)
         self._waiting: list[tuple[int, StoredObject]] = []
@@ -68,16 +80,16 @@ class BucketCheck:
         self.totals = BucketTotals()
 
     def run(self) -> Iterator[Finding]:
-        """Everything that is wrong. Raises what the storage raises."""
+        """Everything that is wrong. A place that is away is one finding. Raises what the storage raises."""
         known = self._named_otherwise()
         for batch in _batches(self._storage_of(self._location_id).list(SEGMENTS_PREFIX)):
             self._compare(batch, known)
             self._judge_changed()
         self._look_at_the_rest()
-        if self._bad:
-            with self._metadata.read() as txn:
-                for found in locate(txn, Tier.COLD, self._bad.keys()):
-                    yield self._finding(found, has_other_copy=found.has_other_copy(txn))
+        missing = {bad.location_id for bad in self._bad.values() if bad.difference is None}
+        away = {one: why for one in missing if (why := self._places.away(one)) is not None}
+        yield from (unreachable(one, why) for one, why in away.items())
+        yield from self._located({number for number, one in self._bad.items() if one.location_id not in away})
         for location_id, error in self._silent.items():
             yield Finding(Kind.UNCHECKED, Severity.NOTE, f"location {location_id}", f"it could not be asked: {error}")
         if self._changed.objects:
@@ -108,10 +120,12 @@ class BucketCheck:
 
     def _judge(self, record: Any, found: StoredObject | None) -> None:
         """Remember an object that is not what its record says."""
+        location_id = LocationId(record.location_id)
         if found is None:
-            self._bad[record.id] = None
+            self._bad[record.id] = _Bad(location_id)
         elif found.length_bytes != record.length:
-            self._bad[record.id] = f"it has {found.length_bytes} bytes, its record says {record.length}"
+            text = f"it has {found.length_bytes} bytes, its record says {record.length}"
+            self._bad[record.id] = _Bad(location_id, text)
         elif found.etag != record.etag:
             self._waiting.append((record.id, found))
 
@@ -122,7 +136,7 @@ class BucketCheck:
             rows = [(txn.get(OBJECTS, keys.u64(number)), found) for number, found in waiting]
         changed = [Changed(holder, found) for holder, found in rows if holder is not None]
         for holder, why in self._changed.prove(changed):
-            self._bad[holder.id] = why
+            self._bad[holder.id] = _Bad(holder.location_id, why)
 
     def _look_at_the_rest(self) -> None:
         """Foreign objects, and those that the listing did not show: of other names, or gone."""
@@ -151,11 +165,22 @@ class BucketCheck:
                 raise
             return exc
 
+    def _located(self, bad: set[int]) -> Iterator[Finding]:
+        """Bad objects as the bytes of segments. What is lost already, and by which other bytes, is not told again."""
+        if not bad:
+            return
+        with self._metadata.read() as txn:
+            lost = {found.object.id for found in locate(txn, Tier.COLD, bad) if found.chunk.lost}
+            for found in locate(txn, Tier.COLD, bad):
+                known = found.object.id in lost and self._bad[found.object.id].difference is not None
+                if not known and not found.chunk.lost:
+                    yield self._finding(found, has_other_copy=found.has_other_copy(txn))
+
     def _finding(self, found: Located, *, has_other_copy: bool) -> Finding:
-        difference = self._bad[found.object.id]
-        text = f"object {printable(found.object.name)}: {difference or 'it is missing'}"
+        bad = self._bad[found.object.id]
+        text = f"object {printable(found.object.name)}: {bad.difference or 'it is missing'}"
         return Finding(
-            Kind.OBJECT_DIFFERS if difference else Kind.OBJECT_MISSING,
+            Kind.OBJECT_DIFFERS if bad.difference else Kind.OBJECT_MISSING,
             Severity.DAMAGE if has_other_copy else Severity.LOSS,
             found.segment,
             text if has_other_copy else f"{text}; no good local copy",
@@ -164,6 +189,11 @@ class BucketCheck:
             place=found.place,
             object_id=found.object.id,
         )
+
+
+def unreachable(location_id: LocationId, why: str) -> Finding:
+    """The one finding for a place of which nothing is there."""
+    return Finding(Kind.UNREACHABLE, Severity.DAMAGE, f"location {location_id}", why, remedy=UNREACHABLE)
 
 
 def _batches(items: Iterator[_T]) -> Iterator[list[_T]]:

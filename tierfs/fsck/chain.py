@@ -80,9 +80,13 @@ class ChainWalk:
             yield Problem(Kind.CHAIN_LIST, text, Mend.RELINK_CHAIN)
 
     def _lost(self, chunk: Any) -> Iterator[Problem]:
-        if chunk.object_id or self.tier is Tier.LOCAL:
-            yield Problem(Kind.CHUNK_RANGE, f"the chunk at {chunk.start_offset} is lost, but has an object or is local")
         text = f"bytes {chunk.start_offset} to {chunk.start_offset + chunk.length} are recorded as lost"
+        if chunk.object_id:
+            yield Problem(Kind.LOST, text, Mend.RESTORE, Severity.NOTE)
+            yield from self._object(chunk)
+            return
+        if self.tier is Tier.LOCAL:
+            yield Problem(Kind.CHUNK_RANGE, f"the chunk at {chunk.start_offset} is lost, but has no file")
         yield Problem(Kind.LOST, text, severity=Severity.NOTE)
 
     def _object(self, chunk: Any) -> Iterator[Problem]:

@@ -24,6 +24,8 @@ class Copies:
     good: dict[Tier, list[ByteRange]] = field(default_factory=lambda: {tier: [] for tier in Tier})
     unknown: bool = False
     """Whether some bytes have no checksums, so that nobody can tell."""
+    away: str | None = None
+    """Why the whole place of a copy cannot be reached."""
 
     def bad(self, tier: Tier) -> list[ByteRange]:
         """Bytes of which this tier has no good copy."""
@@ -53,6 +55,7 @@ def read_copies(metadata: MetadataStore, scrubber: Scrubber, place: Place) -> Co
         if piece.placed is None:
             continue
         copies.unknown = copies.unknown or piece.grid is None
+        copies.away = checked.why if checked.away else copies.away
         copies.good[piece.placed.object.tier].extend(minus([piece.range], checked.bad))
     copies.good = {tier: union(found) for tier, found in copies.good.items()}
     return copies

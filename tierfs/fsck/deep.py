@@ -37,7 +37,7 @@ class DeepCheck:
         with self._metadata.read() as txn:
             ids = array("Q", (keys.read_u64(key) for key, _ in txn.scan_raw(SEGMENTS.name)))
         for checked in self._scrubber.run(piece for number in ids for piece in self._pieces(SegmentId(number))):
-            if checked.piece.placed is None:
+            if checked.piece.placed is None or checked.piece.placed.chunk.lost or checked.away:
                 continue
             self.bytes += checked.piece.range.length_bytes
             self._report(self.bytes, f"segment {checked.piece.segment_id}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tierfs.chunkstore.chunkfiles import ChunkFiles, FoundFile
 from tierfs.errors import NotFound
-from tierfs.fsck.findings import Finding, Kind, Mend, Severity
+from tierfs.fsck.findings import UNREACHABLE, Finding, Kind, Mend, Severity
 from tierfs.fsck.located import Located, locate
 from tierfs.fsck.objects import ObjectTable
 from tierfs.metadata import keys
@@ -48,6 +48,10 @@ class FileCheck:
 
     def run(self, txn: ReadTransaction) -> Iterator[Finding]:
         """Everything that is wrong with the files; `txn` is the snapshot that the table is of."""
+        if not self._files.is_mounted:
+            text = f"{self._files.root} is not reachable: it is no chunk directory"
+            yield Finding(Kind.UNREACHABLE, Severity.DAMAGE, "chunk files", text, remedy=UNREACHABLE)
+            return
         waiting = {record.name for _, record in messages(txn, GARBAGE) if record is not None and not record.tier}
         short: dict[int, int] = {}
         writable: list[int] = []
@@ -103,6 +107,9 @@ class FileCheck:
                 yield from self._finding(found, has_other_copy=found.has_other_copy(txn))
 
     def _finding(self, found: Located, *, has_other_copy: bool) -> Iterator[Finding]:
+        """Nothing for an extent that is lost already, and for bytes that a short file still has."""
+        if found.chunk.lost:
+            return
         name = f"chunk file {found.object.name}"
         file = self._file(found.object.name)
         if file.length_bytes is None:
@@ -112,6 +119,8 @@ class FileCheck:
             text = f"{name} has {file.length_bytes} bytes, its record says {found.object.length}"
             span = found.behind(file.length_bytes)
         else:
+            return
+        if not span:
             return
         yield Finding(
             kind,

@@ -46,6 +46,7 @@ class Kind(StrEnum):
     CHUNK_RANGE = "chunk-range"
     SUSPECT = "suspect"
     LOST = "lost"
+    UNREACHABLE = "not-reachable"
     HOLE = "hole"
     OBJECT_UNUSED = "object-unused"
     REFERENCES = "references"
@@ -77,13 +78,18 @@ class Mend(StrEnum):
     DROP_CHUNKS = "drop the chunks"
     REBUILD_CHECKSUMS = "compute the checksums anew, if the whole's CRC32C proves the bytes"
     SET_MODE = "make the file read-only"
-    REPLACE_CHUNK = "keep the good copy, and mark lost what has none"
+    REPLACE_CHUNK = "keep what is good, and mark lost what is in no copy, until it comes back"
     CLEAR_SUSPECT = "clear the mark, if the bytes are good"
+    RESTORE = "take the bytes back, if they are there and good"
     WRITE_CHECKPOINT = "write a checkpoint"
 
 
 RECOVER = "rebuild the metadata from the bucket: tierfs recover; or from a dump: tierfs load"
 """Remedy for metadata that only another copy of it can mend."""
+
+
+UNREACHABLE = "is it mounted, and the right one? nothing there is taken for lost; what is gone for good: tierfs rm"
+"""Remedy for a place of which nothing is there."""
 
 
 @dataclass(frozen=True, slots=True)

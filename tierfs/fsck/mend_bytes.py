@@ -1,107 +1,157 @@
-"""Mending copies: a bad one goes where a good one is, what is left of it is saved, the rest is lost.
+"""Mending copies: what is good stays, what another tier has is dropped here, the rest is lost until it comes back.
 
-Order of every mend: read all copies -> write what is saved, synced -> one commit that finds the chunk
-unchanged. The bad file or object becomes garbage by that commit, never before.
+Nothing is destroyed: a lost extent keeps the file or object it was lost from, which stays where it is, and only a
+copy whose bytes were just read and proved right in the other tier lets go of one (invariant 13). Order of every
+mend: read all copies, then one commit that finds the chunk unchanged.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tierfs.background.marks import mark
-from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name, map_os_errors
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.errors import NotFound
 from tierfs.fsck.copies import Copies, read_copies
 from tierfs.fsck.findings import Place
-from tierfs.fsck.mend_rows import put_segment
-from tierfs.fsck.pieces import pieces
 from tierfs.fsck.ranges import minus, union
 from tierfs.fsck.scrub import Scrubber
-from tierfs.metadata import chain_cuts, chains, checksums, directories, keys
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import CHUNKS
+from tierfs.metadata import chain_cuts, chains, directories, keys
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments.active_chunk import ActiveChunk, write_all
-from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, SegmentId, Tier
+from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
 CHANGED = "it changed meanwhile; run it again"
 
+MayLose = Callable[[int], bool]
+"""Whether so many bytes, of which no copy proves right, may be recorded as lost."""
+
 
 @dataclass(frozen=True, slots=True)
-class _Saved:
-    """A chunk file written from the good bytes of a bad one."""
+class Mended:
+    """What came of a mend."""
 
-    file: ActiveChunk
-    crcs: tuple[int, ...]
+    left: str | None = None
+    """Why nothing, or not everything, was done."""
+    lost_bytes: int = 0
+    """Recorded as lost by it."""
 
 
 class CopyMender:
     """Mends chunks of which a copy is bad."""
 
-    def __init__(self, metadata: MetadataStore, files: ChunkFiles, scrubber: Scrubber, grace_ms: int) -> None:
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, scrubber: Scrubber, grace_ms: int, may_lose: MayLose
+    ) -> None:
         """`grace_ms`: how long objects that are given up stay, for readers that have them open."""
         self._metadata = metadata
         self._files = files
         self._scrubber = scrubber
         self._grace_ms = grace_ms
+        self._may_lose = may_lose
 
-    def mend(self, place: Place) -> str | None:
-        """Mend one chunk; why not, otherwise. What looked bad and is good loses its mark."""
+    def mend(self, place: Place) -> Mended:
+        """Mend one chunk. What looked bad or was lost, and is good, loses its mark."""
+        assert place.tier is not None
         copies = read_copies(self._metadata, self._scrubber, place)
         if copies is None:
-            return None  # another finding's mend, or an eviction, took it away
+            return Mended()  # another finding's mend, or an eviction, took it away
         if copies.unknown:
-            return "some of its bytes have no checksums, so nobody can tell which copy is good"
-        assert place.tier is not None
+            return Mended("some of its bytes have no checksums, so nobody can tell which copy is good")
         if not copies.bad(place.tier):
-            mark(self._metadata, SegmentId(place.segment_id), place.tier, copies.chunk, ChunkState.GOOD)
-            return None
-        return self._mend_local(place, copies) if place.tier is Tier.LOCAL else self._mend_cold(place, copies)
+            return Mended(self._clear(place, copies))
+        if copies.away is not None:
+            return Mended(copies.away)
+        if copies.chunk.lost:
+            return Mended(self._restore_part(place, copies))
+        return self._replace(place, copies)
 
-    def lose(self, segment_id: SegmentId, span: ByteRange) -> str | None:
+    def lose(self, segment_id: SegmentId, span: ByteRange) -> Mended:
         """Make a range that no chunk has a lost extent."""
+        if not self._may_lose(span.length_bytes):
+            return self._declined(span.length_bytes)
         with self._metadata.write() as txn:
             segment = directories.segment(txn, segment_id)
             if segment is None:
-                return CHANGED
-            self._lose(txn, segment, [span])
+                return Mended(CHANGED)
+            chain_cuts.put_segment(txn, chain_cuts.lose(txn, segment, span), journaled=True)
+        return Mended(lost_bytes=span.length_bytes)
+
+    def _clear(self, place: Place, copies: Copies) -> str | None:
+        """Every byte of the copy proved right."""
+        assert place.tier is not None
+        mark(self._metadata, SegmentId(place.segment_id), place.tier, copies.chunk, ChunkState.GOOD)
         return None
 
-    def _mend_local(self, place: Place, copies: Copies) -> str | None:
-        """Unlink the chunk where all of it is good and cold; else save what only it has."""
-        only_here = list(minus(copies.good[Tier.LOCAL], copies.good[Tier.COLD]))
-        saved = [self._save(SegmentId(place.segment_id), span) for span in only_here]
+    def _restore_part(self, place: Place, copies: Copies) -> str:
+        """Take back what of a lost chunk proved right."""
+        assert place.tier is not None
+        lost = copies.bad(place.tier)
+        left = f"{sum(span.length_bytes for span in lost)} bytes of it are still lost"
+        back = list(minus([copies.readable], lost))
+        if not back:
+            return left
         with self._metadata.write() as txn:
-            segment = self._unchanged(txn, place, copies)
+            segment = _unchanged(txn, place, copies)
             if segment is None:
                 return CHANGED
-            if segment.active and segment.local.last_chunk == place.start_offset:
-                segment = replace(segment, active=False, resumable=False)
-            segment = chains.remove(txn, segment, Tier.LOCAL, [copies.chunk], due_ms=txn.now_ms, after_sequence=0)
-            for one in saved:
-                segment = _link(txn, segment, one)
-            self._lose(txn, segment, copies.lost)
-        return None
-
-    def _mend_cold(self, place: Place, copies: Copies) -> str | None:
-        """Take out what is good and local, so that it is offloaded again, and what is lost.
-
-        Offload moves whole local chunks, so the bytes of whole ones are taken out. Where such a chunk reaches
-        beyond this one, the bad bytes stay in it, and the mark keeps the good ones from being evicted.
-        """
-        again = [copies.chunk.range] if not copies.bad(Tier.LOCAL) else self._whole_local(place, copies)
-        if list(minus(copies.bad(Tier.COLD), [*again, *copies.lost])):
-            mark(self._metadata, SegmentId(place.segment_id), Tier.COLD, copies.chunk, ChunkState.SUSPECT)
-            return "it is suspect: the local copy of the bad bytes is good, and stays"
-        with self._metadata.write() as txn:
-            segment = self._unchanged(txn, place, copies)
-            if segment is None:
-                return CHANGED
-            for span in again:
+            rest = minus([copies.chunk.range], back)
+            parts = [(span, ChunkState.LOST) for span in rest] + [(span, ChunkState.GOOD) for span in back]
+            segment = chain_cuts.replace_chunk(txn, segment, place.tier, copies.chunk, parts)
+            for span in back if place.tier is Tier.LOCAL else []:
                 segment = chain_cuts.take_out(txn, segment, span, due_ms=txn.now_ms + self._grace_ms)
-            self._lose(txn, segment, copies.lost)
-        return None
+            chain_cuts.put_segment(txn, segment, journaled=True)
+        return left
+
+    def _replace(self, place: Place, copies: Copies) -> Mended:
+        """Drop what the other tier has, keep what is good, lose the rest."""
+        tier, new_bytes = place.tier, sum(span.length_bytes for span in copies.lost)
+        assert tier is not None
+        dropped = self._dropped(place, copies)
+        if list(minus(copies.bad(tier), [*dropped, *copies.lost])):
+            mark(self._metadata, SegmentId(place.segment_id), tier, copies.chunk, ChunkState.SUSPECT)
+            return Mended("it is suspect: the local copy of the bad bytes is good, and stays")
+        if new_bytes and not self._may_lose(new_bytes):
+            return self._declined(new_bytes)
+        with self._metadata.write() as txn:
+            segment = _unchanged(txn, place, copies)
+            if segment is None:
+                return Mended(CHANGED)
+            chain_cuts.put_segment(txn, self._commit(txn, segment, place, copies, dropped), journaled=True)
+        if tier is Tier.LOCAL:
+            self._seal(copies)
+        return Mended(lost_bytes=new_bytes)
+
+    def _commit(
+        self, txn: WriteTransaction, segment: SegmentRecord, place: Place, copies: Copies, dropped: list[ByteRange]
+    ) -> SegmentRecord:
+        local = place.tier is Tier.LOCAL
+        if local and segment.active and segment.local.last_chunk == place.start_offset:
+            segment = replace(segment, active=False, resumable=False)
+        kept = minus([copies.chunk.range], [*dropped, *copies.lost])
+        parts = [(span, ChunkState.GOOD) for span in kept] + [(span, ChunkState.LOST) for span in copies.lost]
+        due_ms = txn.now_ms + (0 if local else self._grace_ms)
+        tier = Tier.LOCAL if local else Tier.COLD
+        segment = chain_cuts.replace_chunk(txn, segment, tier, copies.chunk, parts, due_ms=due_ms)
+        for span in copies.lost:
+            segment = chain_cuts.lose(txn, segment, span)
+        return segment
+
+    def _dropped(self, place: Place, copies: Copies) -> list[ByteRange]:
+        """What of a chunk its tier lets go, being good in the other one.
+
+        Offload moves whole local chunks, so of a cold chunk the bytes of whole ones are taken out. Where such a
+        chunk reaches beyond this one, the bad bytes stay in it, and the mark keeps the good ones from being evicted.
+        """
+        if place.tier is Tier.LOCAL:
+            if not list(minus([copies.readable], copies.good[Tier.COLD])):
+                return [copies.chunk.range]
+            return list(minus(copies.bad(Tier.LOCAL), copies.lost))
+        return [copies.chunk.range] if not copies.bad(Tier.LOCAL) else self._whole_local(place, copies)
 
     def _whole_local(self, place: Place, copies: Copies) -> list[ByteRange]:
         """The local chunks that hold good copies of the bad bytes and lie inside the cold one."""
@@ -119,52 +169,26 @@ class CopyMender:
             if copies.readable.contains(one) and not list(minus([one], copies.good[Tier.LOCAL]))
         ]
 
-    def _lose(self, txn: WriteTransaction, segment: SegmentRecord, spans: list[ByteRange]) -> None:
-        for span in spans:
-            segment = chain_cuts.lose(txn, segment, span, due_ms=txn.now_ms + self._grace_ms)
-        put_segment(txn, segment, journaled=True)
+    def _seal(self, copies: Copies) -> None:
+        """What was an active chunk has ended; a file that is missing has no mode."""
+        with self._metadata.read() as txn:
+            holder = txn.get(OBJECTS, keys.u64(copies.chunk.object_id))
+        if holder is not None:
+            with suppress(NotFound):
+                self._files.seal(holder.name)
 
-    def _unchanged(self, txn: WriteTransaction, place: Place, copies: Copies) -> SegmentRecord | None:
-        assert place.tier is not None
-        current = txn.get(CHUNKS, keys.chunk(place.segment_id, place.tier, place.start_offset))
-        segment = directories.segment(txn, SegmentId(place.segment_id))
-        known: ChunkRecord = copies.chunk
-        same = current is not None and (current.object_id, current.length) == (known.object_id, known.length)
-        return segment if same else None
-
-    def _save(self, segment_id: SegmentId, span: ByteRange) -> _Saved:
-        """A new chunk file of these bytes, durable and read-only. Without its record it is an orphan."""
-        attempt = AttemptId(new_id())
-        file = ActiveChunk(file_name(segment_id, span.start, attempt), attempt, span.start)
-        crcs: list[int] = []
-        fd = self._files.create_file(file.name)
-        try:
-            for piece in pieces(self._metadata, segment_id, span, (Tier.LOCAL,)):
-                data, at = self._scrubber.read(piece), file.length
-                write_all(fd, data, at)
-                found = file.checksum(data)
-                crcs[found.first_block :] = found.crcs
-            with map_os_errors(file.name):
-                os.fdatasync(fd)
-        finally:
-            os.close(fd)
-        self._files.sync_directory(file.name)
-        self._files.seal(file.name)
-        return _Saved(file, tuple(crcs))
+    def _declined(self, lost_bytes: int) -> Mended:
+        return Mended(f"{lost_bytes} bytes would be recorded as lost, which --repair does only with --yes")
 
 
-def _link(txn: WriteTransaction, segment: SegmentRecord, saved: _Saved) -> SegmentRecord:
-    file = saved.file
-    holder = ObjectRecord(
-        id=ObjectId(txn.allocate_id()),
-        tier=Tier.LOCAL,
-        name=file.name,
-        length=file.length,
-        crc32c=file.whole_crc,
-        attempt=file.attempt,
-        created_ms=txn.now_ms,
+def _unchanged(txn: WriteTransaction, place: Place, copies: Copies) -> SegmentRecord | None:
+    assert place.tier is not None
+    current = txn.get(CHUNKS, keys.chunk(place.segment_id, place.tier, place.start_offset))
+    segment = directories.segment(txn, SegmentId(place.segment_id))
+    known: ChunkRecord = copies.chunk
+    same = current is not None and (current.object_id, current.length, current.state) == (
+        known.object_id,
+        known.length,
+        known.state,
     )
-    for run in checksums.runs_of(holder.id, saved.crcs):
-        checksums.put_run(txn, holder.id, replace(run, object_id=0))
-    chunk = ChunkRecord(start_offset=file.start_offset, length=file.length, object_id=holder.id)
-    return chains.insert(txn, segment, Tier.LOCAL, chunk, holder)
+    return segment if same else None

@@ -14,7 +14,7 @@ from tierfs.background.orphans import COLD_NAME, LOCAL_NAME
 from tierfs.errors import DataLoss
 from tierfs.fsck import rows, tree
 from tierfs.fsck.findings import Place
-from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata import chain_cuts, chains, checksums, directories, journal, keys
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.messages import message, messages
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
@@ -93,16 +93,7 @@ def put_state(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, state: 
     changed = replace(segment, local=state) if tier is Tier.LOCAL else replace(segment, cold=state)
     if changed.active and not changed.local.count:
         changed = replace(changed, active=False, resumable=False)
-    put_segment(txn, changed, journaled=tier is Tier.COLD)
-
-
-def put_segment(txn: WriteTransaction, segment: SegmentRecord, *, journaled: bool) -> None:
-    """Write a segment whose chunks changed, and tell who has it open."""
-    segment = replace(segment, generation=segment.generation + 1, changed_ms=txn.now_ms)
-    txn.put(SEGMENTS, keys.u64(segment.id), segment)
-    if journaled:
-        journal.segment_changed(txn, segment)
-    txn.touch(inode=segment.inode, segment_id=segment.id)
+    chain_cuts.put_segment(txn, changed, journaled=tier is Tier.COLD)
 
 
 def clear_active(txn: WriteTransaction, place: Place) -> str | None:
@@ -110,7 +101,7 @@ def clear_active(txn: WriteTransaction, place: Place) -> str | None:
     segment = directories.segment(txn, SegmentId(place.segment_id))
     if segment is None:
         return "it was deleted meanwhile"
-    put_segment(txn, replace(segment, active=False, resumable=False), journaled=False)
+    chain_cuts.put_segment(txn, replace(segment, active=False, resumable=False), journaled=False)
     return None
 
 

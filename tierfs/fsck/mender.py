@@ -10,7 +10,7 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import TierfsError
 from tierfs.fsck import mend_rows
 from tierfs.fsck.findings import Finding, Kind, Mend, Place
-from tierfs.fsck.mend_bytes import CopyMender
+from tierfs.fsck.mend_bytes import CopyMender, MayLose, Mended
 from tierfs.fsck.mend_checksums import ChecksumMender
 from tierfs.fsck.scrub import Scrubber
 from tierfs.fsck.unrecorded import Unrecorded
@@ -32,6 +32,11 @@ class MendTools:
     """The cold tier once it has proved to be ours; raises otherwise."""
     checkpoint: Callable[[], None]
     grace_ms: int
+    may_lose: MayLose
+
+
+_OF_BYTES = (Mend.REPLACE_CHUNK, Mend.CLEAR_SUSPECT, Mend.RESTORE)
+"""Mends that read copies."""
 
 
 class Mender:
@@ -41,7 +46,7 @@ class Mender:
         self._tools = tools
         self._metadata = tools.metadata
         self._scrubber = Scrubber(tools.metadata, tools.files, tools.storage_of)
-        self._copies = CopyMender(tools.metadata, tools.files, self._scrubber, tools.grace_ms)
+        self._copies = CopyMender(tools.metadata, tools.files, self._scrubber, tools.grace_ms, tools.may_lose)
         self._checksums = ChecksumMender(tools.metadata, tools.files, tools.storage_of)
         self._unrecorded = Unrecorded(tools.metadata, tools.files)
         self._wants_checkpoint = False
@@ -54,18 +59,19 @@ class Mender:
             Mend.DROP_CHUNKS: lambda txn, found: mend_rows.drop_chunks(txn, _place(found)),
         }
 
-    def run(self, findings: list[Finding]) -> Iterator[tuple[Finding, str | None]]:
-        """Each finding with None once it is mended, or why it is not. Raises what the checkpoint at the end does."""
+    def run(self, findings: list[Finding]) -> Iterator[tuple[Finding, Mended]]:
+        """Each finding with what came of mending it. Raises what the checkpoint at the end does."""
         recount = {found.object_id for found in findings if found.mend is Mend.RECOUNT_REFERENCES}
         unused = {found.object_id for found in findings if found.mend is Mend.COLLECT_OBJECT}
         said = self._count(recount, unused)
         for found in findings:
             if found.object_id in said and found.mend in (Mend.RECOUNT_REFERENCES, Mend.COLLECT_OBJECT):
-                yield found, said[found.object_id]
+                yield found, Mended(said[found.object_id])
             elif found.mend is not None:
                 yield found, self._mend(found)
             else:
-                yield found, None if found.remedy is None else f"only by another copy: {found.remedy}"
+                yield found, Mended(found.remedy and f"only by another copy: {found.remedy}")
+        self._scrubber.etags.adopt()
         if self._wants_checkpoint:
             self._wants_checkpoint = False
             self._tools.checkpoint()
@@ -92,11 +98,13 @@ class Mender:
         self._wants_checkpoint = True  # so that the journal does not name them either
         return said
 
-    def _mend(self, found: Finding) -> str | None:
+    def _mend(self, found: Finding) -> Mended:
         try:
-            return self._apply(found)
+            if found.mend in _OF_BYTES:
+                return self._replace(found)
+            return Mended(self._apply(found))
         except TierfsError as exc:
-            return str(exc)
+            return Mended(str(exc))
 
     def _apply(self, found: Finding) -> str | None:
         assert found.mend is not None
@@ -110,11 +118,10 @@ class Mender:
             return None
         if found.mend is Mend.SET_MODE:
             return self._set_mode(found)
-        if found.mend is Mend.REBUILD_CHECKSUMS:
-            return self._checksums.mend(ObjectId(found.object_id))
-        return self._replace(found)
+        assert found.mend is Mend.REBUILD_CHECKSUMS, found.mend
+        return self._checksums.mend(ObjectId(found.object_id))
 
-    def _replace(self, found: Finding) -> str | None:
+    def _replace(self, found: Finding) -> Mended:
         """A chunk with a bad copy, or a hole. What is in the bucket counts only if the bucket is ours."""
         place = _place(found)
         storage = self._tools.cold()
@@ -122,9 +129,9 @@ class Mender:
             assert found.range is not None
             with self._metadata.read() as txn:
                 left = self._unrecorded.copy_of(txn, SegmentId(place.segment_id), found.range, storage)
-            return left or self._copies.lose(SegmentId(place.segment_id), found.range)
+            return Mended(left) if left else self._copies.lose(SegmentId(place.segment_id), found.range)
         if found.kind in (Kind.CHUNK_OBJECT, Kind.CHUNK_RANGE):
-            return self._unlink(found)
+            return Mended(self._unlink(found))
         return self._copies.mend(place)
 
     def _unlink(self, found: Finding) -> str | None:

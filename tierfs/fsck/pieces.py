@@ -92,7 +92,7 @@ def _load(txn: ReadTransaction, segment: SegmentRecord, at: int, tiers: tuple[Ti
     (tier,) = tiers
     found = list(islice(chains.chunks(txn, segment.id, tier, at), WINDOW_CHUNKS))
     end = found[-1].end_offset if len(found) == WINDOW_CHUNKS else segment.length
-    placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in found if not chunk.lost)
+    placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in found if chunk.object_id)
     local, cold = (placed, ()) if tier is Tier.LOCAL else ((), placed)
     return Layout(segment, ByteRange(at, max(at, end)), local, cold, txn.id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import deque
@@ -14,6 +15,8 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.fsck.pieces import PIECE_BYTES, Piece, pieces
+from tierfs.fsck.places import Places
+from tierfs.fsck.ranges import union
 from tierfs.metadata import keys
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
@@ -36,6 +39,8 @@ class Checked:
     why: str = ""
     crc32c: int = 0
     """Of the piece's bytes, where none is bad."""
+    away: bool = False
+    """Whether the whole place cannot be reached, which says nothing of the bytes."""
 
 
 class Scrubber:
@@ -49,6 +54,7 @@ class Scrubber:
         self._storage_of = storage_of
         self.etags = Etags(metadata)
         """Of objects that were read: those that differ and proved right wait to be adopted."""
+        self.places = Places(metadata, storage_of)
         self._local = threading.local()
 
     def run(self, wanted: Iterable[Piece]) -> Iterator[Checked]:
@@ -96,37 +102,52 @@ class Scrubber:
         if grid is None:
             return Checked(piece, (piece.range,), "the metadata has no checksums for these bytes")
         view = self._buffer()[: grid.range.length_bytes]
+        unread: list[ByteRange] = []
         try:
             if placed.object.tier is Tier.LOCAL:
-                self._read_file(placed, grid.range.start, view)
+                unread = self._read_file(placed, grid.range.start, view)
             else:
                 storage = self._storage_of(placed.object.location_id)
                 self.etags.read_into(storage, placed.object, grid.range.start, view)
-        except (NotFound, DataLoss) as exc:
+        except NotFound as exc:
+            why = self._away(placed)
+            return Checked(piece, (piece.range,), why or str(exc), away=why is not None)
+        except DataLoss as exc:
             return Checked(piece, (piece.range,), str(exc))
-        bad = tuple(_bad_ranges(piece, view))
+        bad = tuple(union([*_bad_ranges(piece, view), *(_of_segment(piece, one) for one in unread)]))
         if bad:
-            return Checked(piece, bad, "the bytes do not match their checksums")
+            name = placed.object.name
+            why = f"{name} cannot be read there" if unread else "the bytes do not match their checksums"
+            return Checked(piece, bad, why)
         if placed.object.tier is Tier.COLD:
             self.etags.proved(placed.object)
         at = piece.in_object.start - grid.range.start
         return Checked(piece, crc32c=crc32c(view[at : at + piece.range.length_bytes]))
 
-    def _read_file(self, placed: PlacedChunk, offset: int, view: memoryview) -> None:
+    def _away(self, placed: PlacedChunk) -> str | None:
+        """Why the whole place of a copy is not reachable; None when it is."""
+        if placed.object.tier is Tier.COLD:
+            return self.places.away(placed.object.location_id)
+        return None if self._files.is_mounted else f"{self._files.root} is not reachable: it is no chunk directory"
+
+    def _read_file(self, placed: PlacedChunk, offset: int, view: memoryview) -> list[ByteRange]:
+        """Fill the view block by block; what the disk does not deliver is zero. Returns those bytes of the file."""
         name = placed.object.name
+        unread: list[ByteRange] = []
         fd = self._files.open_for_read(name)
         try:
             with map_os_errors(name):
                 # The disk is to be checked, not the memory that holds what was written a minute ago.
                 os.posix_fadvise(fd, offset, len(view), os.POSIX_FADV_DONTNEED)
-                done = 0
-                while done < len(view):
-                    count = os.preadv(fd, [view[done:]], offset + done)
-                    if not count:
-                        raise DataLoss(f"chunk file {name} ends at {offset + done}")
-                    done += count
+                for start in range(0, len(view), CRC_BLOCK_BYTES):
+                    block = view[start : start + CRC_BLOCK_BYTES]
+                    done = _fill(fd, block, offset + start)
+                    block[done:] = bytes(len(block) - done)
+                    if done < len(block):
+                        unread.append(ByteRange(offset + start + done, offset + start + len(block)))
         finally:
             os.close(fd)
+        return unread
 
     def _buffer(self) -> memoryview:
         buffer: memoryview | None = getattr(self._local, "buffer", None)
@@ -135,23 +156,36 @@ class Scrubber:
         return buffer
 
 
+def _fill(fd: int, view: memoryview, offset: int) -> int:
+    """Read until the view is full; returns how far the file and a damaged disk let it."""
+    done = 0
+    while done < len(view):
+        try:
+            count = os.preadv(fd, [view[done:]], offset + done)
+        except OSError as exc:
+            if exc.errno != errno.EIO:
+                raise
+            count = 0
+        if not count:
+            break
+        done += count
+    return done
+
+
+def _of_segment(piece: Piece, in_object: ByteRange) -> ByteRange:
+    """Bytes of the piece's object as bytes of the segment, as far as they are the piece's."""
+    shift = piece.range.start - piece.in_object.start
+    return ByteRange(max(0, in_object.start + shift), max(0, in_object.end + shift)).intersect(piece.range)
+
+
 def _bad_ranges(piece: Piece, view: memoryview) -> Iterator[ByteRange]:
-    """The piece's bytes whose blocks do not match, neighbours joined."""
+    """The piece's bytes whose blocks do not match."""
     grid = piece.grid
     assert grid is not None
-    shift = piece.range.start - piece.in_object.start
-    index, run = 0, None
+    index = 0
     while True:
         bad, index = grid.first_bad(view, grid.range.start, index, grid.range.end)
         if bad is None:
-            break
+            return
         index += 1
-        found = ByteRange(max(0, bad.start + shift), bad.end + shift).intersect(piece.range)
-        if run is not None and run.end == found.start:
-            run = ByteRange(run.start, found.end)
-            continue
-        if run is not None:
-            yield run
-        run = found
-    if run is not None:
-        yield run
+        yield _of_segment(piece, bad)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tierfs.background.marks import mark
 from tierfs.checksum import combine
 from tierfs.fsck.pieces import Piece, pieces
+from tierfs.fsck.ranges import union
 from tierfs.fsck.scrub import Checked, Scrubber
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore
@@ -40,7 +41,7 @@ class Verified:
     bad: list[BadRange] = field(default_factory=list)
     lost: list[ByteRange] = field(default_factory=list)
     marked: int = 0
-    """Chunks that became suspect, and those whose mark was cleared."""
+    """Chunks that became suspect, and those that lost that mark or are no longer lost."""
 
     @property
     def ok(self) -> bool:
@@ -74,17 +75,28 @@ class Verifier:
 
     def _take(self, result: Verified, checked: Checked) -> None:
         piece = checked.piece
-        if piece.placed is None:
-            result.lost.append(piece.range)
-            result.crc32c = None
+        if piece.placed is None or (piece.placed.chunk.lost and checked.bad):
+            if piece.first:  # else another tier has these bytes
+                result.lost[:] = union([*result.lost, *(checked.bad or (piece.range,))])
+                result.crc32c = None
             return
         result.bytes += piece.range.length_bytes
         self._bytes += piece.range.length_bytes
         self._report(self._bytes, result.name)
         for bad in checked.bad:
-            result.bad.append(BadRange(piece.placed.object.tier, bad, checked.why))
+            _join(result.bad, BadRange(piece.placed.object.tier, bad, checked.why))
         if piece.first:
             _combine(result, piece, checked)
+
+
+def _join(bad: list[BadRange], new: BadRange) -> None:
+    """Add a range; one that continues the tier's last one, for the same reason, becomes a part of it."""
+    for index in range(len(bad) - 1, max(-1, len(bad) - 1 - len(Tier)), -1):
+        last = bad[index]
+        if (last.tier, last.range.end, last.why) == (new.tier, new.range.start, new.why):
+            bad[index] = replace(last, range=ByteRange(last.range.start, new.range.end))
+            return
+    bad.append(new)
 
 
 def _combine(result: Verified, piece: Piece, checked: Checked) -> None:
@@ -95,15 +107,17 @@ def _combine(result: Verified, piece: Piece, checked: Checked) -> None:
 
 
 class _Chunks:
-    """Which chunks turned out bad, and which suspect ones good."""
+    """Which chunks turned out bad, and which suspect or lost ones good."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[Tier, int], tuple[ChunkRecord, bool]] = {}
 
     def take(self, checked: Checked) -> None:
-        """Keep what is bad, and what is suspect and may be good."""
+        """Keep what is bad, and what is suspect or lost and may be good. A place that is away says nothing."""
         placed = checked.piece.placed
         if placed is None or (not checked.bad and placed.chunk.state is ChunkState.GOOD):
+            return
+        if checked.away and placed.chunk.state is ChunkState.GOOD:
             return
         key = (placed.object.tier, placed.chunk.start_offset)
         good = self._seen.get(key, (placed.chunk, True))[1] and not checked.bad

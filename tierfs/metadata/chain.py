@@ -85,7 +85,7 @@ def cut_first(state: TierState, first: ChunkRecord, start_offset: int) -> ChainE
     shorter = replace(
         first, start_offset=start_offset, length=first.length - gone, object_offset=first.object_offset + gone
     )
-    if first.lost:
+    if not first.object_id:
         shorter = replace(shorter, object_offset=0)
     last = start_offset if state.count == 1 else state.last_chunk
     left = state.bytes - first.held_bytes + shorter.held_bytes

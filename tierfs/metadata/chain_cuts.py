@@ -1,25 +1,32 @@
-"""Giving bytes up in the cold chain: chunks are cut around them, and what nothing holds becomes a lost extent."""
+"""Cutting chunks, and giving bytes up: lost extents keep the object they were lost from, so that they can come back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tierfs.errors import DataLoss
 from tierfs.metadata import chains, journal, keys
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
-from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import ByteRange, ChunkState, PayloadEncoding, Tier
 
+Part = tuple[ByteRange, ChunkState]
+"""A range of a chunk and the state it is to have."""
 
-def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, due_ms: int) -> SegmentRecord:
+
+def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> SegmentRecord:
     """Make every byte of `span` lost in the cold chain, with the changes for the journal; idempotent.
 
-    Objects without references become garbage at `due_ms`. Returns the changed segment, not yet written.
-    Raises DataLoss for chunks that cannot be cut.
+    Chunks are cut around it; the lost part of one keeps its object. Returns the changed segment, not yet
+    written. Raises DataLoss for chunks that cannot be cut.
     """
-    segment = take_out(txn, segment, span, due_ms=due_ms)
+    for chunk in _overlapping(txn, segment, span):
+        if not chunk.lost:
+            bad = chunk.range.intersect(span)
+            kept = [(rest, chunk.state) for rest in _around(chunk.range, bad)]
+            segment = replace_chunk(txn, segment, Tier.COLD, chunk, [*kept, (bad, ChunkState.LOST)])
     for gap in _gaps(span, _overlapping(txn, segment, span)):
         segment = chains.insert_lost(txn, segment, gap)
         extent = chains.chunk_at(txn, segment.id, Tier.COLD, gap.start)
@@ -29,11 +36,93 @@ def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, due_
 
 
 def take_out(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, due_ms: int) -> SegmentRecord:
-    """Let no cold chunk hold a byte of `span`, which the local tier has; the same otherwise."""
+    """Let no cold chunk hold a byte of `span`, which the local tier has; the same otherwise.
+
+    Lost extents go too, so that the bytes are offloaded again. Objects without references become garbage at
+    `due_ms`.
+    """
     for chunk in _overlapping(txn, segment, span):
-        if not chunk.lost:
-            segment = _cut(txn, segment, chunk, chunk.range.intersect(span), due_ms)
+        kept = [(rest, chunk.state) for rest in _around(chunk.range, chunk.range.intersect(span))]
+        segment = replace_chunk(txn, segment, Tier.COLD, chunk, kept, due_ms=due_ms)
     return segment
+
+
+def restore(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> SegmentRecord:
+    """Make a chunk good again whose bytes were all read and proved right, with the change for the journal.
+
+    What is lost in the cold tier of a local chunk's bytes is taken out, so that they are offloaded.
+    """
+    segment = replace_chunk(txn, segment, tier, chunk, [(chunk.range, ChunkState.GOOD)])
+    if tier is Tier.LOCAL:
+        for extent in _overlapping(txn, segment, chunk.range):
+            if extent.lost:
+                segment = take_out(txn, segment, extent.range.intersect(chunk.range), due_ms=txn.now_ms)
+    return segment
+
+
+def replace_chunk(
+    txn: WriteTransaction,
+    segment: SegmentRecord,
+    tier: Tier,
+    chunk: ChunkRecord,
+    parts: Iterable[Part],
+    *,
+    due_ms: int = 0,
+) -> SegmentRecord:
+    """Put parts of a chunk, in its object, in its place; what they leave out is dropped.
+
+    Returns the changed segment, not yet written. An object without references becomes garbage at `due_ms`.
+    Raises DataLoss for an encoded chunk, which cannot be cut.
+    """
+    records = [_part(chunk, *part) for part in sorted(parts)]
+    if records and chunk.encoding is not PayloadEncoding.RAW and [one.range for one in records] != [chunk.range]:
+        raise DataLoss(f"the chunk at {chunk.start_offset} is encoded and cannot be cut")
+    sequence = journal.cold_unlinked(txn, segment.id, (chunk.start_offset,)) if tier is Tier.COLD else 0
+    if not chunk.object_id:
+        return _replace_nameless(txn, segment, chunk, records)
+    if records:  # one reference more, so that the object outlives the moment without chunks
+        _count(txn, chunk, 1)
+    segment = chains.remove(txn, segment, tier, [chunk], due_ms=due_ms, after_sequence=sequence)
+    for record in records:
+        segment = chains.insert(txn, segment, tier, record, chains.object_of(txn, record))
+    if records:
+        _count(txn, chunk, -1)
+        if tier is Tier.COLD:
+            _link(txn, segment, records)
+    return segment
+
+
+def put_segment(txn: WriteTransaction, segment: SegmentRecord, *, journaled: bool) -> None:
+    """Write a segment whose chunks changed, and tell who has it open."""
+    segment = replace(segment, generation=segment.generation + 1, changed_ms=txn.now_ms)
+    txn.put(SEGMENTS, keys.u64(segment.id), segment)
+    if journaled:
+        journal.segment_changed(txn, segment)
+    txn.touch(inode=segment.inode, segment_id=segment.id)
+
+
+def _replace_nameless(
+    txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, records: Sequence[ChunkRecord]
+) -> SegmentRecord:
+    """A lost extent without an object, which only a part of the cold chain can be."""
+    segment = chains.remove(txn, segment, Tier.COLD, [chunk], due_ms=0, after_sequence=0)
+    for record in records:
+        segment = chains.insert_lost(txn, segment, record.range)
+    if records:
+        journal.cold_linked(txn, segment.id, records, ())
+    return segment
+
+
+def _link(txn: WriteTransaction, segment: SegmentRecord, records: Sequence[ChunkRecord]) -> None:
+    """Tell the journal of the parts: it names their object from this change on."""
+    holder = replace(chains.object_of(txn, records[0]), linked_sequence=txn.store.next_outbox)
+    txn.put(OBJECTS, keys.u64(holder.id), holder)
+    journal.cold_linked(txn, segment.id, records, (holder,))
+
+
+def _count(txn: WriteTransaction, chunk: ChunkRecord, more: int) -> None:
+    holder = chains.object_of(txn, chunk)
+    txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references + more))
 
 
 def _gaps(span: ByteRange, chunks: list[ChunkRecord]) -> Iterator[ByteRange]:
@@ -46,37 +135,19 @@ def _gaps(span: ByteRange, chunks: list[ChunkRecord]) -> Iterator[ByteRange]:
         yield ByteRange(at, span.end)
 
 
-def _cut(
-    txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, dropped: ByteRange, due_ms: int
-) -> SegmentRecord:
-    """Take a range out of a cold chunk, which leaves up to two parts of it, in the same object and good."""
-    if chunk.encoding is not PayloadEncoding.RAW:
-        raise DataLoss(f"the chunk at {chunk.start_offset} is encoded and cannot be cut")
-    spans = (ByteRange(chunk.start_offset, dropped.start), ByteRange(dropped.end, chunk.end_offset))
-    parts = [_part(chunk, span) for span in spans if span]
-    holder = chains.object_of(txn, chunk)
-    if parts:  # one reference more, so that the object outlives the moment without chunks
-        txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references + 1))
-    sequence = journal.cold_unlinked(txn, segment.id, (chunk.start_offset,))
-    segment = chains.remove(txn, segment, Tier.COLD, [chunk], due_ms=due_ms, after_sequence=sequence)
-    for part in parts:
-        segment = chains.insert(txn, segment, Tier.COLD, part, chains.object_of(txn, part))
-    if parts:
-        current = chains.object_of(txn, chunk)
-        released = replace(current, references=current.references - 1)
-        txn.put(OBJECTS, keys.u64(holder.id), released)
-        journal.cold_linked(txn, segment.id, parts, (released,))
-    return segment
+def _around(whole: ByteRange, dropped: ByteRange) -> list[ByteRange]:
+    return [span for span in (ByteRange(whole.start, dropped.start), ByteRange(dropped.end, whole.end)) if span]
 
 
-def _part(chunk: ChunkRecord, span: ByteRange) -> ChunkRecord:
+def _part(chunk: ChunkRecord, span: ByteRange, state: ChunkState) -> ChunkRecord:
+    moved = span.start - chunk.start_offset if chunk.object_id else 0
     return replace(
         chunk,
         start_offset=span.start,
         length=span.length_bytes,
-        object_offset=chunk.object_offset + span.start - chunk.start_offset,
+        object_offset=chunk.object_offset + moved,
         next=0,
-        state=ChunkState.GOOD,
+        state=state,
     )
 
 

@@ -157,7 +157,7 @@ def _apply(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, edit: Chai
 
 def _release(txn: WriteTransaction, record: ChunkRecord, due_ms: int, after_sequence: int) -> None:
     """Drop one reference; an owned object without references is forgotten and becomes garbage."""
-    if record.lost:
+    if not record.object_id:
         return
     holder = object_of(txn, record)
     require(holder.references > 0, "an object lost a reference it did not have", holder.id)

@@ -78,11 +78,11 @@ def check_directory(record: DirectoryRecord) -> None:
 
 
 def check_chunk(record: ChunkRecord, holder: ObjectRecord | None) -> None:
-    """A cold chunk's range, in the segment and in its object; a lost one has none."""
+    """A cold chunk's range, in the segment and in its object; a lost one may have none."""
     record.check()
     require(record.end_offset <= MAX_OFFSET, "a chunk ends beyond every file", record.start_offset)
     if holder is None:
-        require(record.lost, "a chunk names an unknown object", record.object_id)
+        require(not record.object_id, "a chunk names an unknown object", record.object_id)
         return
     require(holder.tier is Tier.COLD, "a cold chunk names a local object", holder.id)
     if record.encoding is PayloadEncoding.RAW:

@@ -225,7 +225,7 @@ def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.C
 
 def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
     for chunk in chains.chunks(txn, segment.id, Tier.COLD):
-        holders = () if chunk.lost else (chains.object_of(txn, chunk),)
+        holders = (chains.object_of(txn, chunk),) if chunk.object_id else ()
         yield pb.Change(cold_link=_link_message(txn, segment.id, (chunk,), holders))
 
 

@@ -35,7 +35,7 @@ class PlacedChunk:
 class Layout:
     """One window of a segment: chunks of each tier in offset order, complete inside `window`.
 
-    Lost extents are left out: no tier holds them.
+    Lost extents without an object are left out; one that keeps its object is tried last, and may prove right.
     """
 
     segment: SegmentRecord
@@ -70,5 +70,5 @@ def load(txn: ReadTransaction, segment: SegmentRecord, offset: int, chunks: int 
         if segment.tier_state(tier).count:
             # Before its first chunk, or in a gap, there may be others that were not loaded.
             start = max(start, min(at, found[0].start_offset) if found else at)
-        loaded.append(tuple(PlacedChunk(one, chains.object_of(txn, one)) for one in found if not one.lost))
+        loaded.append(tuple(PlacedChunk(one, chains.object_of(txn, one)) for one in found if one.object_id))
     return Layout(segment, ByteRange(start, max(start, end)), loaded[0], loaded[1], txn.id)

@@ -152,8 +152,6 @@ class SegmentRecord(Record):
         for tier in Tier:
             state = self.tier_state(tier)
             require(state.count > 0 or state.bytes == 0, "an empty chain holds bytes", self.id, tier.name)
-            lost = tier is Tier.COLD  # may be all there is of a chain
-            require(lost or state.bytes > 0 or state.count == 0, "chunks without bytes", self.id, tier.name)
             require(state.first_chunk <= state.last_chunk, "a chain ends before it begins", self.id, tier.name)
             require(state.count != 1 or state.first_chunk == state.last_chunk, "one chunk, two ends", self.id)
         require(not self.active or self.local.count > 0, "an active chunk without local chunks", self.id)
@@ -180,7 +178,11 @@ class ChunkRecord(Record):
 
     @property
     def lost(self) -> bool:
-        """Whether nothing holds these bytes any more: an extent that reads as EIO (invariant 3)."""
+        """Whether no copy of these bytes proved right (invariants 3 and 13).
+
+        The extent keeps the object it was lost from, so that it is found again when the bytes come back; one
+        without an object, as a recovery makes of a gap, is lost for good.
+        """
         return self.state is ChunkState.LOST
 
     @property
@@ -196,7 +198,7 @@ class ChunkRecord(Record):
     def check(self) -> None:
         """A chunk holds bytes, and the list only goes forward without overlap."""
         require(self.length > 0, "a chunk without bytes", self.start_offset)
-        require((self.object_id == 0) == self.lost, "only a lost chunk has no object", self.start_offset)
+        require(self.object_id > 0 or self.lost, "only a lost chunk has no object", self.start_offset)
         require(self.next == 0 or self.next >= self.end_offset, "chunks overlap", self.start_offset, self.next)
 
 

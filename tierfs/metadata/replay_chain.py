@@ -52,7 +52,7 @@ def read_link(txn: WriteTransaction, message: pb.ColdLink, own_location: Locatio
 def link(txn: WriteTransaction, segment: SegmentRecord, found: Link) -> SegmentRecord:
     """Link chunks in place of what they cover; returns the changed segment, not yet written."""
     for chunk in found.chunks:
-        holder = None if chunk.lost else _holder(txn, chunk, found)
+        holder = _holder(txn, chunk, found) if chunk.object_id else None
         hostile.check_chunk(chunk, holder)
         segment = _link_one(txn, segment, chunk, holder)
     return segment
@@ -77,7 +77,7 @@ def unlink_all(txn: WriteTransaction, segment: SegmentRecord) -> None:
 
 def release(txn: WriteTransaction, chunk: ChunkRecord) -> None:
     """Drop a chunk's reference to its object; without references the object is forgotten."""
-    if chunk.lost:
+    if not chunk.object_id:
         return
     holder = chains.object_of(txn, chunk)
     if holder.references > 1:
@@ -144,8 +144,13 @@ def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:
     return (
         other.range.contains(chunk.range)
         and (other.object_id, other.state, other.encoding) == (chunk.object_id, chunk.state, chunk.encoding)
-        and (other.lost or chunk.object_offset - other.object_offset == chunk.start_offset - other.start_offset)
+        and (not other.object_id or _shift(other) == _shift(chunk))
     )
+
+
+def _shift(chunk: ChunkRecord) -> int:
+    """From offsets in the object to those in the segment."""
+    return chunk.start_offset - chunk.object_offset
 
 
 def _insert(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> SegmentRecord:

@@ -160,7 +160,7 @@ class ColdPath:
 
     def _ask_for(self, piece: Piece, end: int, session: Session, wanted: ByteRange) -> int:
         """Spans for a piece of read-ahead that begin before `end`; returns the offset up to which there are any."""
-        if not piece.candidates or piece.candidates[0].object.tier is Tier.LOCAL:
+        if piece.lost or piece.candidates[0].object.tier is Tier.LOCAL:
             return min(piece.range.end, end)
         placed = piece.candidates[0]
         held = in_object(piece.range, placed)

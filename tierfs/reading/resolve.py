@@ -12,16 +12,21 @@ from tierfs.types import ByteRange, ChunkState, Tier
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes that every one of `candidates` holds; no candidate means that they are lost."""
+    """Bytes that every one of `candidates` holds; without a candidate, or with lost ones only, they are lost."""
 
     range: ByteRange
     candidates: tuple[PlacedChunk, ...]
+
+    @property
+    def lost(self) -> bool:
+        """Whether no copy is known to be there; the object of a candidate may have come back."""
+        return not self.candidates or self.candidates[0].chunk.lost
 
 
 def resolve(layout: Layout, wanted: ByteRange, tiers: Sequence[Tier]) -> tuple[Piece, ...]:
     """Cut `wanted`, which must lie in the layout's window, into pieces in offset order.
 
-    Candidates are in the order of `tiers`, suspect chunks behind good ones, lost ones left out. A piece
+    Candidates are in the order of `tiers`, suspect chunks behind good ones and lost ones last. A piece
     ends where any tier's chunk begins or ends, so each candidate holds all of it.
     """
     if len(tiers) == 1 or not layout.local or not layout.cold:
@@ -48,9 +53,9 @@ def _pieces(layout: Layout, wanted: ByteRange, tiers: Sequence[Tier]) -> Iterato
 
 
 def _ranked(candidates: list[PlacedChunk]) -> tuple[PlacedChunk, ...]:
-    good = [placed for placed in candidates if placed.chunk.state is ChunkState.GOOD]
-    suspect = [placed for placed in candidates if placed.chunk.state is ChunkState.SUSPECT]
-    return (*good, *suspect)
+    if all(placed.chunk.state is ChunkState.GOOD for placed in candidates):
+        return tuple(candidates)
+    return tuple(sorted(candidates, key=lambda placed: placed.chunk.state))
 
 
 def _start(placed: PlacedChunk) -> int:

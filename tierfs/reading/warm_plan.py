@@ -102,7 +102,7 @@ class _Planning:
     def add(self, name: str, piece: Piece) -> None:
         """Take in what of a piece is to be fetched and fits."""
         length = piece.range.length_bytes
-        if not piece.candidates:
+        if piece.lost:
             self.plan.lost_bytes += length
             return
         holder = piece.candidates[0].object

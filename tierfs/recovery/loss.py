@@ -148,6 +148,6 @@ def _cut(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> S
     """Let the last chunk end where the segment does; it keeps its reference."""
     shorter = replace(chunk, length=segment.length - chunk.start_offset, next=0)
     txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, shorter.start_offset), shorter)
-    journal.cold_linked(txn, segment.id, (shorter,), () if chunk.lost else (chains.object_of(txn, chunk),))
+    journal.cold_linked(txn, segment.id, (shorter,), (chains.object_of(txn, chunk),) if chunk.object_id else ())
     held = segment.cold.bytes - chunk.held_bytes + shorter.held_bytes
     return replace(segment, cold=replace(segment.cold, bytes=held))

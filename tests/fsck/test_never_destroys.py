@@ -1,0 +1,352 @@
+"""Invariant 13: repair never destroys. What is away keeps its name, and is taken back when it proves right."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tests.fsck.damages import cold_path, flip, local_path
+from tierfs.app import ColdChoice, Store, init_store, open_store
+from tierfs.composition.adopting import OBJECTS, Adopted, Adopter, Reach
+from tierfs.composition.checking import Checking, Options, Outcome, Summary
+from tierfs.composition.verifying import verify
+from tierfs.errors import TierfsError
+from tierfs.fsck.findings import Kind, Severity
+from tierfs.metadata import chains, directories, policies
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ByteRange, ChunkState, Tier
+
+CONTENT = {name: random.Random(name).randbytes(3 * CRC_BLOCK_BYTES) for name in ("a", "b", "c")}
+BLOCK = CRC_BLOCK_BYTES
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """An empty store with its cold tier in a directory."""
+    where = tmp_path / "store"
+    init_store(where, ColdChoice())
+    return where
+
+
+def fill(store: Store, *, cold: bool) -> None:
+    """Three segments of one chunk each, cold alone or local alone."""
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": str(MIB), "object_bytes": str(MIB)})
+    for name, data in CONTENT.items():
+        writer = store.engine.open_writer(name)
+        writer.append(data)
+        store.engine.close_writer(writer)
+        store.engine.seal(name)
+    if cold:
+        store.offload("", lambda _: None)
+        store.evict("", force=True, report=lambda _: None)
+
+
+def fsck(
+    path: Path, *, repair: bool = True, deep: bool = False, may_lose: Callable[[int], bool] = lambda _: True
+) -> tuple[list[Outcome], Summary]:
+    said: list[Outcome] = []
+    options = Options(deep=deep, repair=repair, may_lose=may_lose)
+    return said, Checking(path, options, said.append, lambda *_: None).run()
+
+
+def read(store: Store, name: str, start: int | None = None, end: int | None = None) -> bytes | None:
+    """A segment's bytes; None where they cannot be read."""
+    out, failed = bytearray(), False
+    try:
+        store.cat(name, start, end, None, out.extend)
+    except* TierfsError:
+        failed = True
+    return None if failed else bytes(out)
+
+
+def everything(path: Path) -> dict[str, bytes | None]:
+    with open_store(path) as store:
+        return {name: read(store, name) for name in CONTENT}
+
+
+def extents(store: Store, name: str, tier: Tier) -> list[tuple[int, ChunkState]]:
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, name)
+        return [(chunk.length, chunk.state) for chunk in chains.chunks(txn, segment.id, tier)]
+
+
+def lose_one_object(path: Path) -> Callable[[], object]:
+    """Take `a`'s object away, have its bytes recorded as lost and all garbage deleted; returns what puts it back."""
+    with open_store(path) as store:
+        fill(store, cold=True)
+        where = cold_path(store, "a")
+    away = path.parent / "away"
+    where.rename(away)
+    _, summary = fsck(path)
+    assert (summary.lost, summary.damaged) == (1, 0)
+    with open_store(path) as store:
+        assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.LOST)]
+        assert read(store, "a") is None
+        assert store.collect(grace_s=0).deleted == 0
+    return lambda: away.rename(where)
+
+
+def test_an_object_that_comes_back_is_taken_back_by_fsck(path: Path) -> None:
+    put_back = lose_one_object(path)
+    assert fsck(path)[1].lost == 0, "recorded once"
+    put_back()
+    said, summary = fsck(path)
+    assert [(one.finding.kind, one.mended) for one in said] == [(Kind.LOST, True)]
+    assert (summary.mended, summary.damaged) == (1, 0)
+    assert fsck(path, deep=True)[0] == []
+    assert everything(path) == CONTENT
+    with open_store(path) as store:
+        assert store.collect(grace_s=0).deleted == 0
+    assert everything(path) == CONTENT
+
+
+def test_an_object_that_comes_back_is_taken_back_by_verify(path: Path) -> None:
+    put_back = lose_one_object(path)
+    with open_store(path) as store:
+        (found,) = verify(store, "a", lambda *_: None)
+        assert (found.lost, found.bad, found.marked) == ([ByteRange(0, 3 * BLOCK)], [], 0)
+        put_back()
+        (found,) = verify(store, "a", lambda *_: None)
+        assert (found.ok, found.marked) == (True, 1)
+        assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
+
+
+def test_an_object_that_comes_back_can_be_read_at_once(path: Path) -> None:
+    put_back = lose_one_object(path)
+    put_back()
+    assert everything(path) == CONTENT
+
+
+def test_what_was_lost_is_taken_back_after_a_recovery_from_the_journal(path: Path, tmp_path: Path) -> None:
+    put_back = lose_one_object(path)
+    with open_store(path) as store:
+        assert store.settle() is None
+    other = tmp_path / "other"
+    assert tierfs("recover", "--cold-dir", path / "cold", store=other, check=False).code == 0
+    with open_store(other) as store:
+        assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.LOST)]
+    put_back()
+    fsck(other)
+    assert everything(other) == CONTENT
+    assert fsck(other, deep=True)[0] == []
+
+
+def test_own_objects_all_away_are_one_finding_and_nothing_is_lost(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=True)
+    segments, away = path / "cold" / "segments", path / "away"
+    segments.rename(away)
+    said, summary = fsck(path, deep=True)
+    assert [one.finding.kind for one in said] == [Kind.UNREACHABLE]
+    assert (summary.lost, summary.mended, summary.damaged) == (0, 0, 1)
+    away.rename(segments)
+    assert fsck(path, deep=True)[0] == []
+    assert everything(path) == CONTENT
+
+
+def test_a_cold_directory_that_is_missing_is_one_finding(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=True)
+    (path / "cold").rename(path / "away")
+    said, summary = fsck(path, deep=True)
+    assert [one.finding.kind for one in said] == [Kind.UNREACHABLE]
+    assert summary.lost == 0
+    (path / "away").rename(path / "cold")
+    assert everything(path) == CONTENT
+
+
+def test_a_chunk_directory_that_is_not_mounted_is_one_finding(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=False)
+    (path / "chunks").rename(path / "away")
+    (path / "chunks").mkdir(mode=0o700)
+    said, summary = fsck(path, deep=True)
+    assert [one.finding.kind for one in said] == [Kind.UNREACHABLE]
+    assert (summary.lost, summary.mended) == (0, 0)
+    (path / "chunks").rmdir()
+    (path / "away").rename(path / "chunks")
+    assert everything(path) == CONTENT
+
+
+# Adopted places
+
+
+def adopt(path: Path, theirs: Path) -> list[str]:
+    """Adopt the files of a directory; what became of each."""
+    with open_store(path) as store:
+        adopter = Adopter(store, OBJECTS, "", Reach())
+        planned: Adopted = adopter.plan(str(theirs))
+        adopter.adopt(planned, 2, lambda *_: None)
+        adopter.settle()
+        return [outcome.state.value if outcome.error is None else str(outcome.error) for outcome in planned.outcomes]
+
+
+@pytest.fixture
+def theirs(path: Path, tmp_path: Path) -> Path:
+    """A place of others, all of which is adopted."""
+    where = tmp_path / "theirs"
+    where.mkdir()
+    for name, data in CONTENT.items():
+        (where / name).write_bytes(data)
+    assert adopt(path, where) == ["adopted"] * 3
+    return where
+
+
+def test_an_adopted_place_that_is_not_mounted_is_one_finding_and_nothing_is_lost(path: Path, theirs: Path) -> None:
+    away = theirs.with_name("away")
+    theirs.rename(away)
+    theirs.mkdir()
+    said, summary = fsck(path, deep=True)
+    assert [one.finding.kind for one in said] == [Kind.UNREACHABLE]
+    assert "not reachable" in said[0].finding.message
+    assert (summary.lost, summary.mended) == (0, 0)
+    with open_store(path) as store:
+        assert [found.marked for found in verify(store, "", lambda *_: None)] == [0, 0, 0]
+    theirs.rmdir()
+    away.rename(theirs)
+    assert fsck(path, deep=True)[0] == []
+    assert everything(path) == CONTENT
+
+
+def test_an_adopted_object_that_comes_back_is_taken_back_by_adopting_again(path: Path, theirs: Path) -> None:
+    kept = theirs / "b"
+    kept.rename(theirs.with_name("away"))
+    assert fsck(path)[1].lost == 1
+    theirs.with_name("away").rename(kept)
+    assert sorted(adopt(path, theirs)) == ["already adopted", "already adopted", "taken back"]
+    with open_store(path) as store:
+        assert extents(store, "b", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
+    assert fsck(path, deep=True)[0] == []
+    assert everything(path) == CONTENT
+
+
+def test_an_adopted_object_of_other_bytes_is_not_taken_back(path: Path, theirs: Path) -> None:
+    kept = theirs / "b"
+    flip(kept, BLOCK + 1)
+    assert fsck(path, deep=True)[1].lost == 1
+    (said,) = [text for text in adopt(path, theirs) if text != "already adopted"]
+    assert "is not what it was" in said
+    flip(kept, BLOCK + 1)
+    assert "taken back" in adopt(path, theirs)
+    assert everything(path) == CONTENT
+
+
+def test_adopting_a_copy_of_the_place_again_takes_its_etags_for_those_to_come(path: Path, theirs: Path) -> None:
+    for file in theirs.iterdir():
+        os.utime(file, (1, 1))
+    assert adopt(path, theirs) == ["taken back"] * 3
+    assert adopt(path, theirs) == ["already adopted"] * 3
+    assert everything(path) == CONTENT
+
+
+# One block
+
+
+def test_a_flipped_bit_of_a_local_chunk_costs_its_block_and_the_file_is_kept(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=False)
+        file = local_path(store, "a")
+    flip(file, BLOCK + 7)
+    _, summary = fsck(path, deep=True)
+    assert (summary.lost_bytes, summary.damaged) == (BLOCK, 0)
+    assert file.is_file(), "it is kept, whatever is left of it"
+    good, lost = ChunkState.GOOD, ChunkState.LOST
+    with open_store(path) as store:
+        assert extents(store, "a", Tier.LOCAL) == [(BLOCK, good), (BLOCK, lost), (BLOCK, good)]
+        assert read(store, "a", 0, BLOCK) == CONTENT["a"][:BLOCK]
+        assert read(store, "a", 2 * BLOCK, None) == CONTENT["a"][2 * BLOCK :]
+        assert read(store, "a", BLOCK, BLOCK + 1) is None
+        store.offload("", lambda _: None)
+        store.evict("", force=True, report=lambda _: None)
+        store.collect(grace_s=0)
+        assert extents(store, "a", Tier.COLD) == [(BLOCK, good), (BLOCK, lost), (BLOCK, good)]
+        assert extents(store, "a", Tier.LOCAL) == [(BLOCK, lost)]
+    assert file.is_file()
+    said, _ = fsck(path, deep=True)
+    assert {one.finding.severity for one in said} == {Severity.NOTE}
+    flip(file, BLOCK + 7)
+    fsck(path)
+    assert everything(path) == CONTENT
+    with open_store(path) as store:
+        store.offload("", lambda _: None)
+        store.evict("", force=True, report=lambda _: None)
+        store.collect(grace_s=0)
+    assert everything(path) == CONTENT
+    assert not file.exists()
+    assert fsck(path, deep=True)[0] == []
+
+
+def test_a_flipped_bit_of_a_cold_chunk_costs_its_block_and_comes_back(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=True)
+        where = cold_path(store, "a")
+    flip(where, BLOCK + 7)
+    assert fsck(path, deep=True)[1].lost_bytes == BLOCK
+    with open_store(path) as store:
+        assert read(store, "a", 0, BLOCK) == CONTENT["a"][:BLOCK]
+        assert read(store, "a", 2 * BLOCK, None) == CONTENT["a"][2 * BLOCK :]
+    assert fsck(path, deep=True)[1].lost == 0
+    flip(where, BLOCK + 7)
+    fsck(path)
+    assert fsck(path, deep=True)[0] == []
+    assert everything(path) == CONTENT
+
+
+def test_a_file_cut_short_costs_its_tail_and_is_no_finding_ever_after(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=False)
+        file = local_path(store, "a")
+    whole = file.read_bytes()
+    file.chmod(0o600)
+    file.write_bytes(whole[: BLOCK + 5])
+    file.chmod(0o440)
+    assert fsck(path)[1].lost_bytes == 2 * BLOCK
+    assert fsck(path, deep=True, repair=False)[1].damaged == 0
+    file.chmod(0o600)
+    file.write_bytes(whole)
+    file.chmod(0o440)
+    fsck(path)
+    assert everything(path) == CONTENT
+
+
+# The question and the exit code
+
+
+def test_nothing_is_recorded_as_lost_without_a_yes(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=True)
+        cold_path(store, "a").unlink()
+    asked: list[int] = []
+
+    def decline(lost_bytes: int) -> bool:
+        asked.append(lost_bytes)
+        return False
+
+    said, summary = fsck(path, may_lose=decline)
+    assert asked == [3 * BLOCK]
+    assert (summary.lost_bytes, summary.mended) == (0, 0)
+    assert "--yes" in (said[0].left or "")
+    with open_store(path) as store:
+        assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
+
+
+def test_a_loss_is_told_by_the_exit_code_even_after_verify_marked_it(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=True)
+        where = cold_path(store, "a")
+    where.rename(path / "away")
+    assert tierfs("verify", "a", store=path, check=False).code == 74
+    done = tierfs("fsck", "--repair", store=path, check=False)
+    assert (done.code, "--yes" in done.out) == (74, True)
+    done = tierfs("fsck", "--repair", "--yes", store=path, check=False)
+    assert done.code == 74, "bytes are lost now"
+    assert "recorded as lost: 384 KiB" in done.out
+    assert tierfs("fsck", store=path, check=False).code == 0
+    (path / "away").rename(where)
+    assert tierfs("fsck", "--repair", store=path, check=False).code == 1, "mended, and nothing is lost"
+    assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1] == "clean"
