@@ -46,6 +46,7 @@ def append(
     Prints one line when everything is durable: the segment, the offset of the first byte, and the offset
     behind the last one.
     """
+    session.require_output()
     paths = files or (source.STDIN,)
     source.check_readable(paths)
     with session.open_store() as store, Source(paths) as stream:

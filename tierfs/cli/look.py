@@ -27,7 +27,7 @@ _TIME_WIDTH = len("2026-11-20T10:00:00Z")
 
 @command("ls")
 @click.argument("path", metavar="[DIR]", default="")
-@click.option("-l", "long", is_flag=True, help="With sealed (S) or open (o), length, local, cold and modified (UTC).")
+@click.option("-l", "long", is_flag=True, help="With sealed (S) or open (o), size, local, cold and modified (UTC).")
 def ls(session: Session, path: str, long: bool) -> None:
     """List a directory's names; directories end in a slash. With --json one object per line."""
     show = _json_line if session.json else _long_line if long else _short_line
@@ -59,7 +59,9 @@ def _long_line(name: str, item: Listed) -> str:
     else:
         modified = format.clock_time(segment.modified_ms)
         flag = "S" if segment.sealed else "o"
-        sizes = [format.size(number) for number in (segment.length, segment.local.bytes, segment.cold.bytes)]
+        sizes = [
+            format.size(number) for number in (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes)
+        ]
     columns = "  ".join(f"{size:>{_SIZE_WIDTH}}" for size in sizes)
     goes_on = f"  (sealed by policy, goes on in {printable(item.successor)})" if item.successor is not None else ""
     return f"{flag} {columns}  {modified:<{_TIME_WIDTH}}  {_short_line(name, item)}{goes_on}"

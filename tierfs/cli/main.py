@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tierfs import __version__
+from tierfs.cli import standard_streams
 from tierfs.cli.lazy import LazyGroup
 
 _COMMANDS = {
@@ -69,4 +70,5 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    standard_streams.complete()
     cli.main(prog_name="tierfs")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs.cli.standard_streams import NAME, ClosedOutput
+from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
 if TYPE_CHECKING:
@@ -48,9 +50,14 @@ class Session:
         click.echo(json.dumps(data) if self.json else text)
 
     def done(self, data: Mapping[str, Any], text: str) -> None:
-        """Print what a command did; --quiet leaves the text out, as the exit code says it all."""
-        if self.json or self.verbosity > QUIET:
+        """Print what a command did; --quiet and a closed output leave it out, as the exit code says it all."""
+        if (self.json or self.verbosity > QUIET) and not isinstance(sys.stdout, ClosedOutput):
             self.result(data, text)
+
+    def require_output(self) -> None:
+        """Raise InvalidRequest for a command whose answer must not be lost, where the output is closed."""
+        if isinstance(sys.stdout, ClosedOutput):
+            raise InvalidRequest(f"{NAME}: closed")
 
     def note(self, text: str) -> None:
         """Tell something on stderr that --quiet and --json leave out."""

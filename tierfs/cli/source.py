@@ -57,7 +57,7 @@ class Source:
             try:
                 size = self._file.readinto(view)
             except OSError as exc:
-                exc.filename = self._path
+                exc.filename = "standard input" if self._path == STDIN else self._path
                 raise
             if size:
                 return size
