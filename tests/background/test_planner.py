@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.background.reference_plan import plan
+from tests.costs import calls
 from tests.stores import TestStore, open_test_store
 from tierfs.background.offload_queue import key_of
 from tierfs.background.planner import Planner
@@ -163,22 +162,6 @@ def test_what_failed_rests_until_its_pause_is_over() -> None:
     assert planner.take_offloads() == ()
     planner.next(ROOMY, NOW_MS + 1000)
     assert planner.take_offloads() == (found,)
-
-
-def calls(work: Callable[[], object]) -> int:
-    """How many functions of Python `work` calls: what it costs, the same on every machine."""
-    count = 0
-
-    def seen(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(seen)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 @pytest.mark.parametrize("change", ["nothing", "offload", "append"])

@@ -138,6 +138,13 @@ def next_garbage_too_low(store: Store) -> None:
         txn.update_store(next_garbage=0)
 
 
+@damage(Kind.SUMS)
+def sums_wrong(store: Store) -> None:
+    with store.metadata.write() as txn:
+        txn._tally.values[5] += 1
+        txn.touch()
+
+
 @damage(Kind.DIRENT_MISSING)
 def name_of_a_segment_gone(store: Store) -> None:
     with store.metadata.write() as txn:

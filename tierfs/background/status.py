@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from tierfs.background import holder, requests
@@ -11,14 +13,13 @@ from tierfs.background.dead_uploads import DeadUpload
 from tierfs.background.holder import Holder
 from tierfs.background.orphans import Orphan
 from tierfs.background.planner import Planner
-from tierfs.background.snapshot import Snapshots
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.metadata import fence, keys
 from tierfs.metadata.records import Fencer, GarbageRecord, LocationRecord, RequestRecord, StoreRecord, TroubleRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import DIRECTORIES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS, TROUBLES
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class BacklogStatus:
     active_bytes: int
     """Of chunks that are still appended to."""
     oldest_ms: int
-    """Since when the oldest byte has been on the local disk alone; 0 when there is none."""
+    """Since when the oldest byte has been on the local disk alone, or later; 0 when none is, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +101,16 @@ class StoreStatus:
 
 
 _MAX_ERRORS = 5
+_MAX_ROWS = 5000
+"""Rows of garbage looked at for errors: some 80 ms."""
 
 
 def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path) -> StoreStatus:
-    """Look at everything once; costs two passes over the segments."""
-    planner = Planner()
-    Snapshots(metadata, planner).refresh()
-    backlog = backlog_of(planner)
+    """Look at the sums; costs the same however many segments there are, once a store has sums."""
     with metadata.read() as txn:
-        totals = _Totals(txn)
+        totals = txn.sums or recount(txn.scan_raw)
         location = txn.get(LOCATIONS, keys.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
         state = txn.store.journal
-        garbage = [record for _, record in txn.scan(GARBAGE)]
         return StoreStatus(
             path=str(store),
             store_id=txn.store.store_id,
@@ -124,7 +123,7 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
             cold=TierStatus(totals.cold_chunks, totals.cold_bytes),
             not_offloaded_bytes=totals.not_offloaded_bytes,
             local_free_bytes=files.free_bytes(),
-            backlog=backlog,
+            backlog=BacklogStatus(totals.pending_bytes, totals.active_bytes, txn.oldest_local_only_ms),
             troubles=tuple(sorted((row for _, row in txn.scan(TROUBLES)), key=lambda row: row.since_ms)),
             requests=tuple(requests.unfinished(txn)),
             journal=JournalStatus(
@@ -137,9 +136,9 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
                 old_backup=fence.is_old_backup(txn.store),
             ),
             uploads_in_flight=txn.count(INTENTS.name),
-            garbage=len(garbage),
-            garbage_bytes=sum(record.length for record in garbage),
-            garbage_errors=tuple(record.last_error for record in garbage if record.last_error)[:_MAX_ERRORS],
+            garbage=txn.count(GARBAGE.name),
+            garbage_bytes=totals.garbage_bytes,
+            garbage_errors=tuple(_garbage_errors(txn, totals)),
             holder=holder.current(holder_path),
             warnings=_warnings(store, location, txn.store),
         )
@@ -152,19 +151,11 @@ def backlog_of(planner: Planner) -> BacklogStatus:
     )
 
 
-class _Totals:
-    """Sums over all segments."""
-
-    def __init__(self, txn: ReadTransaction) -> None:
-        self.bytes = self.local_chunks = self.local_bytes = 0
-        self.cold_chunks = self.cold_bytes = self.not_offloaded_bytes = 0
-        for _, segment in txn.scan(SEGMENTS):
-            self.bytes += segment.range.length_bytes
-            self.local_chunks += segment.local.count
-            self.local_bytes += segment.local.bytes
-            self.cold_chunks += segment.cold.count
-            self.cold_bytes += segment.cold.bytes
-            self.not_offloaded_bytes += max(0, segment.range.length_bytes - segment.readable_bytes(Tier.COLD))
+def _garbage_errors(txn: ReadTransaction, totals: Sums) -> Iterator[str]:
+    """Why some deletions failed; looks at no row where none did."""
+    wanted = min(totals.garbage_failed, _MAX_ERRORS)
+    rows = (record for _, record in islice(txn.scan(GARBAGE), _MAX_ROWS) if record.last_error) if wanted else ()
+    yield from (record.last_error for record in islice(rows, wanted))
 
 
 def _warnings(store: Path, location: LocationRecord | None, record: StoreRecord) -> tuple[str, ...]:

@@ -112,11 +112,11 @@ def status_text(found: StoreStatus, mount_points: Sequence[str]) -> str:
 
 def _oldest(found: StoreStatus) -> str:
     backlog = found.backlog
-    if not backlog.oldest_ms:
+    if not (backlog.pending_bytes or backlog.active_bytes):
         return "-"
     waiting, active = format.size(backlog.pending_bytes), format.size(backlog.active_bytes)
-    since = format.clock_time(backlog.oldest_ms)
-    return f"since {since}; {waiting} wait to be offloaded, {active} in active chunks"
+    since = f"since {format.clock_time(backlog.oldest_ms)}; " if backlog.oldest_ms else ""
+    return f"{since}{waiting} wait to be offloaded, {active} in active chunks"
 
 
 def _stuck(trouble: TroubleRecord) -> str:

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     METADATA_UNREADABLE = "metadata-unreadable"
     RECORD = "record-damaged"
     COUNTER = "counter"
+    SUMS = "sums"
     OUTBOX = "outbox"
     INTENT = "intent"
     GARBAGE = "garbage"
@@ -69,6 +70,7 @@ class Mend(StrEnum):
     """How `--repair` mends a finding."""
 
     RAISE_COUNTERS = "raise the counters"
+    RECOUNT_SUMS = "count all rows anew"
     DROP_ROW = "drop the row"
     ADD_DIRENT = "add the missing name"
     RELINK_CHAIN = "count and link the chain anew"

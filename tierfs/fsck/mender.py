@@ -112,6 +112,9 @@ class Mender:
         if row_mend is not None:
             with self._metadata.write() as txn:
                 return row_mend(txn, found)
+        if found.mend is Mend.RECOUNT_SUMS:
+            self._metadata.count_sums(anew=True)
+            return None
         if found.mend is Mend.WRITE_CHECKPOINT:
             self._tools.cold()
             self._wants_checkpoint = True

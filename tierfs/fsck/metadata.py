@@ -41,6 +41,7 @@ def _check_rows(txn: ReadTransaction, table: ObjectTable, locations: set[int], h
     yield from rows.check_garbage(txn, table, counted)
     yield from rows.check_outbox(txn, counted)
     yield from rows.check_counters(txn, counted)
+    yield from rows.check_sums(txn)
 
 
 def _highest_id(txn: ReadTransaction, table: ObjectTable, totals: Totals) -> int:

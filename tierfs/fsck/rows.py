@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tierfs.errors import InvalidRequest
@@ -12,6 +12,7 @@ from tierfs.fsck.objects import ObjectTable
 from tierfs.metadata import keys
 from tierfs.metadata.messages import messages
 from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.sums import recount
 from tierfs.metadata.tables import (
     DIRECTORIES,
     GARBAGE,
@@ -150,6 +151,19 @@ def check_counters(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
     if store.journal.published_sequence >= store.next_outbox:
         text = "the journal is said to hold more than was ever queued"
         yield Finding(Kind.OUTBOX, Severity.DAMAGE, "superblock", text, mend=Mend.RAISE_COUNTERS)
+
+
+def check_sums(txn: ReadTransaction) -> Iterator[Finding]:
+    """The sums that `status` shows are those of the rows."""
+    kept = txn.sums
+    if kept is None:
+        return  # a store of an older tierfs: its next commits count it
+    right = recount(txn.scan_raw)
+    for field in fields(right):
+        recorded, counted = getattr(kept, field.name), getattr(right, field.name)
+        if recorded != counted:
+            text = f"{field.name} is {recorded}, but the rows add up to {counted}"
+            yield Finding(Kind.SUMS, Severity.DAMAGE, "sums", text, mend=Mend.RECOUNT_SUMS)
 
 
 def least_counters(txn: ReadTransaction) -> dict[str, int]:

@@ -701,3 +701,19 @@ class SegmentDump(_message.Message):
     written_ms: int
     changes: _containers.RepeatedCompositeFieldContainer[Change]
     def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., path: _Optional[str] = ..., written_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+
+class SumsRecord(_message.Message):
+    __slots__ = ("version", "transaction_id", "values", "counted_tables", "counted_key", "oldest_ms")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_TABLES_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_KEY_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_MS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    transaction_id: int
+    values: _containers.RepeatedScalarFieldContainer[int]
+    counted_tables: int
+    counted_key: bytes
+    oldest_ms: int
+    def __init__(self, version: _Optional[int] = ..., transaction_id: _Optional[int] = ..., values: _Optional[_Iterable[int]] = ..., counted_tables: _Optional[int] = ..., counted_key: _Optional[bytes] = ..., oldest_ms: _Optional[int] = ...) -> None: ...

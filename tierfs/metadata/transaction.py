@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from tierfs import forks
 from tierfs.clock import Clock
 from tierfs.errors import DataLoss, NotFound, Unavailable
-from tierfs.metadata import keys
+from tierfs.metadata import keys, sums
 from tierfs.metadata.environment import Environment, map_lmdb_errors
 from tierfs.metadata.records import Record, StoreRecord, TouchRecord
+from tierfs.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
 from tierfs.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table
 
 R = TypeVar("R", bound=Record)
@@ -28,6 +29,9 @@ MAX_TOUCHES = 100_000
 """Rows kept in `changes`; a mount that polls every 0.25 s is never that far behind."""
 
 _TRIM_BATCH = 1000
+
+_COUNTED_PER_COMMIT = 300
+"""Rows of a store without sums that each commit counts: about a millisecond."""
 
 
 class ReadTransaction:
@@ -52,6 +56,18 @@ class ReadTransaction:
                 raise DataLoss("the store has no superblock", remedy="run: tierfs recover")
             self._store = record
         return self._store
+
+    @property
+    def sums(self) -> Sums | None:
+        """Sums over all rows; None while a store of an older tierfs is being counted."""
+        tally = sums.read(self.get_raw(STORE.name, SUMS_KEY), self.id)
+        return None if tally is None else tally.sums
+
+    @property
+    def oldest_local_only_ms(self) -> int:
+        """Bytes are on the local disk alone since then or later; 0 when none are, or since when is not known."""
+        tally = sums.read(self.get_raw(STORE.name, SUMS_KEY), self.id)
+        return 0 if tally is None else tally.oldest_ms
 
     def get(self, table: Table[R], key: bytes) -> R | None:
         """The record under `key`, or None."""
@@ -121,6 +137,9 @@ class WriteTransaction(ReadTransaction):
         self._counters: dict[str, int] = {}
         """Counters of the superblock that moved on since it was last put together: a replace each is dear."""
         self._late_changes: list[bytes] = []
+        self._kept_tally: Tally | None = None
+        self._dirty = False
+        self._touched: set[int] = set()
 
     @property
     def store(self) -> StoreRecord:
@@ -130,17 +149,45 @@ class WriteTransaction(ReadTransaction):
             self.update_store(**moved)
         return super().store
 
+    @property
+    def sums(self) -> Sums | None:
+        """See ReadTransaction.sums; with the changes so far."""
+        return self._tally.sums if self._tally.complete else None
+
+    def count_rows(self, rows: int, *, anew: bool = False) -> bool:
+        """Add up to so many rows to sums that are not complete; True when they are. `anew`: begin at the first."""
+        if anew:
+            self._changing().restart()
+        if not self._tally.complete:
+            self._changing().count(self.scan_raw, rows)
+        return self._tally.complete
+
+    def note_oldest(self, since_ms: int) -> None:
+        """Since when the oldest byte has been on the local disk alone, by one who knows; 0 when none is."""
+        self._changing().oldest_ms = since_ms
+
     def put(self, table: Table[R], key: bytes, record: R) -> None:
         """Write a record after its check()."""
-        self._txn.put(key, table.codec.encode(record), db=self._databases[table.name])
+        self.put_raw(table.name, key, table.codec.encode(record))
 
     def put_raw(self, name: bytes, key: bytes, data: bytes) -> None:
         """Write bytes that are encoded already."""
-        self._txn.put(key, data, db=self._databases[name])
+        tally = self._changing()
+        if name in COUNTED:
+            tally.changed(name, key, self._txn.replace(key, data, db=self._databases[name]), data)
+        else:
+            self._txn.put(key, data, db=self._databases[name])
 
     def delete(self, name: bytes, key: bytes) -> bool:
         """Remove a row; False when there was none."""
-        return bool(self._txn.delete(key, db=self._databases[name]))
+        if name in COUNTED:
+            old = self._txn.pop(key, db=self._databases[name])
+            if old is not None:
+                self._changing().changed(name, key, old, None)
+            return old is not None
+        found = bool(self._txn.delete(key, db=self._databases[name]))
+        self._dirty |= found
+        return found
 
     def put_ascending(self, name: bytes, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Write many encoded rows whose keys ascend; behind the last key of the database they are appended."""
@@ -149,13 +196,23 @@ class WriteTransaction(ReadTransaction):
         with self._txn.cursor(db=self._databases[name]) as cursor:
             # Whole pages instead of halves, and no search: allowed only where nothing lies behind.
             at_end = not cursor.last() or cursor.key() < rows[0][0]
-            cursor.putmulti(rows, append=at_end)
+            if at_end or name not in COUNTED:
+                tally = self._changing()
+                cursor.putmulti(rows, append=at_end)
+                for key, data in rows if name in COUNTED else ():
+                    tally.changed(name, key, None, data)
+                return
+        for key, data in rows:
+            self.put_raw(name, key, data)
 
     def delete_prefix(self, name: bytes, prefix: bytes) -> None:
         """Remove every row whose key begins with `prefix`."""
+        tally = self._changing()
         with self._txn.cursor(db=self._databases[name]) as cursor:
             found = cursor.set_range(prefix)
             while found and cursor.key().startswith(prefix):
+                if name in COUNTED:
+                    tally.changed(name, bytes(cursor.key()), bytes(cursor.value()), None)
                 found = cursor.delete()
 
     def create_store(self, record: StoreRecord) -> None:
@@ -176,6 +233,7 @@ class WriteTransaction(ReadTransaction):
         self, *, parent_inode: int = 0, name: str = "", inode: int = 0, segment_id: int = 0, policies: bool = False
     ) -> None:
         """Tell mounts what to invalidate, and the holder what to look at again."""
+        self._touched.add(segment_id)
         sequence = self._take("next_change")
         record = TouchRecord(
             parent_inode=parent_inode, name=name, inode=inode, segment_id=segment_id, policies=policies
@@ -195,20 +253,36 @@ class WriteTransaction(ReadTransaction):
         self._late_changes.append(data)
 
     def finish(self) -> None:
-        """Queue what comes last and write the superblock if it changed; called before the commit."""
+        """Queue what comes last, and write the superblock and the sums if they changed; called before the commit."""
         for data in self._late_changes:
             self.add_to_outbox(data)
-        if not (self._store_changed or self._counters):
-            return
-        store = self.store
-        wall_ms = max(store.last_wall_ms, self.now_ms)
-        self.put(STORE, SUPERBLOCK_KEY, dataclasses.replace(store, last_wall_ms=wall_ms))
+        for segment_id in sorted(self._tally.changed_active - self._touched) if self._dirty else ():
+            self.touch(segment_id=segment_id)
+        if self._store_changed or self._counters:
+            store = self.store
+            wall_ms = max(store.last_wall_ms, self.now_ms)
+            self.put(STORE, SUPERBLOCK_KEY, dataclasses.replace(store, last_wall_ms=wall_ms))
+        if self._dirty:
+            self.count_rows(_COUNTED_PER_COMMIT)
+            self._txn.put(SUMS_KEY, self._tally.encode(self.id, self.now_ms), db=self._databases[STORE.name])
 
     def _take(self, counter: str) -> int:
         """The next number of one of the superblock's counters."""
         number: int = self._counters[counter] if counter in self._counters else getattr(super().store, counter)
         self._counters[counter] = number + 1
         return number
+
+    def _changing(self) -> Tally:
+        """The sums, which a transaction writes that changes anything, and no other."""
+        self._dirty = True
+        return self._tally
+
+    @property
+    def _tally(self) -> Tally:
+        """The sums as they are now."""
+        if self._kept_tally is None:
+            self._kept_tally = Tally(self.get_raw(STORE.name, SUMS_KEY), self.id - 1)
+        return self._kept_tally
 
     def _trim_touches(self, below: int) -> None:
         with self._txn.cursor(db=self._databases[TOUCHES.name]) as cursor:

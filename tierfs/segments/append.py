@@ -60,14 +60,16 @@ class PendingAppend(PendingCommit):
         """Link new chunks, grow the active one, and move the length; revalidates everything first."""
         writing = self._writing
         segment = ownership.require_current(txn, writing.segment_id, writing.epoch, writing.name)
-        self._revalidate(txn, segment)
+        last = self._revalidate(txn, segment)
         for piece in self._pieces:
-            segment = _begin(txn, segment, piece) if piece.begins_chunk else _grow(txn, segment, piece)
-            segment = replace(segment, active=not piece.fills_chunk)
-        segment = replace(segment, resumable=self._last and segment.active)
+            segment = _begin(txn, segment, piece) if last is None else _grow(txn, segment, last, piece)
+            last = None  # only the first piece goes on with a chunk
+        resumable = self._last and segment.active
         if self._pieces:
             first_byte_ms = segment.began_ms if writing.base_length > segment.first_offset else txn.now_ms
-            segment = replace(segment, modified_ms=txn.now_ms, first_byte_ms=first_byte_ms)
+            segment = replace(segment, resumable=resumable, modified_ms=txn.now_ms, first_byte_ms=first_byte_ms)
+        else:
+            segment = replace(segment, resumable=resumable)
         if self._seal:
             seal_record.write(txn, segment)
         else:
@@ -77,8 +79,9 @@ class PendingAppend(PendingCommit):
         """Tell the writer that its view is no longer the store's."""
         self.is_stale = True
 
-    def _revalidate(self, txn: WriteTransaction, segment: SegmentRecord) -> None:
-        """The active chunk and the base length are those the bytes were written for, and the files have their names.
+    def _revalidate(self, txn: WriteTransaction, segment: SegmentRecord) -> ChunkRecord | None:
+        """The active chunk, if it goes on: it and the base length are those the bytes were written for, and the files
+        have their names.
 
         A file without a name was taken for an orphan, which happens inside a write transaction like this one.
         """
@@ -87,10 +90,11 @@ class PendingAppend(PendingCommit):
         if not all(self._descriptors.has_name(chunk) for chunk in self.chunks):
             raise StaleBase("the chunk's file was deleted meanwhile")
         if not self._pieces or self._pieces[0].begins_chunk:
-            return
+            return None
         last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
         if not segment.active or last is None or last.object_id != self._pieces[0].chunk.object_id:
             raise StaleBase("the active chunk was sealed meanwhile")
+        return last
 
 
 def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: Piece) -> SegmentRecord:
@@ -109,19 +113,16 @@ def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: Piece) -> Segme
     changed = chains.insert(txn, segment, Tier.LOCAL, record, holder)
     checksums.write_blocks(txn, chunk.object_id, 0, piece.crcs.crcs)
     txn.touch(segment_id=segment.id)  # the holder learns of new local bytes; growth it looks up itself
-    return replace(changed, length=segment.length + piece.length)
+    return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
 
 
-def _grow(txn: WriteTransaction, segment: SegmentRecord, piece: Piece) -> SegmentRecord:
-    last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
-    if last is None:
-        raise StaleBase("the active chunk is gone")
+def _grow(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, piece: Piece) -> SegmentRecord:
     holder = chains.object_of(txn, last)
     grown = replace(holder, length=holder.length + piece.length, crc32c=piece.crcs.whole)
     txn.put(OBJECTS, keys.u64(holder.id), grown)
     checksums.write_blocks(txn, grown.id, piece.crcs.first_block, piece.crcs.crcs)
     changed = chains.grow_last(txn, segment, last, piece.length)
-    return replace(changed, length=segment.length + piece.length)
+    return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
 
 
 def split(data: Buffer, room_bytes: int, chunk_bytes: int) -> list[memoryview]:

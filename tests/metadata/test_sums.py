@@ -1,0 +1,208 @@
+"""Sums over all rows are kept by whatever changes a row, and counted where an older tierfs kept none."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.costs import calls
+from tests.stores import TestStore, open_test_store
+from tierfs.background.status import StoreStatus, store_status
+from tierfs.fsck.chains import Totals
+from tierfs.fsck.findings import Kind
+from tierfs.fsck.metadata import check_metadata
+from tierfs.fsck.objects import ObjectTable
+from tierfs.metadata import chain_cuts, chains, directories, dump, keys
+from tierfs.metadata.environment import open_environment
+from tierfs.metadata.records import GarbageRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.sums import SUMS_KEY, Sums, recount
+from tierfs.metadata.tables import CHUNKS, GARBAGE, SEGMENTS, STORE, TOUCHES
+from tierfs.types import ByteRange, ChunkState, Tier
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+def kept(store: TestStore) -> Sums | None:
+    with store.metadata.read() as txn:
+        return txn.sums
+
+
+def counted(metadata: MetadataStore) -> Sums:
+    with metadata.read() as txn:
+        return recount(txn.scan_raw)
+
+
+def status(store: TestStore) -> StoreStatus:
+    return store_status(store.metadata, store.files, store.path / "holder", store.path)
+
+
+def write_as_older_tierfs(store: TestStore, *, forget: bool = False) -> None:
+    """A commit that keeps no sums; `forget`: as if there had never been any."""
+    environment = open_environment(store.metadata.path)
+    with environment.lmdb.begin(write=True) as txn:
+        txn.put(b"x", b"y", db=environment.databases[b"batches"])
+        if forget:
+            txn.delete(SUMS_KEY, db=environment.databases[STORE.name])
+
+
+def random_verb(store: TestStore, chosen: random.Random) -> None:
+    name = chosen.choice("abcd")
+    verb = chosen.randrange(8)
+    segment = find(store, name)
+    if verb < 3 and (segment is None or not segment.sealed):
+        store.append(name, bytes(chosen.randrange(1, 11)))
+    elif segment is None:
+        return
+    elif verb == 3:
+        store.offload(name)
+    elif verb == 4:
+        store.evict(name)
+    elif verb == 5:
+        store.engine.truncate(name, chosen.randrange(segment.length + 1), cold_due_ms=store.clock.now_ms())
+    elif verb == 6:
+        store.engine.roll(segment.id)
+    else:
+        store.consolidate(name)
+
+
+def find(store: TestStore, name: str) -> SegmentRecord | None:
+    with store.metadata.read() as txn:
+        return None if directories.find(txn, name) is None else directories.segment_by_name(txn, name)
+
+
+def test_sums_are_those_of_the_rows_whatever_is_done(store: TestStore) -> None:
+    chosen = random.Random(5)
+    for _ in range(120):
+        random_verb(store, chosen)
+        assert kept(store) == counted(store.metadata)
+
+
+def test_suspect_lost_and_failed_rows_are_counted(store: TestStore) -> None:
+    store.append("s", b"abcdefgh", seal=True)
+    store.offload("s")
+    store.evict("s")
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, "s")
+        segment = chain_cuts.lose(txn, segment, ByteRange(2, 5), due_ms=txn.now_ms)
+        txn.put(SEGMENTS, keys.u64(segment.id), segment)
+        last = chains.chunk_at(txn, segment.id, Tier.COLD, 7)
+        assert last is not None
+        key = keys.chunk(segment.id, Tier.COLD, last.start_offset)
+        txn.put(CHUNKS, key, replace(last, state=ChunkState.SUSPECT))
+        chains.add_garbage(txn, GarbageRecord(due_ms=1, tier=Tier.LOCAL, name="x", length=7, last_error="no"))
+    sums = kept(store)
+    assert sums is not None
+    assert (sums.lost_bytes, sums.suspect_cold_bytes, sums.garbage_failed) == (3, 3, 1)
+    assert sums.not_offloaded_bytes == 0
+    assert sums == counted(store.metadata)
+    assert status(store).garbage_errors == ("no",)
+
+
+def test_a_store_of_an_older_tierfs_is_counted_while_it_is_written(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierfs.metadata.transaction._COUNTED_PER_COMMIT", 2)
+    chosen = random.Random(6)
+    for _ in range(40):
+        random_verb(store, chosen)
+    write_as_older_tierfs(store, forget=True)
+    assert kept(store) is None
+    before = status(store)
+    assert (before.bytes, before.local.bytes) == (counted(store.metadata).bytes, counted(store.metadata).local_bytes)
+    commits = 0
+    while kept(store) is None:
+        random_verb(store, chosen)
+        commits += 1
+    assert commits > 1
+    assert kept(store) == counted(store.metadata)
+
+
+def test_sums_that_an_older_tierfs_did_not_keep_are_void(store: TestStore) -> None:
+    store.append("s", b"abc")
+    assert kept(store) is not None
+    write_as_older_tierfs(store)
+    assert kept(store) is None
+    store.metadata.count_sums()
+    assert kept(store) == counted(store.metadata)
+
+
+def test_a_dump_holds_no_sums_and_a_loaded_store_has_its_own(store: TestStore, tmp_path: Path) -> None:
+    for number in range(20):
+        store.append(f"d/s{number}", b"abcdefg", seal=True)
+    store.offload("d/s7")
+    with store.metadata.read() as txn:
+        found = list(dump.parts(txn, 0))
+        file = io.BytesIO()
+        assert dump.write(txn, file, 0).rows["store"] == 1
+    dump.load(tmp_path / "loaded", store.clock, found, [])
+    loaded = MetadataStore(tmp_path / "loaded", store.clock)
+    with loaded.read() as txn:
+        assert txn.sums == counted(loaded)
+    loaded.close()
+
+
+def test_nothing_written_is_nothing_committed(store: TestStore) -> None:
+    store.append("s", b"abc")
+    before = store.metadata.last_transaction_id()
+    with store.metadata.write() as txn:
+        assert txn.sums is not None
+        assert not txn.delete(GARBAGE.name, keys.pair(1, 1))
+    assert store.metadata.last_transaction_id() == before
+
+
+def test_a_chunk_that_ends_without_a_word_is_told_of(store: TestStore) -> None:
+    """The holder has to plan it; an append that fills a chunk says nothing itself."""
+    writer = store.engine.open_writer("s")
+    writer.append(b"ab")
+    with store.metadata.read() as txn:
+        before = txn.store.next_change
+    writer.append(b"cd")
+    with store.metadata.read() as txn:
+        told = [touch.segment_id for _, touch in txn.scan(TOUCHES, keys.u64(before))]
+    assert store.segment("s").id in told
+
+
+def test_fsck_finds_wrong_sums(store: TestStore) -> None:
+    store.append("s", b"abc", seal=True)
+    with store.metadata.write() as txn:
+        txn._tally.values[2] += 7
+        txn.touch(segment_id=1)
+    with store.metadata.read() as txn:
+        found = list(check_metadata(txn, ObjectTable(), Totals()))
+    assert [(one.kind, one.message) for one in found] == [(Kind.SUMS, "local_bytes is 10, but the rows add up to 3")]
+    store.metadata.count_sums(anew=True)
+    assert kept(store) == counted(store.metadata)
+
+
+def test_since_when_bytes_are_here_alone(store: TestStore) -> None:
+    began_ms = store.clock.now_ms()
+    store.append("s", b"abcd", seal=True)
+    store.clock.advance(60)  # type: ignore[attr-defined]
+    store.append("t", b"abcd", seal=True)
+    assert status(store).backlog.oldest_ms == began_ms
+    assert status(store).backlog.pending_bytes == 8
+    with store.metadata.write_notes() as txn:
+        txn.note_oldest(began_ms + 60_000)
+    assert status(store).backlog.oldest_ms == began_ms + 60_000
+    store.offload()
+    assert status(store).backlog.oldest_ms == 0
+
+
+def test_status_costs_the_same_however_many_segments_there_are(tmp_path: Path) -> None:
+    costs = []
+    for segments in (20, 80):
+        with open_test_store(tmp_path / str(segments)) as opened:
+            for number in range(segments):
+                opened.append(f"d/s{number}", b"abcd", seal=True)
+            costs.append(calls(lambda opened=opened: status(opened)))  # type: ignore[misc]
+    assert costs[1] < 1.1 * costs[0]

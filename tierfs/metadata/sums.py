@@ -1,0 +1,247 @@
+"""Sums over all segments, chunks and garbage rows, kept in the transaction that changes a row.
+
+WriteTransaction tells of every row it writes or deletes in a counted table, so no caller can forget. A store of an
+older tierfs is counted once, a few rows with each commit: rows up to a key are in the sums, and changes of those
+behind it wait for their turn. The row names the LMDB transaction that wrote it, as each one here does; one that the
+newest transaction did not write is void, because a tierfs that keeps no sums wrote since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+
+from google.protobuf.message import DecodeError
+
+from tierfs.metadata import keys
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.tables import CHUNKS, GARBAGE, SEGMENTS
+from tierfs.types import ChunkState, SegmentId, Tier
+
+SUMS_KEY = b"sums"
+"""In `store`, beside the superblock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sums over the rows of a store. New fields come last."""
+
+    bytes: int = 0
+    """That can be read, of all segments."""
+    local_chunks: int = 0
+    local_bytes: int = 0
+    local_segments: int = 0
+    """Segments with local chunks."""
+    cold_chunks: int = 0
+    cold_bytes: int = 0
+    uncovered_bytes: int = 0
+    """That no cold chunk holds, those recorded as lost included."""
+    active_segments: int = 0
+    active_bytes: int = 0
+    """Of chunks that are still appended to."""
+    lost_bytes: int = 0
+    suspect_local_bytes: int = 0
+    suspect_cold_bytes: int = 0
+    garbage_bytes: int = 0
+    garbage_failed: int = 0
+    """Rows whose deletion failed before."""
+
+    @property
+    def not_offloaded_bytes(self) -> int:
+        """That only the local disk holds; at most, as far as the cold tier is to be believed."""
+        return max(0, self.uncovered_bytes - self.lost_bytes)
+
+    @property
+    def pending_bytes(self) -> int:
+        """That wait to be offloaded, without those of chunks that are still appended to."""
+        return max(0, self.not_offloaded_bytes - self.active_bytes)
+
+
+_FIELDS = len(fields(Sums))
+
+_SEGMENT_FIELDS = 9
+"""The first fields come from segments, in the order of `_segment_values`."""
+_LOST, _SUSPECT_LOCAL, _SUSPECT_COLD, _GARBAGE_BYTES, _GARBAGE_FAILED = range(_SEGMENT_FIELDS, _FIELDS)
+_UNCOVERED, _ACTIVE = 6, 7
+"""`uncovered_bytes`, `active_segments`"""
+_NOTHING = (0,) * _SEGMENT_FIELDS
+
+_STATE_TAG = b"\x48"
+"""Begins `state` in a ChunkRecord; a chunk without this byte is good, which spares parsing nearly all."""
+
+_TIER_AT = keys.U64_BYTES
+"""Position of the tier in a key of `chunks`."""
+
+Values = list[int]
+"""The fields of Sums, in their order: changed in place, as a commit of an append has microseconds for this."""
+
+
+def _segment_values(data: bytes | None) -> tuple[int, ...]:
+    """What a segment adds to the first fields. A row that is damaged adds nothing, and fsck reports it."""
+    try:
+        row = pb.SegmentRecord.FromString(data) if data is not None else None
+    except DecodeError:
+        row = None
+    if row is None:
+        return _NOTHING
+    local, cold, start, end = row.local, row.cold, row.start_offset, row.length
+    chunks, cold_chunks, cold_bytes = local.count, cold.count, cold.bytes
+    held = cold_bytes - max(0, start - cold.first_chunk) if cold_chunks else 0
+    uncovered = max(0, end - start - max(0, held))
+    active = row.active
+    active_bytes = end - local.last_chunk if active else 0
+    return end - start, chunks, local.bytes, bool(chunks), cold_chunks, cold_bytes, uncovered, active, active_bytes
+
+
+def _count_segment(values: Values, _: bytes, data: bytes, sign: int) -> None:
+    for index, value in enumerate(_segment_values(data)):
+        values[index] += sign * value
+
+
+def _count_chunk(values: Values, key: bytes, data: bytes, sign: int) -> None:
+    if _STATE_TAG not in data:
+        return
+    row = pb.ChunkRecord.FromString(data)
+    if row.state == ChunkState.LOST:
+        values[_LOST] += sign * row.length
+    elif row.state == ChunkState.SUSPECT:
+        values[_SUSPECT_LOCAL if key[_TIER_AT] == Tier.LOCAL else _SUSPECT_COLD] += sign * row.length
+
+
+def _count_garbage(values: Values, _: bytes, data: bytes, sign: int) -> None:
+    row = pb.GarbageRecord.FromString(data)
+    values[_GARBAGE_BYTES] += sign * row.length
+    values[_GARBAGE_FAILED] += sign * bool(row.last_error)
+
+
+_Count = Callable[[Values, bytes, bytes, int], None]
+
+_TABLES: tuple[tuple[bytes, _Count], ...] = (
+    (SEGMENTS.name, _count_segment),
+    (CHUNKS.name, _count_chunk),
+    (GARBAGE.name, _count_garbage),
+)
+"""In the order in which they are counted."""
+
+COUNTED = {name: (number, count) for number, (name, count) in enumerate(_TABLES)}
+
+Scan = Callable[[bytes, bytes], Iterable[tuple[bytes, bytes]]]
+"""Rows of a database from a key on."""
+
+
+def recount(scan: Scan) -> Sums:
+    """The sums over all rows: what the kept ones have to be."""
+    values = [0] * _FIELDS
+    for name, count in _TABLES:
+        for key, data in scan(name, b""):
+            _add(count, values, key, data, 1)
+    return Sums(*values)
+
+
+def read(data: bytes | None, transaction_id: int) -> Tally | None:
+    """What a row says that this transaction wrote; None when it is void or not complete."""
+    tally = Tally(data, transaction_id)
+    return tally if tally.complete else None
+
+
+class Tally:
+    """The sums inside one write transaction."""
+
+    def __init__(self, data: bytes | None, transaction_id: int) -> None:
+        """`data` is the row there is; it counts if the transaction with that number wrote it."""
+        row = _parse(data)
+        values: Values = [] if row is None or row.transaction_id != transaction_id else list(row.values)
+        self.values = values if len(values) == _FIELDS else [0] * _FIELDS
+        self._table, self._key = 0, b""
+        self.oldest_ms = 0
+        """Bytes are on the local disk alone since then or later; 0 when none are, or since when is not known."""
+        self.changed_active: set[SegmentId] = set()
+        """Segments whose active chunk began or ended."""
+        if row is not None and self.values is values:
+            self._table, self._key = row.counted_tables, row.counted_key
+            self.oldest_ms = row.oldest_ms
+        self._all_was_cold = self._all_is_cold
+
+    @property
+    def sums(self) -> Sums:
+        """The sums as they are now."""
+        return Sums(*self.values)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rows are in the sums."""
+        return self._table == len(_TABLES)
+
+    @property
+    def _all_is_cold(self) -> bool:
+        """Whether `not_offloaded_bytes` is 0."""
+        return self._table == len(_TABLES) and self.values[_UNCOVERED] <= self.values[_LOST]
+
+    def changed(self, name: bytes, key: bytes, old: bytes | None, new: bytes | None) -> None:
+        """A row of a counted table was written (with `new`) or deleted."""
+        number, count = COUNTED[name]
+        counts = number < self._table or (number == self._table and key <= self._key)  # else it is not its turn yet
+        if number == 0:
+            self._segment_changed(key, old, new, counts=counts)
+        elif counts:
+            if old is not None:
+                _add(count, self.values, key, old, -1)
+            if new is not None:
+                _add(count, self.values, key, new, 1)
+
+    def restart(self) -> None:
+        """Count all rows anew."""
+        self.values, self._table, self._key = [0] * _FIELDS, 0, b""
+
+    def count(self, scan: Scan, rows: int) -> None:
+        """Add the next rows to the sums, up to so many."""
+        while not self.complete and rows:
+            name, count = _TABLES[self._table]
+            for key, data in scan(name, self._key + b"\0" if self._key else b""):
+                _add(count, self.values, key, data, 1)
+                self._key, rows = bytes(key), rows - 1
+                if not rows:
+                    return
+            self._table, self._key = self._table + 1, b""
+
+    def encode(self, transaction_id: int, now_ms: int) -> bytes:
+        """The row."""
+        if self._all_is_cold:
+            self.oldest_ms = 0
+        elif self._all_was_cold:
+            self.oldest_ms = now_ms
+        row = pb.SumsRecord(
+            version=RECORD_VERSION,
+            transaction_id=transaction_id,
+            values=self.values,
+            counted_tables=self._table,
+            counted_key=self._key,
+            oldest_ms=self.oldest_ms,
+        )
+        return row.SerializeToString()
+
+    def _segment_changed(self, key: bytes, old: bytes | None, new: bytes | None, *, counts: bool) -> None:
+        before, after = _segment_values(old), _segment_values(new)
+        if counts:
+            values = self.values
+            for index in range(_SEGMENT_FIELDS):
+                values[index] += after[index] - before[index]
+        if before[_ACTIVE] != after[_ACTIVE] and old is not None and new is not None:
+            # Appends do not tell of a chunk that ended; whoever plans has to know.
+            self.changed_active.add(SegmentId(keys.read_u64(key)))
+
+
+def _add(count: _Count, values: Values, key: bytes, data: bytes, sign: int) -> None:
+    """Count a row; one that is damaged counts for nothing, and fsck says so."""
+    try:
+        count(values, key, data, sign)
+    except DecodeError:
+        return
+
+
+def _parse(data: bytes | None) -> pb.SumsRecord | None:
+    try:
+        return None if data is None else pb.SumsRecord.FromString(data)
+    except DecodeError:
+        return None
