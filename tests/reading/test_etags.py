@@ -12,13 +12,18 @@ import trio
 
 from tests.copied import all_adopted, copy_tier, recorded_etags
 from tests.fsck.looking import flip_cold, holder_at
+from tests.reading.cache_blocks import Open
 from tests.reading.test_reader import DATA, POLICY, WatchedStorage, make_cold, read_all, reader_of
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import DataLoss
+from tierfs.metadata.tables import OBJECTS
+from tierfs.metrics import Metrics
 from tierfs.reading.etags import Etags
+from tierfs.reading.warm import Warmer
+from tierfs.reading.warm_plan import Wanted
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK
-from tierfs.types import Tier
+from tierfs.types import ByteRange, Tier
 
 
 @pytest.fixture
@@ -105,6 +110,19 @@ async def test_a_good_block_behind_a_bad_one_is_served_to_whom_one_fetch_of_both
         for block in (0, 1, 3, 4):  # the first read of a file asks for its first MiB
             nursery.start_soon(read, block * BLOCK)
     assert served == {at: DATA[at : at + BLOCK] for at in (0, BLOCK, 3 * BLOCK, 4 * BLOCK)}
+
+
+def test_warming_up_reads_copied_objects_and_adopts_their_etags(
+    store: TestStore, storage: WatchedStorage, open_cache: Open, metrics: Metrics
+) -> None:
+    copy_tier(storage)
+    with store.metadata.read() as txn:
+        holders = [holder for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD]
+    wanted = [Wanted("s", 0, holder, ByteRange(0, holder.length)) for holder in holders]
+    cache = open_cache()
+    Warmer(cache, store.metadata, lambda _: storage, metrics, lambda *_: None).run(wanted, 2)
+    assert all(cache.holds(holder.id, 0) for holder in holders)
+    assert all_adopted(store)
 
 
 async def test_an_object_of_another_length_is_not_adopted(store: TestStore, storage: WatchedStorage) -> None:
