@@ -112,6 +112,28 @@ async def test_a_good_block_behind_a_bad_one_is_served_to_whom_one_fetch_of_both
     assert served == {at: DATA[at : at + BLOCK] for at in (0, BLOCK, 3 * BLOCK, 4 * BLOCK)}
 
 
+async def test_a_copy_that_was_cut_loses_what_is_missing(store: TestStore, storage: WatchedStorage) -> None:
+    """Its blocks before the cut are served, also to those whose read-ahead reaches beyond it."""
+    holder, _ = holder_at(store, "s", Tier.COLD, 700_000)
+    cut = 2 * BLOCK + 5
+    held = storage._objects[holder.name]
+    found = replace(held.found, etag="cut", length_bytes=cut)
+    storage._objects[holder.name] = replace(held, found=found, data=held.data[:cut])
+    start, _ = next((one.chunk.start_offset, one) for one in store.layout("s").cold if one.object.id == holder.id)
+    lost: list[int] = []
+    async with reader_of(store) as reader:
+        handle = reader.open(store.segment("s").id)
+        for at in range(0, len(DATA), 16384):
+            try:
+                assert bytes(await handle.read(at, 16384)) == DATA[at : at + 16384]
+            except DataLoss:
+                lost.append(at)
+        handle.close()
+    assert start + 2 * BLOCK - 16384 < lost[0] <= start + 2 * BLOCK
+    assert lost[-1] < start + holder.length
+    assert recorded_etags(store).isdisjoint({"cut"})
+
+
 def test_warming_up_reads_copied_objects_and_adopts_their_etags(
     store: TestStore, storage: WatchedStorage, open_cache: Open, metrics: Metrics
 ) -> None:

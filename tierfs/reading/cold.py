@@ -7,7 +7,7 @@ from collections import deque
 
 import trio
 
-from tierfs.errors import TierfsError
+from tierfs.errors import DataLoss, TierfsError
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.checksum_cache import ChecksumCache
@@ -73,16 +73,23 @@ class ColdPath:
         span = await self._span(placed, held)
         part = ByteRange(held.start, min(held.end, span.end))
         (self._count_hits if there and span.has(part) else self._count_misses)(blocks_touched(part))
-        while not span.has(part):
+        if not span.has(part):
             try:
                 await self._fetcher.wait_for(span, part)
-            except BlockDiffers as exc:
-                if exc.block.intersect(held):
+            except DataLoss as exc:
+                if self._is_about(exc, span, placed, held):
                     raise
-                # The span ended before what is wanted; the blocks behind the bad one are as good as ever.
+                # What is wrong may lie elsewhere in the span; the blocks that are wanted may be as good as ever.
                 span = await self._span(placed, held)
                 part = ByteRange(held.start, min(part.end, span.end))
+                await self._fetcher.wait_for(span, part)
         return self._served(span, part)
+
+    def _is_about(self, error: DataLoss, span: Span, placed: PlacedChunk, held: ByteRange) -> bool:
+        """Whether the error of a fetch is one of the bytes that are wanted, as far as can be told."""
+        if isinstance(error, BlockDiffers):
+            return bool(error.block.intersect(held))
+        return self._checksums.grid(placed.object.id, held, placed.object.length).range == span.grid.range
 
     async def _span(self, placed: PlacedChunk, held: ByteRange) -> Span:
         """The span that holds or is getting the first byte."""
