@@ -82,6 +82,9 @@ class OffloadSettings:
 
     objects_in_parallel: int = 2
     """Objects uploaded at once, each in `cold.parts_in_parallel` parts (two cores: more gains nothing)."""
+    pack_below_bytes: int = 4 * MIB
+    """Objects to make that are smaller share one, up to `object_bytes`, also below a sixteenth of that; 0: none do.
+    Fewer requests; what one segment gives up stays until most of the object is dead."""
     grace_s: int = 3600
     """How long replaced or deleted objects stay for readers that still hold their layout."""
     checkpoint_entries: int = 1000

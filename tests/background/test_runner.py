@@ -178,6 +178,60 @@ async def test_pauses_outlive_the_holder(
     assert max(row.attempts for row in troubles(store)) <= attempts + 1
 
 
+PACKING = {"chunk_bytes": "4096", "object_bytes": "65536"}
+"""What makes less than 4096 bytes is packed."""
+
+
+async def test_small_objects_go_together(tmp_path: Path, autojump_clock: MockClock) -> None:
+    with open_test_store(tmp_path / "packs", policy=PACKING, clock=TrioClock()) as store:
+        for number in range(50):
+            store.append(f"s{number}", bytes([number]) * 3000, seal=True)
+        store.append("large", bytes(4096), seal=True)
+        async with working(store):
+            await trio.sleep(SETTLED_S)
+        assert len(list(store.cold.list("packs/"))) <= 4
+        assert len(list(store.cold.list("segments/"))) == 1
+        for number in range(50):
+            assert_layout(store, f"s{number}", local=[3000], cold=[3000])
+
+
+async def test_packs_that_fail_are_one_trouble_and_go_on_when_it_is_over(
+    tmp_path: Path, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings += ["pack failed", "publish failed", "owner failed"]
+    cold = FlakyStorage()
+    with open_test_store(tmp_path / "packs", policy=PACKING, clock=TrioClock(), cold=cold) as store:
+        for number in range(30):
+            store.append(f"s{number}", bytes([number]) * 100, seal=True)
+        cold.down = True
+        async with working(store):
+            await trio.sleep(MINUTE_S)
+            (row,) = [row for row in troubles(store) if row.what == "pack"]
+            assert row.attempts < 10
+            cold.down = False
+            await trio.sleep(HOUR_S)
+        assert troubles(store) == []
+        assert len(list(store.cold.list("packs/"))) == 1
+
+
+async def test_a_damaged_chunk_of_a_pack_is_listed_and_the_others_are_cold(
+    tmp_path: Path, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("offload .* failed")
+    with open_test_store(tmp_path / "packs", policy=PACKING, clock=TrioClock()) as store:
+        for number in range(5):
+            store.append(f"s{number}", bytes([number]) * 100, seal=True)
+        path = store.files.root / store.layout("s3").local[0].object.name
+        path.chmod(0o600)
+        path.write_bytes(b"x" * 100)
+        async with working(store):
+            await trio.sleep(HOUR_S)
+        (row,) = troubles(store)
+        assert (row.name, row.error_kind) == ("s3", "DataLoss")
+        for name in ("s0", "s1", "s2", "s4"):
+            assert_layout(store, name, local=[100], cold=[100])
+
+
 async def test_a_damaged_chunk_stays_listed_and_holds_nobody_up(
     store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
 ) -> None:

@@ -18,6 +18,7 @@ from tests.recovery.replaying import check_store
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tierfs.background.cold import object_name
 from tierfs.background.journal_names import JOURNAL_PREFIX, checkpoint_name, slot_name
+from tierfs.background.orphans import chunk_objects
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
@@ -27,8 +28,10 @@ from tierfs.config import OffloadSettings, WriteSettings
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import OBJECTS
 from tierfs.recovery import bucket, from_objects, inventory
 from tierfs.recovery.from_objects import Rebuilding, Rebuilt
+from tierfs.segments import stat
 from tierfs.segments.engine import Engine
 from tierfs.types import AttemptId, ByteRange, SegmentId, Tier
 
@@ -78,7 +81,7 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
     """Rebuild from the objects of `cold`, of which none may go."""
     path.mkdir()
     clock = ManualClock()
-    before = [item.name for item in cold.list("segments/")]
+    before = [item.name for item in chunk_objects(cold)]
     found = inventory.take(cold, path / "objects")
     past = from_objects._past(cold, bucket.list_journal(cold), found)
     with closing(MetadataStore.create(path / "metadata", clock, found.store_id)) as metadata:
@@ -90,7 +93,7 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
         files = ChunkFiles.create(path / "chunks")
         engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
         store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
-        assert [item.name for item in cold.list("segments/")] == before
+        assert [item.name for item in chunk_objects(cold)] == before
         yield Found(
             store, {one.segment: one for one in made}, {one.name: one.why for one in found.left}, found.unproven
         )
@@ -119,6 +122,77 @@ def test_every_byte_that_was_cold_comes_back(tmp_path: Path) -> None:
             found.store.offload()
         with recovered(tmp_path / "again", store.cold) as again:
             assert again.store.read("b") == b"0123456789more"
+
+
+PACKING = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
+
+
+def packed(store: TestStore, count: int = 12) -> dict[str, bytes]:
+    """Small segments, offloaded into one pack, without a journal; and one that has a pack and an object."""
+    data = {f"d/{number:02d}": bytes([number]) * (20_000 + number) for number in range(count)}
+    for name, content in data.items():
+        store.append(name, content, seal=True)
+    store.append("grown", b"begin")
+    store.offload()
+    store.append("grown", b"x" * 200_000)
+    store.offload()
+    data["grown"] = b"begin" + b"x" * 200_000
+    for item in list(store.cold.list(JOURNAL_PREFIX)):
+        store.cold.delete(item.name)
+    return data
+
+
+def test_segments_of_packs_come_back_without_user_metadata(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store", policy=PACKING) as store:
+        data = packed(store)
+        (name,) = [item.name for item in store.cold.list("packs/")]
+        content = memoryview(bytearray(store.cold.stat(name).length_bytes))
+        store.cold.read_into(name, 0, content)
+        store.cold.delete(name)
+        store.cold.put(name, BufferSource(bytes(content)), metadata={})  # as a plain copy has it
+        with rebuilt(tmp_path / "new", store.cold) as found:
+            assert found.left == {}
+            for path, expected in data.items():
+                assert found.store.read(path, Tier.COLD) == expected
+            with found.store.metadata.read() as txn:
+                assert len([1 for _, one in txn.scan(OBJECTS)]) == 2
+                assert stat.segment_crc(txn, found.store.segment("d/03")) == crc32c(data["d/03"])
+        with recovered(tmp_path / "again", store.cold) as again:
+            for path, expected in data.items():
+                assert again.store.read(path) == expected
+
+
+def test_one_bad_bit_of_a_pack_costs_one_segment(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store", policy=PACKING) as store:
+        data = packed(store)
+        (name,) = [item.name for item in store.cold.list("packs/")]
+        content = bytearray(store.cold.stat(name).length_bytes)
+        store.cold.read_into(name, 0, memoryview(content))
+        content[3 * 20_000 + 100] ^= 1
+        store.cold.delete(name)
+        store.cold.put(name, BufferSource(bytes(content)), metadata={})
+        with rebuilt(tmp_path / "new", store.cold) as found:
+            ((label, why),) = found.left.items()
+            assert label == f"{name}, d/03 from 0" or label == f"{name}, d/02 from 0"
+            assert "damaged" in why
+            del data[label.split(", ")[1].split()[0]]
+            for path, expected in data.items():
+                assert found.store.read(path, Tier.COLD) == expected
+
+
+def test_a_pack_that_contradicts_itself_is_left_aside(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store", policy=PACKING) as store:
+        packed(store)
+        (name,) = [item.name for item in store.cold.list("packs/")]
+        content = bytearray(store.cold.stat(name).length_bytes)
+        store.cold.read_into(name, 0, memoryview(content))
+        store.cold.put("packs/strange", BufferSource(bytes(content)), metadata={})
+        store.cold.put(name.replace("-e1-", "-e2-"), BufferSource(bytes(content)), metadata={})
+        store.cold.put(name[:-1] + "x", BufferSource(b"short"), metadata={})
+        store.cold.put(name.replace("packs/0", "packs/1"), BufferSource(bytes(content[:-1])), metadata={})
+        with rebuilt(tmp_path / "new", store.cold) as found:
+            assert len(found.left) == 4
+            assert len(found.rebuilt) == 13
 
 
 def test_the_larger_object_wins_and_its_pieces_are_listed(cold: MemoryStorage, tmp_path: Path) -> None:

@@ -164,6 +164,13 @@ def apply(bucket: Bucket, change: Fields) -> None:
         bucket.directories.pop(number(change, 6), None)
     for link in messages(change, 7):
         _link(bucket, link)
+    for packed in messages(change, 75):
+        for one in messages(packed, 1):
+            bucket.object_names[number(one, 2)] = text(one, 5)
+        for segment in messages(packed, 3):
+            bucket.segments[number(segment, 2)] = segment
+        for link in messages(packed, 4):
+            _link(bucket, link)
     for unlink in messages(change, 8):
         for start in _packed(unlink, 2):
             bucket.chunks[number(unlink, 1)].pop(start, None)
@@ -179,6 +186,20 @@ def _link(bucket: Bucket, link: Fields) -> None:
             if chunk.start <= start and old.start + old.length <= chunk.start + chunk.length:
                 del chain[start]
         chain[chunk.start] = chunk
+
+
+def read_pack(data: bytes) -> dict[tuple[str, int], bytes]:
+    """What a pack says that it holds, without the journal: (full name, start offset) -> bytes."""
+    checked, own_crc = data[-32:-4], int.from_bytes(data[-4:], "big")
+    magic, version, offset, length, crc = struct.unpack(">4sIQQI", checked)
+    index = data[offset : offset + length]
+    assert (magic, version, own_crc, crc) == (b"TFSP", 1, crc32c(checked), crc32c(index))
+    found: dict[tuple[str, int], bytes] = {}
+    for entry in messages(parse(index), 6):
+        payload = data[number(entry, 5) : number(entry, 5) + number(entry, 4)]
+        assert crc32c(payload) == number(entry, 6)
+        found[text(entry, 2), number(entry, 3)] = payload
+    return found
 
 
 def _packed(fields: Fields, key: int) -> Iterator[int]:

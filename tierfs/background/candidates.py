@@ -33,7 +33,7 @@ def objects_to_make(
     start = _first_local_only(txn, segment)
     limit = policies.effective(txn, segment).object_bytes if object_bytes is None else object_bytes
     local = sealed_local_chunks(txn, segment, start)
-    cold = chains.chunks(txn, segment.id, Tier.COLD, start)
+    cold = chains.chunks(txn, segment.id, Tier.COLD, start) if segment.cold.count else ()
     return offload_actions(segment.id, local, cold, limit, start_offset=segment.start_offset)
 
 

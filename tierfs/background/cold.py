@@ -47,3 +47,14 @@ def object_metadata(
         "attempt": attempt,
         "crc32c": f"{crc:08x}",
     }
+
+
+def pack_metadata(store: StoreRecord, attempt: AttemptId, crc: int) -> dict[str, str]:
+    """What a pack says of itself to those who do not read its index."""
+    return {
+        "format": str(RECORD_VERSION),
+        "store": store.store_id,
+        "epoch": str(store.store_epoch),
+        "attempt": attempt,
+        "crc32c": f"{crc:08x}",
+    }

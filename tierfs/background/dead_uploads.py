@@ -15,7 +15,8 @@ from itertools import groupby
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject
-from tierfs.metadata import chains
+from tierfs.metadata import chains, pack
+from tierfs.metadata.pack import PACKS_PREFIX
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import INTENTS, OBJECTS
@@ -23,7 +24,7 @@ from tierfs.types import LocationId, Tier
 
 JOBS_PREFIX = "uploads/"
 _OURS = (JOURNAL_PREFIX, JOBS_PREFIX, "probe/", ".tmp/")
-"""Where this store writes besides segments/; .tmp/ is where a directory keeps temporary files."""
+"""Where this store writes besides segments/ and packs/; .tmp/ is where a directory keeps temporary files."""
 
 _JOB = re.compile(r"uploads/[^/]+/")
 
@@ -107,7 +108,10 @@ def _job_of(found: StoredObject) -> str:
 
 
 def _is_ours(upload: PendingUpload, epoch: int) -> bool:
-    """A name below segments/ tells the epoch of its owner; a newer one's uploads are none of our business."""
+    """A name below segments/ or packs/ tells the epoch of its owner; a newer one's uploads are none of our business."""
+    if upload.name.startswith(PACKS_PREFIX):
+        said = pack.parse_name(upload.name)
+        return said is not None and said.store_epoch <= epoch
     if upload.name.startswith(SEGMENTS_PREFIX):
         parsed = COLD_NAME.fullmatch(upload.name)
         return parsed is not None and int(parsed["epoch"]) <= epoch

@@ -18,7 +18,7 @@ from tierfs.background.candidates import ended_ms
 from tierfs.background.cold import ColdTier, object_metadata, object_name
 from tierfs.background.marks import mark
 from tierfs.background.planning import OffloadAction
-from tierfs.background.source import ChunkSource, SourceChunk
+from tierfs.background.source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import Conflict, DataLoss, TierfsError
@@ -73,6 +73,8 @@ class Offload:
             except TierfsError as exc:
                 log.info("offload of %s ended: %s", job.intent.name, exc)
                 intents.abandon(self._metadata, job.intent)
+                if isinstance(exc, DamagedChunk):
+                    raise exc.cause from exc
                 raise
         return action.range.length_bytes
 
@@ -82,13 +84,13 @@ class Offload:
 
     def _sources(self, action: OffloadAction) -> tuple[SourceChunk, ...]:
         with self._metadata.read() as txn:
-            _, holders = _revalidated(txn, action)
-            return tuple(_source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True))
+            _, holders = revalidated(txn, action)
+            return tuple(source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True))
 
     def _intend(self, action: OffloadAction, crc: int) -> _Job:
         attempt = AttemptId(new_id())
         with self._metadata.write() as txn:
-            segment, _ = _revalidated(txn, action)
+            segment, _ = revalidated(txn, action)
             path = directories.path_of(txn, segment.parent_id, segment.name)
             epoch = txn.store.store_epoch
             intent = IntentRecord(
@@ -115,16 +117,17 @@ class Offload:
         """The result of a check of the source; damage that it finds makes the action's chunks suspect."""
         try:
             return check()
-        except DataLoss:
-            self._mark_suspect(action)
-            raise
+        except DamagedChunk as exc:
+            if isinstance(exc.cause, DataLoss):
+                self._mark_suspect(action)
+            raise exc.cause from exc
 
     def _commit(self, job: _Job, stored: StoredObject, grid: tuple[int, ...]) -> None:
         with self._metadata.write() as txn:
             if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
                 # Its object is garbage by now: linking it would lose bytes.
                 raise ChunksMoved(f"{job.intent.name}: another holder took this upload for a dead one's")
-            segment, _ = _revalidated(txn, job.action)
+            segment, _ = revalidated(txn, job.action)
             last = job.action.chunks[-1]
             holder = ObjectRecord(
                 id=ObjectId(txn.allocate_id()),
@@ -155,7 +158,7 @@ class Offload:
             mark(self._metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
 
 
-def _revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:
+def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:
     """The segment and the local objects, if the chunks are still what the action was planned for."""
     segment = directories.segment(txn, action.segment_id)
     if segment is None:
@@ -166,7 +169,8 @@ def _revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRe
         if current is None or _place(current) != _place(chunk):
             raise ChunksMoved(f"segment {segment.name}: its chunk at {chunk.start_offset} changed meanwhile")
         holders.append(chains.object_of(txn, current))
-    cold = next(chains.chunks(txn, segment.id, Tier.COLD, action.range.start), None)
+    following = chains.chunks(txn, segment.id, Tier.COLD, action.range.start) if segment.cold.count else iter(())
+    cold = next(following, None)
     if cold is not None and cold.start_offset < action.range.end:
         raise ChunksMoved(f"segment {segment.name}: bytes from {cold.start_offset} on became cold meanwhile")
     return segment, holders
@@ -177,7 +181,7 @@ def _place(chunk: ChunkRecord) -> tuple[ObjectId, int, int]:
     return chunk.object_id, chunk.object_offset, chunk.length
 
 
-def _source_chunk(txn: ReadTransaction, chunk: ChunkRecord, holder: ObjectRecord) -> SourceChunk:
+def source_chunk(txn: ReadTransaction, chunk: ChunkRecord, holder: ObjectRecord) -> SourceChunk:
     crcs = tuple(run.crc(index) for run in checksums.runs(txn, holder.id) for index in range(run.count))
     held = ByteRange(chunk.object_offset, chunk.object_offset + chunk.length)
     return SourceChunk(holder.name, holder.length, crcs, held)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tierfs.background.ordered import Ordered
 from tierfs.background.policy import PendingObject
+from tierfs.metadata.pack import MAX_ENTRIES
 from tierfs.types import SegmentId
 
 ObjectKey = tuple[SegmentId, int]
@@ -87,6 +88,7 @@ class OffloadQueue:
     def take(self, *, pressed: bool, group_bytes: int = 0) -> tuple[PendingObject, ...]:
         """The next object to make, or the next small ones of together at most `group_bytes`; none when none is ready.
 
+        Nor do they make more than one object of any of their policies, or have more entries than a pack can.
         Oldest first; `pressed`, whatever their age, and the largest first. What was taken comes back by `release`.
         """
         first = self._first(pressed, (False, True))
@@ -94,10 +96,11 @@ class OffloadQueue:
             return ()
         taken = [self._take(first)]
         if self._is_small(taken[0]):
-            size = taken[0].bytes
-            while (key := self._first(pressed, (True,))) is not None:
-                size += self._pending[key][0].bytes
-                if size > group_bytes:
+            size, limit = taken[0].bytes, min(group_bytes, taken[0].action.object_bytes or group_bytes)
+            while len(taken) < MAX_ENTRIES and (key := self._first(pressed, (True,))) is not None:
+                following = self._pending[key][0]
+                size, limit = size + following.bytes, min(limit, following.action.object_bytes or limit)
+                if size > limit:
                     break
                 taken.append(self._take(key))
         return tuple(taken)

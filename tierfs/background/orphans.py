@@ -18,15 +18,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tierfs.background.collect import Collected
+from tierfs.background.pack_index import read_index
 from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import NotFound, TierfsError
-from tierfs.metadata import chains, keys, locations
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import DataLoss, NotFound, TierfsError
+from tierfs.metadata import chains, keys, locations, pack
+from tierfs.metadata.pack import PACKS_PREFIX
 from tierfs.metadata.records import ChunkRecord, GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import LocationId, SegmentId, Tier
+from tierfs.types import LocationId, ObjectId, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +63,10 @@ class _Found:
     tier: Tier
     name: str
     length: int
-    segment_id: SegmentId
-    start_offset: int
+    segment_id: SegmentId = SegmentId(0)
+    start_offset: int = 0
+    object_id: ObjectId | None = None
+    """Of a pack, by its name."""
 
 
 class OrphanFinder:
@@ -150,6 +154,10 @@ class OrphanFinder:
             return
         with self._metadata.read() as txn:
             epoch = txn.store.store_epoch
+        for listed in self._storage.list(PACKS_PREFIX):
+            said = pack.parse_name(listed.name)
+            if said is not None and said.store_epoch <= epoch and listed.modified_ms <= before_ms:
+                yield _Found(Tier.COLD, listed.name, listed.length_bytes, object_id=said.object_id)
         for listed in self._storage.list(SEGMENTS_PREFIX):
             parsed = COLD_NAME.fullmatch(listed.name)
             if parsed is None or int(parsed["epoch"]) > epoch or listed.modified_ms > before_ms:
@@ -162,15 +170,26 @@ class OrphanFinder:
         if orphan.tier is Tier.LOCAL or self._storage is None:
             return True
         try:
+            if orphan.name.startswith(PACKS_PREFIX):
+                return read_index(self._storage, orphan.name, orphan.length).store_id == self._metadata.store_id
             return self._storage.stat(orphan.name).metadata.get("store") == self._metadata.store_id
-        except NotFound:
+        except (NotFound, DataLoss):
             return False
 
 
+def chunk_objects(storage: ChunkStorage) -> Iterator[StoredObject]:
+    """Everything in a cold tier that may hold chunks, in the order of a listing."""
+    yield from storage.list(PACKS_PREFIX)
+    yield from storage.list(SEGMENTS_PREFIX)
+
+
 def _is_chunk(txn: ReadTransaction, found: _Found) -> bool:
-    """Whether the chunk that the name tells of is there and names it: true of nearly all, at two gets each."""
-    chunk: ChunkRecord | None = txn.get(CHUNKS, keys.chunk(found.segment_id, found.tier, found.start_offset))
-    holder = txn.get(OBJECTS, keys.u64(chunk.object_id)) if chunk is not None else None
+    """Whether the chunk, or of a pack the object, that the name tells of is there: true of nearly all, at two gets."""
+    object_id = found.object_id
+    if object_id is None:
+        chunk: ChunkRecord | None = txn.get(CHUNKS, keys.chunk(found.segment_id, found.tier, found.start_offset))
+        object_id = None if chunk is None else chunk.object_id
+    holder = None if object_id is None else txn.get(OBJECTS, keys.u64(object_id))
     return holder is not None and holder.name == found.name
 
 

@@ -19,6 +19,7 @@ from tierfs.background.consolidation_watch import PREFIX, ConsolidationWatch, tr
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.offload_queue import ObjectKey, key_of
 from tierfs.background.planner import Actions, Planner
+from tierfs.background.planning import PackAction, is_small
 from tierfs.background.policy import EvictAction, PendingObject
 from tierfs.background.pressure import disk_view
 from tierfs.background.serve import RequestServer
@@ -36,6 +37,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _OFFLOAD = "offload"
+_PACK = "pack"
+"""Names what concerns a whole pack, as when the cold tier is away: all of them wait then, under one name."""
+
+_ANY_BYTES = 2**63
+"""No limit of a group's size but those of the policies."""
 
 _PAUSE_S = 2 * SLICE_S
 """Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
@@ -71,6 +77,10 @@ class _Uploads:
     paused: bool = False
     changed: trio.Event = field(default_factory=trio.Event)
 
+    def is_paused(self) -> bool:
+        """Asked again after each wait."""
+        return self.paused
+
     def end(self, keys: Collection[ObjectKey]) -> None:
         """An upload ended, well or not: wake whoever waits for that."""
         self.running.difference_update(keys)
@@ -88,7 +98,8 @@ class BackgroundWriter:
         self._troubles = troubles
         self._settings = settings
         self._in_thread = in_thread
-        self._planner = Planner()
+        below_bytes = work.tools.settings.pack_below_bytes
+        self._planner = Planner(lambda pending: is_small(pending.action, below_bytes))
         self._snapshots = Snapshots(self._metadata, self._planner)
         self._troubles_ended = troubles.ended
         self._uploads = _Uploads()
@@ -128,7 +139,7 @@ class BackgroundWriter:
         self._uploads.ended.difference_update(ended)
         if todo.rolls:
             await self._in_thread(partial(self._roll, todo.rolls))
-        self._offer(send)
+        await self._offer(send)
         if todo.evictions:
             await self._in_thread(partial(self._evict, todo.evictions))
 
@@ -144,6 +155,7 @@ class BackgroundWriter:
         self.backlog = backlog_of(planner)
         if self._current:
             self._troubles.retain(f"{_OFFLOAD} ", lambda what: _key_in(what) in planner.offloads)
+            self._troubles.retain(_PACK, lambda _: len(planner.offloads) > 0)
         engine = self._work.tools.engine
         disk_bytes = engine.files.disk_bytes()
         disk = disk_view(disk_bytes, planner.local_bytes, engine.free_space_floor_bytes, self._settings)
@@ -154,21 +166,30 @@ class BackgroundWriter:
         for segment_id in segment_ids:
             self._work.tools.engine.roll(segment_id)
 
-    def _offer(self, send: trio.MemorySendChannel[Group]) -> None:
+    async def _offer(self, send: trio.MemorySendChannel[Group]) -> None:
         """Hand the most urgent uploads to workers that are free; the others stay in the planner's queue."""
-        now_ms = self._metadata.clock.now_ms()
-        while not self._uploads.paused and send.statistics().tasks_waiting_receive:
-            taken = self._planner.take_offloads()
+        while not self._uploads.is_paused() and send.statistics().tasks_waiting_receive:
+            taken, group = await self._in_thread(self._take)
             if not taken:
                 return
-            group = tuple(pending for pending in taken if self._may_upload(pending, now_ms))
+            if self._uploads.is_paused():  # meanwhile: they go back
+                self._uploads.end([key_of(pending) for pending in group])
+                return
             if group:
                 send.send_nowait(group)
                 self._uploads.running.update(map(key_of, group))
 
-    def _may_upload(self, pending: PendingObject, now_ms: int) -> bool:
+    def _take(self) -> tuple[bool, Group]:
+        """Whether there was anything to take, and what of it may be uploaded now. In a thread: it may be thousands."""
+        taken = self._planner.take_offloads(_ANY_BYTES)
+        now_ms = self._metadata.clock.now_ms()
+        return bool(taken), tuple(pending for pending in taken if self._may_upload(pending, now_ms, len(taken) > 1))
+
+    def _may_upload(self, pending: PendingObject, now_ms: int, packed: bool) -> bool:
         """Whether it never failed, or its pause is over; else it goes back to the queue until then."""
-        until_ms = self._troubles.next_try_ms(_key(pending))
+        until_ms = max(
+            self._troubles.next_try_ms(what) for what in ((_key(pending), _PACK) if packed else (_key(pending),))
+        )
         if until_ms <= now_ms:
             return True
         self._planner.offloads.rest(key_of(pending), until_ms)
@@ -182,14 +203,27 @@ class BackgroundWriter:
     async def _upload_each(self, receive: trio.MemoryReceiveChannel[Group]) -> None:
         async for group in receive:
             try:
-                for pending in group:
-                    await self._upload(pending)
+                if len(group) == 1:
+                    await self._upload(group[0])
+                else:
+                    await self._attempt(_PACK, partial(self._in_thread, partial(self._pack, group)))
             finally:
                 self._uploads.end([key_of(pending) for pending in group])
 
     async def _upload(self, pending: PendingObject) -> None:
         work = partial(self._in_thread, partial(self._work.tools.offload.run, pending.action))
         await self._attempt(_key(pending), work, pending)
+
+    def _pack(self, group: Group) -> None:
+        """Make one object of a group; what was left out is noted one by one."""
+        packed = self._work.packs.run(PackAction(tuple(pending.action for pending in group)))
+        failed = dict(packed.failed)
+        for pending in group:
+            error = failed.get(pending.action)
+            if error is not None:
+                self._note(_key(pending), error, pending)
+            else:
+                self._troubles.passed(_key(pending))
 
     async def _publish_and_collect(self) -> None:
         while True:

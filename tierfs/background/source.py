@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 
 from tierfs.checksum import Buffer, combine, crc32c
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
-from tierfs.errors import DataLoss
+from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange
 
 
@@ -45,12 +47,13 @@ class SourceChunk:
         return range(self.held.start // CRC_BLOCK_BYTES, -(-self.held.end // CRC_BLOCK_BYTES))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Part:
     start: int
     """In the object."""
-    fd: int
     chunk: SourceChunk
+    fd: int = -1
+    """Below 0: opened for each use."""
 
     @property
     def end(self) -> int:
@@ -76,76 +79,150 @@ class _Cut:
 _NOTHING = _Cut(0, 0)
 
 
+_KEPT_OPEN = 64
+"""Files of a source kept open; those of one with more are opened for each use: they are small."""
+
+
+class DamagedChunk(DataLoss):
+    """A chunk of a source is not what its checksums say, or too short, or gone; `index` counts the source's chunks."""
+
+    def __init__(self, index: int, cause: TierfsError) -> None:
+        super().__init__(str(cause), remedy=cause.remedy)
+        self.index = index
+        self.cause = cause
+
+
 class ChunkSource:
-    """A Source over chunk files. Thread-safe; close it."""
+    """A Source over chunk files, and bytes of memory behind them. Thread-safe; close it."""
 
     def __init__(self, files: ChunkFiles, chunks: Sequence[SourceChunk]) -> None:
         """Open the files; raises NotFound."""
+        self._files = files
         self._parts: list[_Part] = []
+        self._starts: list[int] = []
         self._cuts: dict[int, _Cut] = {}
         self._lock = threading.Lock()
-        start = 0
+        self._tail = memoryview(b"")
+        self._known: list[_Cut] = []
+        at = 0
         try:
             for chunk in chunks:
-                self._parts.append(_Part(start, files.open_for_read(chunk.name), chunk))
-                start += chunk.length_bytes
+                fd = files.open_for_read(chunk.name) if len(chunks) <= _KEPT_OPEN else -1
+                self._parts.append(_Part(at, chunk, fd))
+                self._starts.append(at)
+                at += chunk.length_bytes
         except BaseException:
             self.close()
             raise
-        self._length = start
+        self._tail_start = at
 
     @property
     def length_bytes(self) -> int:
         """Total number of bytes."""
-        return self._length
+        return self._tail_start + len(self._tail)
+
+    def add_tail(self, data: Buffer) -> None:
+        """Bytes behind those of the files, before any is read."""
+        self._tail = memoryview(data)
+
+    def chunk_crcs(self) -> list[tuple[int, int]]:
+        """Length and CRC32C of each chunk, from the files' checksums.
+
+        Only blocks that a chunk shares with others are read. Raises DamagedChunk for one that does not match.
+        """
+        if not self._known:
+            self._known = [self._part_crc(index) for index in range(len(self._parts))]
+        return [(one.length, one.crc) for one in self._known]
 
     def crc32c(self) -> int:
-        """CRC32C of all bytes, from the files' checksums.
-
-        Only blocks that a chunk shares with others are read. Raises DataLoss for one that does not match.
-        """
-        return _joined(_checked_block(part, index) for part in self._parts for index in part.chunk.blocks).crc
+        """CRC32C of all bytes; as `chunk_crcs`."""
+        self.chunk_crcs()
+        return _joined([*self._known, _Cut(len(self._tail), crc32c(self._tail))]).crc
 
     def read(self, offset: int, length_bytes: int) -> Buffer:
         """Exactly these bytes, in a buffer of their own. Raises DataLoss when a file is too short."""
         buffer = memoryview(bytearray(length_bytes))
         end = offset + length_bytes
         cuts: dict[int, _Cut] = {}
-        for part in self._parts:
+        for index in range(max(0, bisect_right(self._starts, offset) - 1), bisect_left(self._starts, end)):
+            part = self._parts[index]
             start, stop = max(offset, part.start), min(end, part.end)
-            if start < stop:
-                view = buffer[start - offset : stop - offset]
-                _fill(part, view, start + part.shift)
-                cuts.update(_cut_crcs(part, view, start))
+            view = buffer[start - offset : stop - offset]
+            with self._opened(index) as fd:
+                _fill(part, fd, view, start + part.shift)
+            cuts.update(_cut_crcs(part.shift, view, start))
+        if end > self._tail_start:
+            start = max(offset, self._tail_start)
+            view = buffer[start - offset :]
+            view[:] = self._tail[start - self._tail_start : end - self._tail_start]
+            cuts.update(_cut_crcs(0, view, start))
         with self._lock:
             self._cuts.update(cuts)
         return buffer
 
     def verified_grid(self) -> tuple[int, ...]:
-        """The object's block CRCs, once everything was read. Raises DataLoss naming a file that is damaged."""
-        cuts = sorted(self._cuts.items())
-        for part in self._parts:
-            self._verify(part, [(start, cut) for start, cut in cuts if part.start <= start < part.end])
-        return tuple(block.crc for block in _blocks([cut for _, cut in cuts]))
+        """The object's block CRCs, once everything was read. Raises DamagedChunk naming a file that is damaged."""
+        starts = sorted(self._cuts)
+        for index, part in enumerate(self._parts):
+            mine = starts[bisect_left(starts, part.start) : bisect_left(starts, part.end)]
+            self._verify(index, part, [(start, self._cuts[start]) for start in mine])
+        return tuple(block.crc for block in _blocks([self._cuts[start] for start in starts]))
 
     def close(self) -> None:
         """Close the files; idempotent."""
         for part in self._parts:
-            os.close(part.fd)
+            if part.fd >= 0:
+                os.close(part.fd)
         self._parts = []
 
-    def _verify(self, part: _Part, cuts: Sequence[tuple[int, _Cut]]) -> None:
+    def _verify(self, index: int, part: _Part, cuts: Sequence[tuple[int, _Cut]]) -> None:
         """Compare what was read, with the rest of the blocks at both ends, to the file's checksums."""
         by_block: dict[int, _Cut] = {}
         for start, cut in cuts:
-            index = (start + part.shift) // CRC_BLOCK_BYTES
-            by_block[index] = by_block.get(index, _NOTHING).then(cut)
-        for index in part.chunk.blocks:
-            before, inside, after = _pieces(part.chunk, index)
-            read = by_block.get(index, _NOTHING)
-            whole = _joined([_read_crc(part, before), read, _read_crc(part, after)])
-            if read.length != inside.length_bytes or whole.crc != _expected(part.chunk, index):
-                raise _damaged(part.chunk)
+            block = (start + part.shift) // CRC_BLOCK_BYTES
+            by_block[block] = by_block[block].then(cut) if block in by_block else cut
+        for block in part.chunk.blocks:
+            before, inside, after = _pieces(part.chunk, block)
+            read = whole = by_block.get(block, _NOTHING)
+            if before or after:
+                with self._opened(index) as fd:
+                    whole = _joined([_read_crc(part, fd, before), read, _read_crc(part, fd, after)])
+            if read.length != inside.length_bytes or whole.crc != _expected(part.chunk, block):
+                raise DamagedChunk(index, _damaged(part.chunk))
+
+    def _part_crc(self, index: int) -> _Cut:
+        try:
+            return self._part_crc_or_loss(index)
+        except DamagedChunk:
+            raise
+        except DataLoss as exc:
+            raise DamagedChunk(index, exc) from exc
+
+    def _part_crc_or_loss(self, index: int) -> _Cut:
+        part = self._parts[index]
+        if part.chunk.held == ByteRange(0, part.chunk.file_length):
+            cuts = [
+                _Cut(part.chunk.block(block).length_bytes, _expected(part.chunk, block)) for block in part.chunk.blocks
+            ]
+            return cuts[0] if len(cuts) == 1 else _joined(cuts)
+        with self._opened(index) as fd:
+            return _joined(_checked_block(part, fd, block) for block in part.chunk.blocks)
+
+    @contextmanager
+    def _opened(self, index: int) -> Iterator[int]:
+        """The descriptor of a chunk's file. What is wrong with it is raised as DamagedChunk."""
+        part = self._parts[index]
+        fd = part.fd
+        try:
+            if fd < 0:
+                fd = self._files.open_for_read(part.chunk.name)
+            try:
+                yield fd
+            finally:
+                if part.fd < 0:
+                    os.close(fd)
+        except (DataLoss, NotFound) as exc:
+            raise DamagedChunk(index, exc) from exc
 
 
 def _pieces(chunk: SourceChunk, index: int) -> tuple[ByteRange, ByteRange, ByteRange]:
@@ -155,14 +232,14 @@ def _pieces(chunk: SourceChunk, index: int) -> tuple[ByteRange, ByteRange, ByteR
     return ByteRange(block.start, inside.start), inside, ByteRange(inside.end, block.end)
 
 
-def _checked_block(part: _Part, index: int) -> _Cut:
+def _checked_block(part: _Part, fd: int, index: int) -> _Cut:
     """The chunk's bytes in one block of the file."""
     before, inside, after = _pieces(part.chunk, index)
     expected = _expected(part.chunk, index)
     if not before and not after:
         return _Cut(inside.length_bytes, expected)
-    found = _read_crc(part, inside)
-    if _joined([_read_crc(part, before), found, _read_crc(part, after)]).crc != expected:
+    found = _read_crc(part, fd, inside)
+    if _joined([_read_crc(part, fd, before), found, _read_crc(part, fd, after)]).crc != expected:
         raise _damaged(part.chunk)
     return found
 
@@ -173,20 +250,20 @@ def _expected(chunk: SourceChunk, index: int) -> int:
     return chunk.crcs[index]
 
 
-def _read_crc(part: _Part, wanted: ByteRange) -> _Cut:
+def _read_crc(part: _Part, fd: int, wanted: ByteRange) -> _Cut:
     """Length and CRC32C of some bytes of a file."""
     if not wanted:
         return _NOTHING
     view = memoryview(bytearray(wanted.length_bytes))
-    _fill(part, view, wanted.start)
+    _fill(part, fd, view, wanted.start)
     return _Cut(wanted.length_bytes, crc32c(view))
 
 
-def _fill(part: _Part, view: memoryview, offset: int) -> None:
+def _fill(part: _Part, fd: int, view: memoryview, offset: int) -> None:
     """Read from an offset of the file."""
     with map_os_errors(part.chunk.name):
         while view:
-            count = os.preadv(part.fd, [view], offset)
+            count = os.preadv(fd, [view], offset)
             if count == 0:
                 raise DataLoss(
                     f"chunk file {part.chunk.name} ends at {offset}, its record says {part.chunk.file_length}"
@@ -194,12 +271,12 @@ def _fill(part: _Part, view: memoryview, offset: int) -> None:
             view, offset = view[count:], offset + count
 
 
-def _cut_crcs(part: _Part, view: memoryview, start: int) -> Iterator[tuple[int, _Cut]]:
-    """Object offset -> length and CRC of each stretch between two grid lines."""
+def _cut_crcs(shift: int, view: memoryview, start: int) -> Iterator[tuple[int, _Cut]]:
+    """Object offset -> length and CRC of each stretch between two grid lines; `shift` leads to the file's grid."""
     at, end = start, start + len(view)
     while at < end:
         to_object_line = CRC_BLOCK_BYTES - at % CRC_BLOCK_BYTES
-        to_file_line = CRC_BLOCK_BYTES - (at + part.shift) % CRC_BLOCK_BYTES
+        to_file_line = CRC_BLOCK_BYTES - (at + shift) % CRC_BLOCK_BYTES
         size = min(to_object_line, to_file_line, end - at)
         yield at, _Cut(size, crc32c(view[at - start : at - start + size]))
         at += size

@@ -22,6 +22,7 @@ from tierfs.background.dead_uploads import DeadUpload, DeadUploads
 from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
+from tierfs.background.packing import PackOffload
 from tierfs.background.publish import Publisher
 from tierfs.background.retention import Expired, Retention
 from tierfs.background.segment_restore import DumpSource, SegmentRestore, SegmentRestored
@@ -81,6 +82,7 @@ class ColdWork:
         self.tools = tools
         self._metadata = tools.engine.metadata
         self._publishing = threading.Lock()
+        self.packs = PackOffload(self._metadata, tools.engine.files, tools.cold)
         self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
 
     def resolve_crashed(self) -> None:
@@ -99,10 +101,12 @@ class ColdWork:
         self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
         segments = self._segments(path)
         for _, segment in segments:
-            self.tools.engine.roll(segment.id)
+            if segment.active:
+                self.tools.engine.roll(segment.id)
         total = sum(segment.local.bytes for _, segment in segments)
-        upload = Upload(self._metadata, self.tools.offload, self.tools.settings.objects_in_parallel, report, total)
-        done = upload.run(lambda: self._named(path))
+        tools = self.tools
+        upload = Upload(self._metadata, tools.offload, self.packs, tools.settings, report, total)
+        done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
         entries = self.publish()
         self.collect()
         return replace(done, journal_entries=entries)

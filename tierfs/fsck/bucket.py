@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from tierfs.background.orphans import SEGMENTS_PREFIX
+from tierfs.background.orphans import chunk_objects
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.fsck.changed import Changed, ChangedObjects
@@ -82,7 +82,7 @@ class BucketCheck:
     def run(self) -> Iterator[Finding]:
         """Everything that is wrong. A place that is away is one finding. Raises what the storage raises."""
         known = self._named_otherwise()
-        for batch in _batches(self._storage_of(self._location_id).list(SEGMENTS_PREFIX)):
+        for batch in _batches(chunk_objects(self._storage_of(self._location_id))):
             self._compare(batch, known)
             self._judge_changed()
         self._look_at_the_rest()

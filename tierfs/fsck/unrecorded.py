@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tierfs.background.orphans import COLD_NAME, LOCAL_NAME, SEGMENTS_PREFIX
+from tierfs.background.pack_index import read_index
 from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import NotFound
+from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.messages import messages
+from tierfs.metadata.pack import PACKS_PREFIX
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE
 from tierfs.metadata.transaction import ReadTransaction
@@ -28,7 +30,7 @@ class Unrecorded:
         waiting = {row.name for _, row in messages(txn, GARBAGE) if row is not None}
         name = self._file(segment_id, span, waiting)
         if name is None and storage is not None:
-            name = _object(txn, segment_id, span, waiting, storage)
+            name = _object(txn, segment_id, span, waiting, storage) or _pack(segment_id, span, waiting, storage)
         return None if name is None else f"{name} may hold these bytes: tierfs recover, tierfs load"
 
     def _file(self, segment_id: SegmentId, span: ByteRange, waiting: set[str]) -> str | None:
@@ -61,4 +63,18 @@ def _object(
         start = int(parsed["start"])
         if ByteRange(start, start + listed.length_bytes).intersect(span):
             return f"object {listed.name}"
+    return None
+
+
+def _pack(segment_id: SegmentId, span: ByteRange, waiting: set[str], storage: ChunkStorage) -> str | None:
+    """A pack whose index names bytes of the range; costs two small reads for each pack there is."""
+    for listed in storage.list(PACKS_PREFIX):
+        if listed.name in waiting:
+            continue
+        try:
+            entries = read_index(storage, listed.name, listed.length_bytes).entries
+        except (DataLoss, NotFound):
+            continue
+        if any(one.segment_id == segment_id and one.range.intersect(span) for one in entries):
+            return f"pack {listed.name}"
     return None

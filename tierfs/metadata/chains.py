@@ -47,12 +47,19 @@ def insert(
     txn: WriteTransaction, segment: SegmentRecord, tier: Tier, new: ChunkRecord, holder: ObjectRecord
 ) -> SegmentRecord:
     """Link a chunk and count the reference to its object; returns the changed segment, not yet written."""
-    previous = chunk_at(txn, segment.id, tier, new.start_offset)
-    following = next(_from(txn, segment.id, tier, new.start_offset), None)
+    segment, references = link(txn, segment, tier, new)
+    txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references + references))
+    return segment
+
+
+def link(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, new: ChunkRecord) -> tuple[SegmentRecord, int]:
+    """Link a chunk; returns the changed segment, not yet written, and how many references its object gained."""
+    previous = following = None
+    if segment.tier_state(tier).count:
+        previous = chunk_at(txn, segment.id, tier, new.start_offset)
+        following = next(_from(txn, segment.id, tier, new.start_offset), None)
     edit = chain.insert(segment.tier_state(tier), new, previous=previous, following=following)
-    references = holder.references + (0 if edit.merged else 1)
-    txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=references))
-    return _apply(txn, segment, tier, edit, moved=True)
+    return _apply(txn, segment, tier, edit, moved=True), 0 if edit.merged else 1
 
 
 def begin(

@@ -19,7 +19,7 @@ MAX_OFFSET = 2**63 - 1
 MAX_NAME_BYTES = 1024
 """Of an S3 key."""
 
-OWNED_PREFIXES = ("segments/", "uploads/")
+OWNED_PREFIXES = ("segments/", "packs/", "uploads/")
 """Where the objects of a store lie in its location."""
 
 MAX_TIME_MS = 253_402_300_799_000
@@ -108,7 +108,7 @@ def check_object_name(name: str, *, owned: bool) -> None:
     require(0 < length_bytes <= MAX_NAME_BYTES and "\0" not in name, "an object has an impossible name")
     steps = name.split("/")
     require("." not in steps and ".." not in steps and steps[0] != "", "an object's name leads elsewhere")
-    require(not owned or name.startswith(OWNED_PREFIXES), "an owned object lies outside segments/")
+    require(not owned or name.startswith(OWNED_PREFIXES), "an owned object lies outside segments/ and packs/")
 
 
 def check_run(run: ChecksumRun, holder: ObjectRecord) -> None:

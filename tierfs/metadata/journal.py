@@ -67,6 +67,9 @@ MAX_OBJECT_BYTES = 8 * 1024 * 1024
 CHUNKS_PER_CHANGE = 5000
 """Some 300 KB of records: far below the 4 MiB at which an entry ends, which a change cannot be split over."""
 
+PACKED_PER_CHANGE = 1000
+"""Segments that one change links to a pack: some 200 KB, with the longest names 700 KB."""
+
 
 def bucket_view(segment: SegmentRecord) -> SegmentRecord:
     """The segment as other hosts may know it: without local chunks, writer and inode generation."""
@@ -158,6 +161,19 @@ def cold_relinked(txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence
         queue(txn, pb.Change(cold_link=pb.ColdLink(segment_id=segment_id, chunks=part)))
 
 
+def pack_linked(
+    txn: WriteTransaction, holder: ObjectRecord, linked: Sequence[tuple[SegmentRecord, ChunkRecord]]
+) -> int:
+    """Chunks of many segments were linked to one pack: at most PACKED_PER_CHANGE. Carries the segments too."""
+    shared = _link_message(txn, SegmentId(0), (), (holder,))
+    message = pb.PackLink(object=shared.objects[0], checksums=shared.checksums)
+    for segment, chunk in linked:
+        message.segments.append(SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
+        link = message.links.add(segment_id=segment.id)
+        link.chunks.append(CHUNKS.codec.to_message(chunk))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(pack_link=message))
+
+
 def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: Sequence[int]) -> int:
     """Cold chunks were unlinked; returns the last change's sequence, 0 without chunks."""
     sequence = 0
@@ -206,9 +222,10 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
         yield pb.Change(directory=DIRECTORIES.codec.to_message(directory))  # type: ignore[arg-type]
     for _, policy in txn.scan(POLICIES):
         yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+    packs = set[ObjectId]()
     for _, segment in txn.scan(SEGMENTS):
         yield pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
-        yield from _cold_chain(txn, segment)
+        yield from _cold_chain(txn, segment, packs)
     for _, garbage in txn.scan(GARBAGE):
         if garbage.tier is Tier.COLD:
             yield pb.Change(garbage=GARBAGE.codec.to_message(garbage))  # type: ignore[arg-type]
@@ -220,12 +237,15 @@ def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.C
     policy = txn.get(POLICIES, keys.u64(segment.id))
     if policy is not None:
         yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
-    yield from _cold_chain(txn, segment)
+    yield from _cold_chain(txn, segment, set())
 
 
-def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
+def _cold_chain(txn: ReadTransaction, segment: SegmentRecord, packs: set[ObjectId]) -> Iterator[pb.Change]:
+    """The links of a chain; a pack comes along with the first of its chunks only, `packs` remembers which did."""
     for chunk in chains.chunks(txn, segment.id, Tier.COLD):
-        holders = (chains.object_of(txn, chunk),) if chunk.object_id else ()
+        told = not chunk.object_id or chunk.object_id in packs
+        holders = () if told else (chains.object_of(txn, chunk),)
+        packs.update(holder.id for holder in holders if holder.packed)
         yield pb.Change(cold_link=_link_message(txn, segment.id, (chunk,), holders))
 
 

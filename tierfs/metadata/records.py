@@ -170,6 +170,14 @@ class ChunkRecord(Record):
     encoding: PayloadEncoding = PayloadEncoding.RAW
     first_entry_id: int = 0
     state: ChunkState = ChunkState.GOOD
+    crc32c: int | None = None
+    crc_offset: int = 0
+    crc_length: int = 0
+
+    @property
+    def bytes_crc32c(self) -> int | None:
+        """CRC32C of the chunk's bytes where it is known: a chunk that was cut or merged since has others."""
+        return self.crc32c if (self.crc_offset, self.crc_length) == (self.object_offset, self.length) else None
 
     @property
     def end_offset(self) -> int:
@@ -220,6 +228,7 @@ class ObjectRecord(Record):
     created_ms: int = 0
     linked_sequence: int = 0
     written_ms: int = 0
+    packed: int = 0
 
     @property
     def written_by_ms(self) -> int:

@@ -99,7 +99,7 @@ class OwnerView(_message.Message):
     def __init__(self, length: _Optional[int] = ..., status: _Optional[int] = ..., sealed_ms: _Optional[int] = ...) -> None: ...
 
 class ChunkRecord(_message.Message):
-    __slots__ = ("version", "start_offset", "length", "next", "object_id", "object_offset", "encoding", "first_entry_id", "state")
+    __slots__ = ("version", "start_offset", "length", "next", "object_id", "object_offset", "encoding", "first_entry_id", "state", "crc32c", "crc_offset", "crc_length")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,9 @@ class ChunkRecord(_message.Message):
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     FIRST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    CRC_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CRC_LENGTH_FIELD_NUMBER: _ClassVar[int]
     version: int
     start_offset: int
     length: int
@@ -118,10 +121,13 @@ class ChunkRecord(_message.Message):
     encoding: int
     first_entry_id: int
     state: int
-    def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., encoding: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
+    crc32c: int
+    crc_offset: int
+    crc_length: int
+    def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., encoding: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., state: _Optional[int] = ..., crc32c: _Optional[int] = ..., crc_offset: _Optional[int] = ..., crc_length: _Optional[int] = ...) -> None: ...
 
 class ObjectRecord(_message.Message):
-    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms")
+    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +143,7 @@ class ObjectRecord(_message.Message):
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     LINKED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     tier: int
@@ -152,7 +159,8 @@ class ObjectRecord(_message.Message):
     created_ms: int
     linked_sequence: int
     written_ms: int
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ...) -> None: ...
+    packed: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ...) -> None: ...
 
 class ChecksumRun(_message.Message):
     __slots__ = ("version", "start", "crcs", "object_id")
@@ -531,7 +539,7 @@ class TouchRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., parent_inode: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., segment_id: _Optional[int] = ..., policies: _Optional[bool] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("sequence", "owner_begins", "segment", "segment_removed", "directory", "directory_removed", "cold_link", "cold_unlink", "location", "policy", "batch", "ledger", "counters", "garbage", "object")
+    __slots__ = ("sequence", "owner_begins", "segment", "segment_removed", "directory", "directory_removed", "cold_link", "cold_unlink", "location", "policy", "batch", "ledger", "counters", "garbage", "object", "pack_link")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OWNER_BEGINS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
@@ -547,6 +555,7 @@ class Change(_message.Message):
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     GARBAGE_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
+    PACK_LINK_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     owner_begins: OwnerBegins
     segment: SegmentRecord
@@ -562,7 +571,8 @@ class Change(_message.Message):
     counters: Counters
     garbage: GarbageRecord
     object: ObjectRecord
-    def __init__(self, sequence: _Optional[int] = ..., owner_begins: _Optional[_Union[OwnerBegins, _Mapping]] = ..., segment: _Optional[_Union[SegmentRecord, _Mapping]] = ..., segment_removed: _Optional[int] = ..., directory: _Optional[_Union[DirectoryRecord, _Mapping]] = ..., directory_removed: _Optional[int] = ..., cold_link: _Optional[_Union[ColdLink, _Mapping]] = ..., cold_unlink: _Optional[_Union[ColdUnlink, _Mapping]] = ..., location: _Optional[_Union[LocationRecord, _Mapping]] = ..., policy: _Optional[_Union[PolicyRecord, _Mapping]] = ..., batch: _Optional[_Union[BatchRecord, _Mapping]] = ..., ledger: _Optional[_Union[LedgerRecord, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., garbage: _Optional[_Union[GarbageRecord, _Mapping]] = ..., object: _Optional[_Union[ObjectRecord, _Mapping]] = ...) -> None: ...
+    pack_link: PackLink
+    def __init__(self, sequence: _Optional[int] = ..., owner_begins: _Optional[_Union[OwnerBegins, _Mapping]] = ..., segment: _Optional[_Union[SegmentRecord, _Mapping]] = ..., segment_removed: _Optional[int] = ..., directory: _Optional[_Union[DirectoryRecord, _Mapping]] = ..., directory_removed: _Optional[int] = ..., cold_link: _Optional[_Union[ColdLink, _Mapping]] = ..., cold_unlink: _Optional[_Union[ColdUnlink, _Mapping]] = ..., location: _Optional[_Union[LocationRecord, _Mapping]] = ..., policy: _Optional[_Union[PolicyRecord, _Mapping]] = ..., batch: _Optional[_Union[BatchRecord, _Mapping]] = ..., ledger: _Optional[_Union[LedgerRecord, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., garbage: _Optional[_Union[GarbageRecord, _Mapping]] = ..., object: _Optional[_Union[ObjectRecord, _Mapping]] = ..., pack_link: _Optional[_Union[PackLink, _Mapping]] = ...) -> None: ...
 
 class OwnerBegins(_message.Message):
     __slots__ = ("store_epoch", "store_id", "wall_ms", "host")
@@ -587,6 +597,18 @@ class ColdLink(_message.Message):
     objects: _containers.RepeatedCompositeFieldContainer[ObjectRecord]
     checksums: _containers.RepeatedCompositeFieldContainer[ChecksumRun]
     def __init__(self, segment_id: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[ChunkRecord, _Mapping]]] = ..., objects: _Optional[_Iterable[_Union[ObjectRecord, _Mapping]]] = ..., checksums: _Optional[_Iterable[_Union[ChecksumRun, _Mapping]]] = ...) -> None: ...
+
+class PackLink(_message.Message):
+    __slots__ = ("object", "checksums", "segments", "links")
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    object: ObjectRecord
+    checksums: _containers.RepeatedCompositeFieldContainer[ChecksumRun]
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentRecord]
+    links: _containers.RepeatedCompositeFieldContainer[ColdLink]
+    def __init__(self, object: _Optional[_Union[ObjectRecord, _Mapping]] = ..., checksums: _Optional[_Iterable[_Union[ChecksumRun, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[SegmentRecord, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[ColdLink, _Mapping]]] = ...) -> None: ...
 
 class ColdUnlink(_message.Message):
     __slots__ = ("segment_id", "start_offsets", "objects_released")
@@ -661,6 +683,38 @@ class CheckpointManifest(_message.Message):
     written_ms: int
     next_id: int
     def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., slot: _Optional[int] = ..., attempt: _Optional[str] = ..., last_sequence: _Optional[int] = ..., parts: _Optional[int] = ..., part_crc32c: _Optional[_Iterable[int]] = ..., written_ms: _Optional[int] = ..., next_id: _Optional[int] = ...) -> None: ...
+
+class PackIndex(_message.Message):
+    __slots__ = ("version", "store_id", "store_epoch", "attempt", "created_ms", "entries")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    store_id: str
+    store_epoch: int
+    attempt: str
+    created_ms: int
+    entries: _containers.RepeatedCompositeFieldContainer[PackEntry]
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[PackEntry, _Mapping]]] = ...) -> None: ...
+
+class PackEntry(_message.Message):
+    __slots__ = ("segment_id", "path", "start_offset", "length", "object_offset", "crc32c")
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    segment_id: int
+    path: str
+    start_offset: int
+    length: int
+    object_offset: int
+    crc32c: int
+    def __init__(self, segment_id: _Optional[int] = ..., path: _Optional[str] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., object_offset: _Optional[int] = ..., crc32c: _Optional[int] = ...) -> None: ...
 
 class DumpRow(_message.Message):
     __slots__ = ("database", "key", "value")

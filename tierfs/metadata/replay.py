@@ -172,6 +172,19 @@ def _cold_link(txn: WriteTransaction, message: pb.ColdLink) -> None:
     _chain_changed(txn, segment, replay_chain.link(txn, segment, found))
 
 
+def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
+    for record in message.segments:
+        _segment(txn, record)
+    objects = replay_chain.read_pack(txn, message, txn.store.cold_location_id)
+    see_id(txn, *objects)
+    for one in message.links:
+        segment = _known_segment(txn, one.segment_id)
+        require(segment is not None, "chunks of an unknown segment", one.segment_id)
+        assert segment is not None
+        found = replay_chain.Link(replay_chain.read_chunks(one.chunks), objects)
+        _chain_changed(txn, segment, replay_chain.link(txn, segment, found))
+
+
 def _cold_unlink(txn: WriteTransaction, message: pb.ColdUnlink) -> None:
     segment = _known_segment(txn, message.segment_id)
     if segment is not None:
@@ -263,4 +276,5 @@ _HANDLERS: dict[str, Callable[[WriteTransaction, Any], None]] = {
     "counters": _counters,
     "garbage": _garbage,
     "object": _object,
+    "pack_link": _pack_link,
 }

@@ -7,7 +7,7 @@ last reference is forgotten; the journal names garbage on its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -31,14 +31,44 @@ class Link:
 
 def read_link(txn: WriteTransaction, message: pb.ColdLink, own_location: LocationId) -> Link:
     """Check a message and write its checksum runs. Raises DataLoss."""
+    objects = _read_objects(txn, message.objects, own_location)
+    chunks = read_chunks(message.chunks)
+    _write_runs(txn, message.checksums, objects, {chunk.object_id for chunk in chunks})
+    return Link(chunks, objects)
+
+
+def read_pack(txn: WriteTransaction, message: pb.PackLink, own_location: LocationId) -> dict[ObjectId, ObjectRecord]:
+    """Check the pack of a message and write its checksum runs; all its links are to it. Raises DataLoss."""
+    objects = _read_objects(txn, (message.object,), own_location)
+    used = {ObjectId(chunk.object_id) for one in message.links for chunk in one.chunks}
+    require(used == set(objects), "a pack is linked together with other objects", message.object.id)
+    _write_runs(txn, message.checksums, objects, used)
+    return objects
+
+
+def read_chunks(messages: Iterable[pb.ChunkRecord]) -> tuple[ChunkRecord, ...]:
+    """The chunks of a link; where the list goes on follows from where they are put."""
+    return tuple(replace(CHUNKS.codec.from_message(one), next=0) for one in messages)
+
+
+def _read_objects(
+    txn: WriteTransaction, messages: Iterable[pb.ObjectRecord], own_location: LocationId
+) -> dict[ObjectId, ObjectRecord]:
     objects: dict[ObjectId, ObjectRecord] = {}
-    for one in message.objects:
+    for one in messages:
         record = OBJECTS.codec.from_message(one)
         hostile.check_object(record, own_location)
         objects[record.id] = _counted(txn, record)
-    chunks = tuple(replace(CHUNKS.codec.from_message(one), next=0) for one in message.chunks)
-    used = {chunk.object_id for chunk in chunks}
-    for each in message.checksums:
+    return objects
+
+
+def _write_runs(
+    txn: WriteTransaction,
+    messages: Iterable[pb.ChecksumRun],
+    objects: dict[ObjectId, ObjectRecord],
+    used: Collection[ObjectId],
+) -> None:
+    for each in messages:
         holder = objects.get(ObjectId(each.object_id))
         require(holder is not None, "checksums of an object that is not linked", each.object_id)
         assert holder is not None
@@ -46,7 +76,6 @@ def read_link(txn: WriteTransaction, message: pb.ColdLink, own_location: Locatio
         hostile.check_run(run, holder)
         if holder.id in used:
             checksums.put_run(txn, holder.id, replace(run, object_id=0))
-    return Link(chunks, objects)
 
 
 def link(txn: WriteTransaction, segment: SegmentRecord, found: Link) -> SegmentRecord:

@@ -6,7 +6,7 @@ segment open and up to the first gap, so a file never shrinks, and one that look
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -39,7 +39,7 @@ _Difference = tuple[bytes, bytes | None, bytes | None]
 
 def hold_back(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
     """End what an entry changed where the bucket's bytes do; called in the transaction that applied it."""
-    for segment_id in sorted({segment_id for change in entry.changes if (segment_id := _segment_of(change))}):
+    for segment_id in sorted({segment_id for change in entry.changes for segment_id in _segments_of(change)}):
         segment = directories.segment(txn, SegmentId(segment_id))
         if segment is not None:
             _hold_back(txn, segment)
@@ -93,13 +93,16 @@ def replace_rows(metadata: MetadataStore, source: MetadataStore) -> None:
         )
 
 
-def _segment_of(change: pb.Change) -> int:
+def _segments_of(change: pb.Change) -> Sequence[int]:
+    """Ids of the segments whose end may have moved."""
     kind = change.WhichOneof("body")
     if kind == "segment":
-        return int(change.segment.id)
+        return (change.segment.id,)
     if kind == "cold_link":
-        return int(change.cold_link.segment_id)
-    return int(change.cold_unlink.segment_id) if kind == "cold_unlink" else 0
+        return (change.cold_link.segment_id,)
+    if kind == "pack_link":
+        return [one.segment_id for one in change.pack_link.links]
+    return (change.cold_unlink.segment_id,) if kind == "cold_unlink" else ()
 
 
 def _hold_back(txn: WriteTransaction, segment: SegmentRecord) -> None:

@@ -31,8 +31,8 @@ from tierfs.recovery import bucket, inventory
 from tierfs.recovery.bucket import JournalListing
 from tierfs.recovery.inventory import Group, Inventory, LeftOver
 from tierfs.recovery.recover import reached
-from tierfs.recovery.resegment import make_segment
-from tierfs.recovery.verify import verified_cover
+from tierfs.recovery.resegment import PackIds, make_segment
+from tierfs.recovery.verify import Packs, verified_cover
 from tierfs.store_paths import StorePaths
 from tierfs.types import ROOT_DIRECTORY, ByteRange, ReadPriority, SegmentId
 
@@ -86,7 +86,7 @@ class _Past:
 def recover_from_objects(
     path: Path, choice: ColdChoice, report: Report, confirm: Confirm, clock: Clock | None = None
 ) -> FromObjectsReport:
-    """Make a store in `path`, which must be missing or empty, out of the objects below segments/.
+    """Make a store in `path`, which must be missing or empty, out of the objects below segments/ and packs/.
 
     Reads every object that it links, once. Raises AlreadyExists for a store, NotFound without objects, Fenced
     when another recovery was faster, what `confirm` raises where there is a journal, and what the storage
@@ -133,6 +133,8 @@ class Rebuilding:
         self._location = location
         self._report = report
         self._done = 0
+        self._packs = Packs()
+        self._pack_ids: PackIds = {}
 
     def rebuild(self, found: Inventory, past: _Past) -> list[Rebuilt]:
         """Link every segment, on this disk alone; nothing in the bucket changes."""
@@ -182,9 +184,9 @@ class Rebuilding:
                 txn.delete(OUTBOX_NAME, keys.u64(sequence))
 
     def _segment(self, found: Inventory, group: Group) -> Rebuilt | None:
-        cover, grids, damaged = verified_cover(self._storage, group.objects, self._advance(found))
+        cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._advance(found))
         found.left += damaged
-        found.left += [LeftOver(one.name, "a newer or larger object has its bytes") for one in cover.left]
+        found.left += [LeftOver(one.label, "a newer or larger object has its bytes") for one in cover.left]
         if not cover.chosen:
             return None
         found.unproven += [one.name for one in cover.chosen if one.crc32c is None]
@@ -192,9 +194,9 @@ class Rebuilding:
             with self._untold() as txn:
                 segment_id = _free_id(txn, group.segment_id)
                 suffix = not found.has_name(group)
-                name, segment = make_segment(txn, segment_id, group.path, cover, grids, suffix=suffix)
+                name, segment = make_segment(txn, segment_id, group.path, cover, grids, self._pack_ids, suffix=suffix)
         except InvalidRequest as exc:
-            found.left += [LeftOver(one.name, str(exc)) for one in cover.chosen]
+            found.left += [LeftOver(one.label, str(exc)) for one in cover.chosen]
             return None
         return Rebuilt(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
 

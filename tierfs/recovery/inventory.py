@@ -21,11 +21,13 @@ from pathlib import Path
 
 from tierfs import names
 from tierfs.background.cold import object_name
-from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
+from tierfs.background.orphans import COLD_NAME, chunk_objects
+from tierfs.background.pack_index import read_index
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.metadata import hostile
 from tierfs.metadata.epochs import MAX_EPOCH
+from tierfs.metadata.pack import PACKS_PREFIX
 from tierfs.metadata.store import new_id
 from tierfs.recovery import bucket
 from tierfs.recovery.bucket import in_order
@@ -64,12 +66,26 @@ class FoundObject:
     epoch: int
     attempt: str
     crc32c: int | None
-    """None where neither name nor metadata tell it: an old object of which a copy dropped the metadata."""
+    """Of the segment's bytes; None where neither name nor metadata tell it: an old object of which a copy dropped the
+    metadata."""
+    pack_bytes: int = 0
+    """Size of the pack that holds them among others; 0: they are the whole object."""
+    object_offset: int = 0
 
     @property
     def length_bytes(self) -> int:
-        """Its size."""
+        """How many of the segment's bytes it has."""
         return self.end - self.start
+
+    @property
+    def object_bytes(self) -> int:
+        """Size of the object."""
+        return self.pack_bytes or self.length_bytes
+
+    @property
+    def label(self) -> str:
+        """What it is called where it is left aside."""
+        return f"{self.name}, {self.path} from {self.start}" if self.pack_bytes else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +110,12 @@ class Group:
 
 @dataclass(slots=True)
 class _Run:
-    """Lines of the inventory's file that follow each other and name one segment, of whatever store."""
+    """Lines of the inventory's file that name one segment, of whatever store."""
 
     segment_id: int
     path: str
-    offset: int
-    count: int = 0
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """Offset and number of lines that follow each other; packs name a segment in between others."""
     epochs: dict[str, int] = field(default_factory=dict)
     """Newest epoch by store."""
 
@@ -121,7 +137,8 @@ class Inventory:
     left: list[LeftOver] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
     """Objects that were linked as they are: nothing tells what they were written with."""
-    _runs: list[_Run] = field(default_factory=list)
+    _runs: dict[tuple[int, str], _Run] = field(default_factory=dict)
+    _last: tuple[int, str] = (0, "")
     _settled: str = ""
     """Store of the objects that do not tell theirs."""
 
@@ -143,7 +160,7 @@ class Inventory:
         untold = self.stores.pop("", 0)
         if untold:
             self.stores[store_id] += untold
-        for run in self._runs:
+        for run in self._runs.values():
             if "" in run.epochs:
                 run.epochs[store_id] = max(run.epochs.pop(""), run.epochs.get(store_id, 0))
         for key in [key for key in self.owners if not key[0]]:
@@ -156,7 +173,7 @@ class Inventory:
 
         Before ids jumped with every epoch, two owners could give one id to two segments: the newer one has it.
         """
-        ours = [run for run in self._runs if self.store_id in run.epochs]
+        ours = [run for run in self._runs.values() if self.store_id in run.epochs]
         for run in sorted(ours, key=lambda run: -run.epochs[self.store_id]):
             objects = [one for one in self._read(run) if one.store_id == self.store_id]
             epoch = run.epochs[self.store_id]
@@ -164,10 +181,10 @@ class Inventory:
 
     def foreign(self) -> Iterator[LeftOver]:
         """The objects of other stores, which are left aside."""
-        for run in self._runs:
+        for run in self._runs.values():
             if run.epochs.keys() != {self.store_id}:
                 rows = (one for one in self._read(run) if one.store_id != self.store_id)
-                yield from (LeftOver(one.name, f"another store wrote it: {one.store_id}") for one in rows)
+                yield from (LeftOver(one.label, f"another store wrote it: {one.store_id}") for one in rows)
 
     def add(self, found: FoundObject, offset: int) -> None:
         """Count an object whose line begins at `offset` of the file."""
@@ -175,46 +192,81 @@ class Inventory:
         self.bytes += found.length_bytes
         self.newest_epoch = max(self.newest_epoch, found.epoch)
         self.highest_segment = max(self.highest_segment, found.segment_id)
-        run = self._runs[-1] if self._runs else None
-        if run is None or (run.segment_id, run.path) != (found.segment_id, found.path):
-            run = _Run(found.segment_id, found.path, offset)
-            self._runs.append(run)
+        name = (found.segment_id, found.path)
+        run = self._runs.get(name)
+        if run is None:
+            run = self._runs[name] = _Run(found.segment_id, found.path)
             parts = found.path.split("/")
             self.directories.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
-        run.count += 1
+        if self._last == name:
+            run.places[-1] = (run.places[-1][0], run.places[-1][1] + 1)
+        else:
+            run.places.append((offset, 1))
+        self._last = name
         run.epochs[found.store_id] = max(run.epochs.get(found.store_id, 0), found.epoch)
         key = (found.store_id, found.path)
         self.owners[key] = max(self.owners.get(key, (0, 0)), (found.epoch, found.segment_id))
 
     def _read(self, run: _Run) -> list[FoundObject]:
+        found: list[FoundObject] = []
         with self.path.open("rb") as file:
-            file.seek(run.offset)
-            rows = (FoundObject(**json.loads(line)) for line in islice(file, run.count))
-            return [row if row.store_id else replace(row, store_id=self._settled) for row in rows]
+            for offset, count in run.places:
+                file.seek(offset)
+                found += [FoundObject(**json.loads(line)) for line in islice(file, count)]
+        return [row if row.store_id else replace(row, store_id=self._settled) for row in found]
 
 
 def take(storage: ChunkStorage, path: Path) -> Inventory:
-    """List every object below segments/ and ask each what it is; the file is written to `path`."""
+    """List every object below packs/ and segments/ and ask each what it is; the file is written to `path`."""
     inventory = Inventory(path)
 
-    def look(item: StoredObject) -> FoundObject | LeftOver:
+    def look(item: StoredObject) -> list[FoundObject] | LeftOver:
         try:
-            return parsed(storage.stat(item.name))
+            if item.name.startswith(PACKS_PREFIX):
+                return parsed_pack(storage, item)
+            return [parsed(storage.stat(item.name))]
         except (DataLoss, NotFound) as exc:
             return LeftOver(item.name, str(exc))
 
-    items, offset = storage.list(SEGMENTS_PREFIX), 0
+    items, offset = chunk_objects(storage), 0
     with path.open("wb") as file, closing(in_order(items, look, HEADS_AT_ONCE)) as looked:
         for found in looked:
             if isinstance(found, LeftOver):
                 inventory.left.append(found)
                 continue
-            inventory.add(found, offset)
-            offset += file.write(json.dumps(asdict(found)).encode() + b"\n")
+            for one in found:
+                inventory.add(one, offset)
+                offset += file.write(json.dumps(asdict(one)).encode() + b"\n")
     if "" in inventory.stores:
         told = [store_id for store_id, _ in inventory.stores.most_common() if store_id]
         inventory.settle(_marked(storage) or (told[0] if told else _journaled(storage) or new_id()))
     return inventory
+
+
+def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject]:
+    """What the index of a pack says. Raises DataLoss when the pack contradicts itself."""
+    index = read_index(storage, item.name, item.length_bytes)
+    found = [
+        FoundObject(
+            name=item.name,
+            etag=item.etag,
+            modified_ms=item.modified_ms,
+            store_id=index.store_id,
+            segment_id=entry.segment_id,
+            path=entry.path,
+            start=entry.range.start,
+            end=entry.range.end,
+            epoch=index.store_epoch,
+            attempt=index.attempt,
+            crc32c=entry.crc32c,
+            pack_bytes=item.length_bytes,
+            object_offset=entry.object_offset,
+        )
+        for entry in index.entries
+    ]
+    for one in found:
+        _checked_path(one)
+    return found
 
 
 def _marked(storage: ChunkStorage) -> str | None:
@@ -301,17 +353,25 @@ def _described(item: StoredObject) -> FoundObject:
 
 
 def _check(found: FoundObject, length_bytes: int) -> None:
-    if not (0 < found.segment_id <= _MAX_SEGMENT_ID and 0 < found.epoch <= MAX_EPOCH):
-        raise DataLoss("it names an impossible segment or owner")
+    path = _checked_path(found)
     if not 0 <= found.start < found.end <= hostile.MAX_OFFSET or length_bytes != found.length_bytes:
         raise DataLoss(f"it has {length_bytes} bytes, and says that it holds {found.start} to {found.end}")
-    try:
-        path = names.join(names.split(found.path))
-    except TierfsError as exc:
-        raise DataLoss(f"it names an impossible segment: {exc}") from exc
     span, attempt = ByteRange(found.start, found.end), AttemptId(found.attempt)
     made = [
         object_name(path, SegmentId(found.segment_id), span, found.epoch, attempt, crc) for crc in (found.crc32c, None)
     ]
-    if found.name not in made or not path or path.startswith(names.REMOVED_PREFIX):
+    if found.name not in made:
         raise DataLoss("its metadata contradicts its name")
+
+
+def _checked_path(found: FoundObject) -> str:
+    """The name of the segment. Raises DataLoss for a segment or an owner that cannot be."""
+    if not (0 < found.segment_id <= _MAX_SEGMENT_ID and 0 < found.epoch <= MAX_EPOCH):
+        raise DataLoss("it names an impossible segment or owner")
+    try:
+        path = names.join(names.split(found.path))
+    except TierfsError as exc:
+        raise DataLoss(f"it names an impossible segment: {exc}") from exc
+    if path != found.path or not path or path.startswith(names.REMOVED_PREFIX):
+        raise DataLoss("it names an impossible segment")
+    return path

@@ -5,23 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tierfs import names
-from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata import chains, checksums, directories, journal, keys, pack
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.recovery.cover import Cover
 from tierfs.recovery.inventory import FoundObject
 from tierfs.recovery.verify import Grids
 from tierfs.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
 
+PackIds = dict[str, ObjectId]
+"""Packs that have a record already, by name."""
+
 
 def make_segment(
-    txn: WriteTransaction, segment_id: SegmentId, path: str, cover: Cover, grids: Grids, *, suffix: bool
+    txn: WriteTransaction,
+    segment_id: SegmentId,
+    path: str,
+    cover: Cover,
+    grids: Grids,
+    packs: PackIds,
+    *,
+    suffix: bool,
 ) -> tuple[str, SegmentRecord]:
     """Write a segment with its cover and its gaps; returns the name it got and its record.
 
-    `suffix` says that its name belongs to another one. Raises InvalidRequest where no name can be made.
+    `packs` learns of those that are linked for the first time. `suffix` says that its name belongs to another
+    one. Raises InvalidRequest where no name can be made, before anything is linked.
 
     Whether it was sealed nobody knows any more: it is open. Where its head was cut is where it begins.
     """
@@ -46,7 +57,7 @@ def make_segment(
     directories.add_entry(txn, parent_id, Entry(name, EntryKind.SEGMENT, segment_id))
     journal.segment_changed(txn, segment)
     for one in cover.chosen:
-        segment = _link(txn, segment, one, grids[one.name])
+        segment = _link(txn, segment, one, grids[one.label], packs)
     for gap in cover.gaps:
         segment = chains.insert_lost(txn, segment, gap)
         extent = chains.chunk_at(txn, segment_id, Tier.COLD, gap.start)
@@ -56,15 +67,39 @@ def make_segment(
     return path, segment
 
 
-def _link(txn: WriteTransaction, segment: SegmentRecord, one: FoundObject, grid: tuple[int, ...]) -> SegmentRecord:
+def _link(
+    txn: WriteTransaction, segment: SegmentRecord, one: FoundObject, grid: tuple[int, ...], packs: PackIds
+) -> SegmentRecord:
+    known = packs.get(one.name)
+    holder = None if known is None else txn.get(OBJECTS, keys.u64(known))
+    if holder is None:
+        holder = _new_object(txn, one, grid)
+    if one.pack_bytes:
+        packs[one.name] = holder.id
+        holder = replace(holder, packed=holder.packed + 1, linked_sequence=txn.store.next_outbox)
+    chunk = ChunkRecord(
+        start_offset=one.start,
+        length=one.length_bytes,
+        object_id=holder.id,
+        object_offset=one.object_offset,
+    )
+    if one.pack_bytes:
+        chunk = replace(chunk, crc32c=one.crc32c, crc_offset=one.object_offset, crc_length=one.length_bytes)
+    changed = chains.insert(txn, segment, Tier.COLD, chunk, holder)
+    journal.cold_linked(txn, segment.id, (chunk,), () if known is not None else (replace(holder, references=1),))
+    return changed
+
+
+def _new_object(txn: WriteTransaction, one: FoundObject, grid: tuple[int, ...]) -> ObjectRecord:
+    said = pack.parse_name(one.name) if one.pack_bytes else None
     holder = ObjectRecord(
         id=ObjectId(txn.allocate_id()),
         tier=Tier.COLD,
         location_id=txn.store.cold_location_id,
         name=one.name,
-        length=one.length_bytes,
+        length=one.object_bytes,
         etag=one.etag,
-        crc32c=one.crc32c,
+        crc32c=one.crc32c if said is None else said.crc32c,
         store_epoch=one.epoch,
         attempt=AttemptId(one.attempt),
         created_ms=one.modified_ms,
@@ -72,10 +107,7 @@ def _link(txn: WriteTransaction, segment: SegmentRecord, one: FoundObject, grid:
     )
     for run in checksums.runs_of(holder.id, grid):
         checksums.put_run(txn, holder.id, replace(run, object_id=0))
-    chunk = ChunkRecord(start_offset=one.start, length=one.length_bytes, object_id=holder.id)
-    changed = chains.insert(txn, segment, Tier.COLD, chunk, holder)
-    journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
-    return changed
+    return holder
 
 
 def _place(txn: WriteTransaction, parts: tuple[str, ...], segment_id: SegmentId) -> tuple[DirectoryId, str, str]:

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
+import struct
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
-from tierfs.checksum import block_crcs, whole_crc
+from tierfs.checksum import block_crcs, crc32c, whole_crc
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.chunkstore.steps import read_steps
+from tierfs.chunkstore.steps import STEP_BYTES, read_steps
 from tierfs.errors import DataLoss, NotFound
+from tierfs.metadata import checksums, pack
 from tierfs.recovery.bucket import in_order
 from tierfs.recovery.cover import Cover, choose
 from tierfs.recovery.inventory import FoundObject, LeftOver
 
 Grids = dict[str, tuple[int, ...]]
-"""CRC32C of each 128 KiB, by object name."""
+"""CRC32C of each 128 KiB of the object, by label."""
 
 Show = Callable[[int, str], None]
 """Called with the bytes of an object that was read, and its segment."""
 
 
+class Packs:
+    """Packs that were read: each once, though many segments have bytes in it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._grids: dict[str, tuple[bytes, bool]] = {}
+        """Block CRCs, four bytes each, and whether all of the pack is what it was."""
+        self._lock = threading.Lock()
+
+    def read_grid(self, storage: ChunkStorage, one: FoundObject) -> tuple[int, ...]:
+        """The grid of the pack that holds `one`. Raises DataLoss when these bytes are not what they were.
+
+        A pack with one bad byte has many good segments: then the entry's own CRC decides.
+        """
+        with self._lock:
+            if one.name not in self._grids:
+                crcs = _block_crcs(storage, one)
+                said = pack.parse_name(one.name)
+                sound = said is not None and whole_crc(crcs, one.object_bytes) == said.crc32c
+                self._grids[one.name] = (checksums.pack(crcs), sound)
+            packed, sound = self._grids[one.name]
+        if not sound:
+            _check_entry(storage, one)
+        return struct.unpack(f">{len(packed) // 4}I", packed)
+
+
 def verified_cover(
-    storage: ChunkStorage, objects: Sequence[FoundObject], show: Show
+    storage: ChunkStorage, objects: Sequence[FoundObject], packs: Packs, show: Show
 ) -> tuple[Cover, Grids, list[LeftOver]]:
     """The best cover of undamaged objects, their grids, and what is damaged.
 
@@ -33,23 +61,25 @@ def verified_cover(
     candidates = list(objects)
     while True:
         cover = choose(candidates)
-        unread = [one for one in cover.chosen if one.name not in grids]
+        unread = [one for one in cover.chosen if one.label not in grids]
         if not unread:
             return cover, grids, damaged
-        broken = _read_all(storage, unread, grids, show)
+        broken = _read_all(storage, unread, packs, grids, show)
         damaged += broken
-        names = {one.name for one in broken}
-        candidates = [one for one in candidates if one.name not in names]
+        labels = {one.name for one in broken}
+        candidates = [one for one in candidates if one.label not in labels]
 
 
-def _read_all(storage: ChunkStorage, objects: Iterable[FoundObject], grids: Grids, show: Show) -> list[LeftOver]:
+def _read_all(
+    storage: ChunkStorage, objects: Iterable[FoundObject], packs: Packs, grids: Grids, show: Show
+) -> list[LeftOver]:
     """Read objects, several at once; returns those that are damaged."""
 
     def read(one: FoundObject) -> tuple[FoundObject, tuple[int, ...] | LeftOver]:
         try:
-            return one, read_grid(storage, one)
+            return one, packs.read_grid(storage, one) if one.pack_bytes else read_grid(storage, one)
         except (DataLoss, NotFound) as exc:
-            return one, LeftOver(one.name, f"it is damaged: {exc}")
+            return one, LeftOver(one.label, f"it is damaged: {exc}")
 
     broken: list[LeftOver] = []
     with closing(in_order(objects, read)) as found:
@@ -57,16 +87,35 @@ def _read_all(storage: ChunkStorage, objects: Iterable[FoundObject], grids: Grid
             if isinstance(grid, LeftOver):
                 broken.append(grid)
             else:
-                grids[one.name] = grid
+                grids[one.label] = grid
             show(one.length_bytes, one.path)
     return broken
 
 
 def read_grid(storage: ChunkStorage, one: FoundObject) -> tuple[int, ...]:
     """The grid of an object. Raises DataLoss when its bytes are not those it was written with, if anything tells."""
-    version = StoredObject(one.name, one.length_bytes, one.etag)
-    crcs = [crc for step in read_steps(storage, version) for crc in block_crcs(step)]
-    found = whole_crc(crcs, one.length_bytes)
+    crcs = _block_crcs(storage, one)
+    found = whole_crc(crcs, one.object_bytes)
     if one.crc32c is not None and found != one.crc32c:
-        raise DataLoss(f"its CRC32C is {found:08x}, it was written with {one.crc32c:08x}")
+        raise _differs(found, one)
     return tuple(crcs)
+
+
+def _block_crcs(storage: ChunkStorage, one: FoundObject) -> list[int]:
+    """CRC32C of each block of the whole object, as it is now."""
+    version = StoredObject(one.name, one.object_bytes, one.etag)
+    return [crc for step in read_steps(storage, version) for crc in block_crcs(step)]
+
+
+def _check_entry(storage: ChunkStorage, one: FoundObject) -> None:
+    crc, buffer = 0, memoryview(bytearray(min(STEP_BYTES, one.length_bytes)))
+    for start in range(0, one.length_bytes, STEP_BYTES):
+        view = buffer[: min(STEP_BYTES, one.length_bytes - start)]
+        storage.read_into(one.name, one.object_offset + start, view, if_match=one.etag)
+        crc = crc32c(view, crc)
+    if crc != one.crc32c:
+        raise _differs(crc, one)
+
+
+def _differs(found: int, one: FoundObject) -> DataLoss:
+    return DataLoss(f"its CRC32C is {found:08x}, it was written with {one.crc32c or 0:08x}")

@@ -69,7 +69,7 @@ def segment_crc(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
     """CRC32C of a segment's bytes, combined from its objects'; local chunks first, cold ones for the rest."""
     whole, offset = 0, segment.start_offset
     while offset < segment.length:
-        step = next((found for tier in Tier if (found := _whole_object_at(txn, segment, tier, offset))), None)
+        step = next((found for tier in Tier if (found := _known_crc_at(txn, segment, tier, offset))), None)
         if step is None:
             return None
         chunk, crc = step
@@ -78,13 +78,15 @@ def segment_crc(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
     return whole
 
 
-def _whole_object_at(
+def _known_crc_at(
     txn: ReadTransaction, segment: SegmentRecord, tier: Tier, offset: int
 ) -> tuple[ChunkRecord, int] | None:
-    """The chunk that starts at `offset` and is all of an object of known CRC."""
+    """The chunk that starts at `offset`, where the CRC of its bytes is known: its own, or that of all of its object."""
     chunk = chains.chunk_at(txn, segment.id, tier, offset)
     if chunk is None or chunk.lost or chunk.start_offset != offset or chunk.end_offset > segment.length:
         return None
+    if chunk.bytes_crc32c is not None:
+        return chunk, chunk.bytes_crc32c
     holder = chains.object_of(txn, chunk)
     if holder.crc32c is None or holder.length != chunk.length:
         return None
