@@ -18,7 +18,7 @@ from tierfs.checksum import Buffer
 from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.directory_put import STALE_AFTER_MS, TEMPORARY_DIRECTORY
 from tierfs.chunkstore.directory_tree import map_os_errors
-from tierfs.chunkstore.protocol import BufferSource
+from tierfs.chunkstore.protocol import BufferSource, ObjectPiece
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.errors import (
     AlreadyExists,
@@ -237,6 +237,58 @@ def test_full_disk_leaves_nothing(storage: DirectoryStorage, root: Path, monkeyp
     with pytest.raises(StorageFull):
         storage.put("object", BufferSource(b"bytes"))
     assert files(root) == []
+
+
+@pytest.fixture
+def syncs(root: Path, monkeypatch: pytest.MonkeyPatch) -> Syncs:
+    return Syncs(monkeypatch)
+
+
+class Syncs:
+    """What was synced, and what cannot be: a directory whose disk fails once."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        self.failing: set[str] = set()
+        self._sync = os.fsync
+        patch.setattr(os, "fsync", self._fsync)
+
+    def _fsync(self, fd: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        if path in self.failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._sync(fd)
+        self.done.append(path)
+
+
+def test_a_name_that_is_taken_is_durable_before_anybody_calls_it_their_own(
+    storage: DirectoryStorage, root: Path, syncs: Syncs
+) -> None:
+    syncs.failing = {str(root / "journal")}
+    with pytest.raises(Unavailable):
+        storage.put("journal/1", BufferSource(b"entry"), metadata={"attempt": "a"})
+    with pytest.raises(Unavailable):  # not AlreadyExists: nobody may take it for theirs yet
+        storage.put("journal/1", BufferSource(b"entry"), metadata={"attempt": "a"})
+    syncs.failing.clear()
+    syncs.done.clear()
+    with closing(DirectoryStorage(root)) as next_process, pytest.raises(AlreadyExists):
+        next_process.put("journal/1", BufferSource(b"entry"), metadata={"attempt": "a"})
+    assert {str(root / "journal" / "1"), str(root / "journal"), str(root)} <= set(syncs.done)
+
+
+def test_what_could_not_be_synced_is_not_told_of(storage: DirectoryStorage, root: Path, syncs: Syncs) -> None:
+    """A repeated compose looks whether the one before had succeeded, and does not copy again."""
+    storage.put("a", BufferSource(b"part"))
+    piece = ObjectPiece("a", 0, 4, storage.stat("a").etag)
+    syncs.failing = {str(root / "b")}
+    with pytest.raises(Unavailable):
+        storage.compose("b/whole", [piece], metadata={"attempt": "a"})
+    with pytest.raises(Unavailable):
+        storage.stat("b/whole")
+    syncs.failing.clear()
+    syncs.done.clear()
+    assert storage.stat("b/whole").length_bytes == 4
+    assert str(root / "b") in syncs.done
 
 
 def test_descriptors_are_given_back(storage: DirectoryStorage) -> None:

@@ -38,6 +38,20 @@ def test_a_store_whose_metadata_are_lost_is_made_again(path: Path, tmp_path: Pat
     assert tierfs("cat", "a/s", "--read-priority", "offloaded-only", store=path).out == "cold and local!"
 
 
+def test_an_append_after_a_load_leaves_newer_bytes_in_their_file(path: Path, tmp_path: Path) -> None:
+    """The dump knows of a file that was continued since: what came after it may be all that is left of those bytes."""
+    tierfs("append", "t", store=path, stdin=b"known")
+    tierfs("dump", tmp_path / "file", store=path)
+    tierfs("append", "t", store=path, stdin=b" and newer")
+    shutil.rmtree(path / "metadata")
+    loaded = tierfs("load", tmp_path / "file", "--json", store=path, check=False)
+    assert (loaded.code, loaded.json["newer_files"]) == (0, 1)
+    newer = [file for file in (path / "chunks").glob("*/*") if file.read_bytes() == b"known and newer"]
+    tierfs("append", "t", store=path, stdin=b"!")
+    assert tierfs("cat", "t", store=path).out == "known!"
+    assert newer[0].read_bytes() == b"known and newer"
+
+
 def test_stdout_has_the_same_dump_and_nothing_else(path: Path, tmp_path: Path) -> None:
     tierfs("dump", tmp_path / "file", store=path)
     (tmp_path / "other").mkdir()

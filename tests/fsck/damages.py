@@ -375,11 +375,6 @@ def file_cut_that_is_cold_too(store: Store) -> None:
     path.chmod(0o440)
 
 
-@damage(Kind.FILE_MODE)
-def file_can_be_written_to(store: Store) -> None:
-    local_path(store, "s").chmod(0o600)
-
-
 # The bucket
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.fsck.damages import DAMAGES, Damage
+from tests.fsck.damages import DAMAGES, Damage, local_path
 from tierfs.app import ColdChoice, Store, init_store, open_store
 from tierfs.background.holder import HeldElsewhere, hold
 from tierfs.composition.checking import Checking, Options, Outcome, Summary
 from tierfs.errors import TierfsError
-from tierfs.fsck.findings import Severity
+from tierfs.fsck.findings import Kind, Severity
 from tierfs.metadata import policies
 from tierfs.types import ROOT_DIRECTORY
 
@@ -111,6 +111,19 @@ def test_what_can_be_mended_is(damage: Damage, path: Path) -> None:
     found = readable(path)
     gone = {name for name in CONTENT if found[name] != CONTENT[name]}
     assert len(gone) == (1 if damage.lost or damage.do.__name__ == "chunks_of_a_segment_that_is_gone" else 0), found
+
+
+def test_a_file_that_can_still_be_written_to_is_a_note_that_repair_mends(path: Path) -> None:
+    """A failed chmod behind a commit leaves it: no byte is in danger."""
+    with open_store(path) as store:
+        file = local_path(store, "s")
+        file.chmod(0o600)
+    said, summary = fsck(path)
+    assert [(one.finding.kind, one.finding.severity) for one in said] == [(Kind.FILE_MODE, Severity.NOTE)]
+    assert summary.damaged == 0
+    assert [one.mended for one in fsck(path, repair=True)[0]] == [True]
+    assert file.stat().st_mode & 0o777 == 0o440
+    assert fsck(path)[0] == []
 
 
 def test_after_the_mend_everything_becomes_cold_again(path: Path) -> None:

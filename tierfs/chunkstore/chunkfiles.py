@@ -8,6 +8,7 @@ directory and never through a symbolic link.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.types import AttemptId, SegmentId
+
+log = logging.getLogger(__name__)
 
 _FAN_OUT = 256
 """Directories below the root, so that a million files mean 4,000 to a directory."""
@@ -111,6 +114,13 @@ class ChunkFiles:
         """The file's bytes never change again: mode 0440. A missing file is the caller's DataLoss to find."""
         with map_os_errors(name):
             os.chmod(name, _SEALED_MODE, dir_fd=self._root_fd)
+
+    def protect(self, name: str) -> None:
+        """The same after the commit that ended the chunk, which stands whatever the disk says: fsck does it later."""
+        try:
+            self.seal(name)
+        except TierfsError as exc:
+            log.warning("%s cannot be made read-only, and `tierfs fsck --repair` will do it: %s", name, exc)
 
     def seal_open(self, fd: int, name: str) -> None:
         """The same by an open descriptor of the file, which can still be written to."""

@@ -139,6 +139,8 @@ class DirectoryStorage:
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""
         _check(name)
+        with map_os_errors(name):
+            self._writer.settle(name)
         with self._reader.open(name) as (fd, status), map_os_errors(name):
             return _described(name, status, self._metadata.read(name, fd))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from tierfs.chunkstore.checks import STEP_BYTES, read_source
 from tierfs.chunkstore.directory_metadata import FileMetadata
-from tierfs.chunkstore.directory_tree import HeldTree, map_os_errors
+from tierfs.chunkstore.directory_tree import READ_FLAGS, HeldTree, map_os_errors
 from tierfs.chunkstore.protocol import Source
 from tierfs.clock import Clock
 from tierfs.errors import NotFound
@@ -43,11 +44,15 @@ class FileWriter:
         self._tree = tree
         self._metadata = metadata
         self._sweep = sweep
+        self._unsynced: set[str] = set()
+        """Directories that have a new name and could not be synced."""
 
     def store(self, name: str, fill: Callable[[int], None], metadata: Mapping[str, str], *, create_only: bool) -> None:
         """Make a file that `fill` writes to, and call it `name`. Raises OSError, FileExistsError for a taken name.
 
-        Order: bytes and metadata synced under a temporary name, then the name, then the directories synced.
+        Order: bytes and metadata synced under a temporary name, then the name, then the directories synced. A
+        sync that fails leaves the name, so a name that is taken is synced before the caller is told: it may be
+        the caller's own of an earlier try, also of another process.
         """
         with self._tree.open_directory(TEMPORARY_DIRECTORY, create=True) as directory:
             self._remove_stale(directory)
@@ -78,11 +83,39 @@ class FileWriter:
                     else:
                         os.rename(temporary, last, src_dir_fd=directory, dst_dir_fd=fd)
                 break
+            except FileExistsError:
+                self._sync_file(parent, last)
+                self._sync_directories(parent)
+                raise
             except FileNotFoundError:
                 if not left:
                     raise
-        with suppress(FileNotFoundError):  # already deleted again
-            self._tree.sync_directories(parent)
+        self._sync_directories(parent)
+
+    def settle(self, name: str) -> None:
+        """Sync what a failed sync left in doubt about `name`, before anybody is told that it is there."""
+        parent = name.rpartition("/")[0]
+        if parent in self._unsynced:
+            self._sync_directories(parent)
+
+    def _sync_file(self, parent: str, last: str) -> None:
+        with suppress(FileNotFoundError), self._tree.open_directory(parent) as directory:
+            if not stat.S_ISREG(os.stat(last, dir_fd=directory, follow_symlinks=False).st_mode):
+                return  # a link or a directory, which is nobody's object
+            fd = os.open(last, READ_FLAGS, dir_fd=directory)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def _sync_directories(self, parent: str) -> None:
+        try:
+            with suppress(FileNotFoundError):  # already deleted again
+                self._tree.sync_directories(parent)
+        except OSError:
+            self._unsynced.add(parent)
+            raise
+        self._unsynced.discard(parent)
 
     def temporary_files(self) -> Iterator[tuple[str, int]]:
         """Files that writers write, or left behind: name, and when it was written to last (ms).

@@ -111,8 +111,8 @@ def _make_metadata(paths: StorePaths, file: BinaryIO, summary: DumpSummary, name
         shutil.rmtree(staging)
     try:
         dump.load(staging, clock, (part for part, _ in dump.read(file, name)), summary.rows)
-        with closing(MetadataStore(staging, clock)):
-            pass  # raises for a version that this tierfs cannot read
+        with closing(MetadataStore(staging, clock)) as metadata:  # raises for a version that this tierfs cannot read
+            dump.end_active_chunks(metadata)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise

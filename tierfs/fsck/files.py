@@ -91,7 +91,7 @@ class FileCheck:
             text = "its chunk has ended, but it can be written to"
             yield Finding(
                 Kind.FILE_MODE,
-                Severity.DAMAGE,
+                Severity.NOTE,
                 f"chunk file {holder.name}",
                 text,
                 mend=Mend.SET_MODE,

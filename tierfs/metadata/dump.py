@@ -8,7 +8,7 @@ are never decoded: what a newer tierfs wrote comes through as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,8 +19,9 @@ from tierfs.metadata import environment as lmdb_environment
 from tierfs.metadata import journal
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.sums import SUMS_KEY
-from tierfs.metadata.tables import STORE
+from tierfs.metadata.tables import SEGMENTS, STORE
 from tierfs.metadata.transaction import ReadTransaction, write_transaction
 
 PART_BYTES = 4 * 1024 * 1024
@@ -127,6 +128,21 @@ def load(path: Path, clock: Clock, found: Iterable[pb.DumpPart], databases: Iter
                     txn.put_raw(row.database, row.key, row.value)
     finally:
         lmdb_environment.close_environment(path)
+
+
+def end_active_chunks(metadata: MetadataStore) -> None:
+    """End each segment's active chunk at the length that was loaded.
+
+    Its file may have grown since the dump was made. A writer that continued it would overwrite those bytes, which
+    may be all that is left of them. Left as it is where only a newer tierfs may write.
+    """
+    with metadata.write_notes() as txn:
+        if txn.store.min_writer_version > RECORD_VERSION:
+            return
+        for key, segment in list(txn.scan(SEGMENTS)):
+            if segment.active:
+                ended = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
+                txn.put(SEGMENTS, key, ended)
 
 
 class _Expected:

@@ -35,6 +35,8 @@ class Writing:
     name: str
     epoch: int
     base_length: int
+    in_chunk: bool
+    """Whether the writer goes on in a chunk file; not after a failed sync, which the file is not trusted after."""
 
 
 class PendingAppend(PendingCommit):
@@ -64,6 +66,9 @@ class PendingAppend(PendingCommit):
         for piece in self._pieces:
             segment = _begin(txn, segment, piece) if last is None else _grow(txn, segment, last, piece)
             last = None  # only the first piece goes on with a chunk
+        if segment.active and not writing.in_chunk:
+            segment = replace(segment, active=False, generation=segment.generation + 1)
+            txn.touch(segment_id=segment.id)
         resumable = self._last and segment.active
         if self._pieces:
             first_byte_ms = segment.began_ms if writing.base_length > segment.first_offset else txn.now_ms

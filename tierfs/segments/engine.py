@@ -15,7 +15,7 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.policy import Policy
-from tierfs.segments import concat, create, delete, ownership, seal, streams, succession, truncate, unseal
+from tierfs.segments import concat, create, delete, ownership, resume, seal, streams, succession, truncate, unseal
 from tierfs.segments.active_chunk import ChunkDescriptors
 from tierfs.segments.bulk_create import BulkCreator
 from tierfs.segments.concat import Concatenation
@@ -75,13 +75,17 @@ class Engine:
         self._require_floor(name)
         with self._lock:
             segment, policy, ended = self._register(name, expected_offset, take_over)
-            own = self._writers.pop(segment.id, None)
-            if own is not None:
-                own.abandon()
-            if ended is not None:
-                self.files.seal(ended)
-            canonical = names.join(names.split(name))
-            writer = SegmentWriter(self._tools, canonical, segment, policy, one_segment=one_segment)
+            try:
+                own = self._writers.pop(segment.id, None)
+                if own is not None:
+                    own.abandon()
+                if ended is not None:
+                    self.files.protect(ended)
+                canonical = names.join(names.split(name))
+                writer = SegmentWriter(self._tools, canonical, segment, policy, one_segment=one_segment)
+            except BaseException:
+                self._locks.unlock(segment.id, segment.writer_epoch)
+                raise
             self._writers[segment.id] = writer
             return writer
 
@@ -101,7 +105,7 @@ class Engine:
         """End a segment for good; repeating it succeeds. Raises NotFound, or Conflict naming a live writer."""
         segment, ended = seal.seal(self.metadata, self._locks, name)
         if ended is not None:
-            self.files.seal(ended)
+            self.files.protect(ended)
         return segment
 
     def unseal(self, name: str) -> tuple[SegmentRecord, bool]:
@@ -112,7 +116,7 @@ class Engine:
         """End the active chunk, so that it can be offloaded; idempotent."""
         ended = seal.roll(self.metadata, segment_id)
         if ended is not None:
-            self.files.seal(ended)
+            self.files.protect(ended)
 
     def end_if_due(self, segment_id: SegmentId) -> bool:
         """Seal a segment by policy that is long or old enough, and make its successor; True if that was due."""
@@ -121,7 +125,7 @@ class Engine:
         if done is None:
             return False
         if done[1] is not None:
-            self.files.seal(done[1])
+            self.files.protect(done[1])
         return True
 
     def truncate(self, name: str, before_offset: int, *, cold_due_ms: int) -> Truncation:
@@ -132,7 +136,7 @@ class Engine:
         """Append a sealed segment's bytes to another segment, in place of its name; see concat.concat."""
         done, ended = concat.concat(self.metadata, self._locks, target, source)
         if ended is not None:
-            self.files.seal(ended)
+            self.files.protect(ended)
         return done
 
     def remove(self, txn: WriteTransaction, segment: SegmentRecord, *, cold_due_ms: int) -> None:
@@ -160,22 +164,29 @@ class Engine:
         self, name: str, expected_offset: int | None, take_over: bool
     ) -> tuple[SegmentRecord, Policy, str | None]:
         """One commit that makes this process the writer; also the chunk file that ended by it."""
-        locked: tuple[SegmentId, int] | None = None
+        before: SegmentRecord | None = None
         try:
             with self.metadata.write() as txn:
                 before = self._find_or_create(txn, name)
                 if expected_offset is not None and expected_offset != before.length:
                     raise offset_mismatch(name, expected_offset, before.length)
-                locked = (before.id, before.writer_epoch + 1)
+                resume.require_whole(txn, self.files, before, name)
                 segment = ownership.register(txn, before, self._locks, take_over=take_over)
                 policy = policies.effective(txn, segment)
                 ended = None if segment.active else seal.active_file(txn, before)
         except BaseException:
-            if locked is not None:
-                self._locks.unlock(*locked)
+            if before is not None:
+                self._release(before)
             raise
         self._locks.unlock(before.id, before.writer_epoch)
         return segment, policy, ended
+
+    def _release(self, before: SegmentRecord) -> None:
+        """Give back the locks of a registration that failed, but for that of a writer of this process."""
+        self._locks.unlock(before.id, before.writer_epoch + 1)
+        own = self._writers.get(before.id)
+        if own is None or own.epoch != before.writer_epoch:
+            self._locks.unlock(before.id, before.writer_epoch)
 
     def _find_or_create(self, txn: WriteTransaction, name: str) -> SegmentRecord:
         entry = directories.find(txn, name)
@@ -212,7 +223,7 @@ class Engine:
         self._locks.unlock(*old)
         self._locks.unlock(moved.segment.id, moved.segment.writer_epoch - 1)
         if moved.ended is not None:
-            self.files.seal(moved.ended)
+            self.files.protect(moved.ended)
         return moved
 
     def _require_floor(self, name: str) -> None:

@@ -2,6 +2,7 @@
 
 The first to arrive leads: it takes everything queued, syncs each file once, commits once, and wakes
 the others. Whoever arrives meanwhile forms the next group. Order inside a segment is queue order.
+Signals wait until the group is told: a Ctrl-C in the leader's thread says nothing of the others' appends.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tierfs import interrupts
 from tierfs.errors import Conflict, NotFound, TierfsError
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
@@ -55,7 +57,7 @@ class GroupCommit:
     def wait(self, pending: PendingCommit) -> None:
         """Return when the change is durable; raises its error, with nothing changed."""
         while not pending.done.is_set():
-            with self._leading:  # the next leader waits here while a group is on its way
+            with self._leading, interrupts.deferred():  # the next leader waits here while a group is on its way
                 if not pending.done.is_set():
                     self._lead()
         if pending.error is not None:
@@ -68,9 +70,10 @@ class GroupCommit:
             self._sync(group)
             self._commit([pending for pending in group if pending.error is None])
         except BaseException as exc:
+            told = exc if isinstance(exc, Exception) else StaleBase("the leader of the group ended")
             for pending in group:
-                pending.error = pending.error or exc
-            if not isinstance(exc, Exception):
+                pending.error = pending.error or told
+            if told is not exc:
                 raise
         finally:
             for pending in group:

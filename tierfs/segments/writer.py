@@ -11,7 +11,7 @@ from tierfs import names
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name, map_os_errors
 from tierfs.clock import Clock
-from tierfs.errors import Closed, Conflict, NotFound, OffsetMismatch, Sealed, StorageFull
+from tierfs.errors import Closed, Conflict, NotFound, OffsetMismatch, Sealed, StorageFull, TierfsError
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.policy import Policy
@@ -103,14 +103,25 @@ class SegmentWriter:
         raise Closed(f"segment {names.printable(self.name)}: appends before this one keep failing")
 
     def close(self) -> None:
-        """Stop writing. Marks the chunk resumable unless the last append did; idempotent."""
+        """Stop writing. Marks the chunk resumable unless the last append did; idempotent.
+
+        Never fails but in a child of fork: every append was told how it went, and without the mark the next writer
+        starts another chunk, no more.
+        """
+        self._tools.require_process()
         if self._closed:
             return
         try:
             if not self._resumable and self._chunk is not None:
                 self.append(b"", last=True)
-        except (Conflict, NotFound) as exc:
-            log.debug("%s: nothing left to hand over: %s", names.printable(self.name), exc)
+        except TierfsError as exc:
+            expected = isinstance(exc, Conflict | NotFound)
+            log.log(
+                logging.DEBUG if expected else logging.INFO,
+                "%s: its chunk is not handed over: %s",
+                names.printable(self.name),
+                exc,
+            )
         self.abandon()
 
     def abandon(self) -> None:
@@ -126,7 +137,8 @@ class SegmentWriter:
         self._catch_up()
         if expected_offset is not None and expected_offset != self._length:
             raise offset_mismatch(self.name, expected_offset, self._length)
-        self._require_room(size_bytes)
+        if size_bytes:
+            self._require_room(size_bytes)
         if size_bytes and self._ends_here():
             self._finish_queued()
             self._move()
@@ -144,7 +156,7 @@ class SegmentWriter:
         except BaseException:
             self._undo(before, pieces)
             raise
-        writing = Writing(self.segment_id, self.name, self.epoch, before.length)
+        writing = Writing(self.segment_id, self.name, self.epoch, before.length, self._chunk is not None)
         return PendingAppend(writing, pieces, self._tools.descriptors, last=last, seal=seal), ByteRange(
             before.length, self._length
         )
@@ -186,12 +198,15 @@ class SegmentWriter:
         self._length = before.length
 
     def _protect(self, pending: PendingAppend, *, seal: bool) -> None:
-        """Sealed chunk files become read-only, so that a mistake at a shell cannot change them."""
+        """Sealed chunk files become read-only, so that a mistake at a shell cannot change them.
+
+        The bytes are committed: nothing here may fail the append, whose caller would append them again.
+        """
         for chunk in pending.sealed_chunks:
             self._tools.descriptors.close(chunk)  # the sync before the commit opened it again
-            self._tools.files.seal(chunk.name)
+            self._tools.files.protect(chunk.name)
         if seal and self._chunk is not None:
-            self._tools.files.seal(self._chunk.name)
+            self._tools.files.protect(self._chunk.name)
 
     def _catch_up(self) -> None:
         """After a failed commit the store's view counts: its length, and no active chunk of ours."""

@@ -1,0 +1,235 @@
+"""Calls of the operating system that fail around an append: what was committed stays said, what failed stays out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.errors import DataLoss, StorageFull, TierfsError
+from tierfs.metadata.store import MetadataStore
+from tierfs.segments.group_commit import GroupCommit
+from tierfs.segments.writer_locks import WriterLocks
+from tierfs.types import ByteRange
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+def failing(number: int) -> Callable[..., Any]:
+    """A system call that fails."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_an_append_whose_file_cannot_be_made_read_only_is_there_once(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("cannot be made read-only")
+    writer = store.engine.open_writer("s")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "chmod", failing(errno.EIO))
+        assert writer.append(b"abcdef") == ByteRange(0, 6)
+        assert writer.append(b"gh", seal=True) == ByteRange(6, 8)
+    assert store.read("s") == b"abcdefgh"
+
+
+@pytest.mark.parametrize("verb", ["roll", "seal", "open_writer", "concat"])
+def test_a_verb_that_is_committed_does_not_fail_for_a_mode(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str], verb: str
+) -> None:
+    expected_warnings.append("cannot be made read-only")
+    writer = store.engine.open_writer("s")
+    writer.append(b"ab")
+    segment_id = writer.segment_id
+    store.append("source", b"cd", seal=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "chmod", failing(errno.EPERM))
+        if verb == "roll":
+            store.engine.roll(segment_id)
+        elif verb == "concat":
+            store.engine.concat("s", "source")
+        else:
+            getattr(store.engine, verb)("s")
+    assert not store.segment("s").active
+
+
+def test_closing_on_a_full_disk_succeeds(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"ab")
+    monkeypatch.setattr(ChunkFiles, "free_bytes", lambda self: 0)
+    store.engine.close_writer(writer)
+    assert store.segment("s").resumable
+
+
+def test_closing_where_nothing_can_be_committed_succeeds(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"ab")
+
+    def refuse(self: MetadataStore) -> None:
+        raise StorageFull("the disk of the metadata is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataStore, "write", refuse)
+        store.engine.close_writer(writer)
+    store.reopen()
+    store.append("s", b"cd")
+    assert store.read("s") == b"abcd"
+
+
+def test_a_file_whose_sync_failed_is_never_continued(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"a")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", failing(errno.EIO))
+        with pytest.raises(DataLoss):
+            writer.append(b"b")
+    store.engine.close_writer(writer)
+    assert not store.segment("s").resumable
+    store.reopen()
+    store.append("s", b"c")
+    assert_layout(store, "s", local=[1, 1], cold=[])
+    assert store.read("s") == b"ac"
+
+
+def test_a_writer_that_could_not_be_opened_keeps_no_lock(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.append("s", b"ab")
+    segment = store.segment("s")
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataStore, "read", failing(errno.EIO))  # met after the commit, where the file is resumed
+        with pytest.raises(OSError, match="Input"):
+            store.engine.open_writer("s")
+    other = WriterLocks(store.path / "writers")
+    for epoch in range(segment.writer_epoch, store.segment("s").writer_epoch + 1):
+        assert not other.is_alive_elsewhere(segment.id, epoch)
+    other.close()
+    store.append("s", b"cd")
+    assert store.read("s") == b"abcd"
+
+
+def test_a_refused_writer_keeps_no_lock_of_the_epoch_before(store: TestStore) -> None:
+    store.append("s", b"ab")
+    segment = store.segment("s")
+    other = WriterLocks(store.path / "writers")
+    assert other.try_lock(segment.id, segment.writer_epoch + 1)  # a process that is about to become the writer
+    with pytest.raises(TierfsError):
+        store.engine.open_writer("s")
+    other.unlock(segment.id, segment.writer_epoch + 1)
+    assert not other.is_alive_elsewhere(segment.id, segment.writer_epoch)
+    other.close()
+
+
+def test_a_refused_second_writer_leaves_the_lock_of_the_first(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = store.engine.open_writer("s")
+    other = WriterLocks(store.path / "writers")
+    assert other.try_lock(writer.segment_id, writer.epoch + 1)
+    with pytest.raises(TierfsError):
+        store.engine.open_writer("s")
+    assert other.is_alive_elsewhere(writer.segment_id, writer.epoch)
+    other.close()
+    writer.append(b"ab")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_short_file_refuses_every_writer_until_it_is_whole_again(store: TestStore, clean: bool) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"abc")
+    if clean:
+        store.engine.close_writer(writer)
+    store.reopen()
+    file = store.files.root / store.layout("s").local[0].object.name
+    file.write_bytes(b"a")
+    for _ in range(3):
+        with pytest.raises(DataLoss, match="1 of 3 bytes") as caught:
+            store.engine.open_writer("s")
+        assert caught.value.remedy == "run: tierfs fsck"
+    file.write_bytes(b"abc")
+    store.append("s", b"d")
+    assert store.read("s") == b"abcd"
+
+
+def test_an_interrupted_leader_fails_nobody_else(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader of a group is the main thread, and Ctrl-C comes at three moments of its work."""
+    for moment in ("before", "committed", "told"):
+        names = [f"{moment}-{number}" for number in range(3)]
+        results = appended_while_the_leader_is_interrupted(store, monkeypatch, names, moment)
+        assert results == dict.fromkeys(names[1:], ByteRange(0, 3))
+        for name in names[1:]:
+            assert store.read(name) == b"abc"
+        assert store.read(names[0]) in (b"", b"abc")
+
+
+def appended_while_the_leader_is_interrupted(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, names: list[str], moment: str
+) -> dict[str, object]:
+    """What the threads that shared the main thread's group were told."""
+    results: dict[str, object] = {}
+    writers = [store.engine.open_writer(name) for name in names]
+
+    def append(number: int) -> None:
+        try:
+            results[names[number]] = writers[number].append(b"abc")
+        except BaseException as exc:
+            results[names[number]] = exc
+
+    threads = [threading.Thread(target=append, args=(number,)) for number in (1, 2)]
+    commit = GroupCommit._commit
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def wrapped(self: GroupCommit, group: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            commit(self, group)
+            return
+        if moment == "before":
+            interrupt()
+        commit(self, group)
+        if moment == "committed":
+            interrupt()
+
+    queue_is_full = threading.Event()
+    enqueue = GroupCommit.enqueue
+
+    def enqueued(self: GroupCommit, pending: Any) -> None:
+        enqueue(self, pending)
+        if len(self._queue) == len(names):
+            queue_is_full.set()
+
+    def wait(self: GroupCommit, pending: Any, original: Any = GroupCommit.wait) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for thread in threads:
+                thread.start()
+            queue_is_full.wait()
+            done = pending.done.set
+            if moment == "told":
+                pending.done.set = lambda: (interrupt(), done())
+        elif not queue_is_full.is_set() or not writers[0]._newest.done.is_set():  # type: ignore[union-attr]
+            writers[0]._newest.done.wait()  # type: ignore[union-attr]  # the main thread leads
+        original(self, pending)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupCommit, "enqueue", enqueued)
+        patch.setattr(GroupCommit, "_commit", wrapped)
+        patch.setattr(GroupCommit, "wait", wait)
+        with pytest.raises(KeyboardInterrupt):
+            writers[0].append(b"abc")
+        for thread in threads:
+            thread.join(10)
+    return results
