@@ -127,3 +127,21 @@ def test_the_command(tmp_path: Path) -> None:
     ]
     assert "DAMAGED" in tierfs("verify", store=path, check=False).out
     assert tierfs("verify", "nothing", store=path, check=False).code == 3
+
+
+def test_the_command_fits_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    tierfs("-q", "init", store=path)
+    name = "d" * 200
+    tierfs("policy", "set", "/", "chunk_bytes=1MiB", "object_bytes=1MiB", store=path)
+    tierfs("append", name, "--seal", store=path, stdin=os.urandom(6 * MIB))
+    tierfs("offload", store=path)
+    tierfs("evict", "--force", store=path)
+    objects = sorted((path / "cold/segments" / name).rglob("chunk-*"))
+    for each in objects[:4]:
+        each.unlink()
+    done = tierfs("verify", name, store=path, check=False)
+    first, *rest = done.out.splitlines()
+    assert first.endswith(": 4 MiB of the cold copy missing")
+    assert rest[0].strip() == f"cold: bytes 0 to {4 * MIB} missing", "objects that follow each other are one line"
+    assert max(map(len, rest)) <= 110

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from tierfs.background import intents
 from tierfs.background.cold import ColdTier, object_metadata, object_name
 from tierfs.background.consolidation_plan import ConsolidateAction
-from tierfs.background.marks import mark
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.readback import CheckedPiece, Mismatch, Stretch, check_piece, read_back, stretches_of, whole_crc
 from tierfs.chunkstore.protocol import ComposedObject, EtagDiffers, ObjectPiece
 from tierfs.errors import DataLoss, TierfsError
 from tierfs.metadata import chains, checksums, directories, journal, keys
 from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS, SEGMENTS

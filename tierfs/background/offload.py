@@ -16,13 +16,13 @@ from typing import TypeVar
 from tierfs.background import intents
 from tierfs.background.candidates import ended_ms
 from tierfs.background.cold import ColdTier, object_metadata, object_name
-from tierfs.background.marks import mark
 from tierfs.background.planning import OffloadAction
 from tierfs.background.source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import Conflict, DataLoss, TierfsError
 from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import CHUNKS, INTENTS, SEGMENTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,12 +11,20 @@ from tierfs.cli import format
 from tierfs.cli.lazy import command
 from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
+from tierfs.fsck.ranges import union
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.fsck.verify import Verified
+    from tierfs.fsck.verify import BadRange, Verified
+    from tierfs.types import ByteRange
 
 _EXIT_DAMAGED = 74
+
+_MOST_RUNS = 20
+"""Lines below one segment: what a terminal shows at once."""
+
+_LINE_COLUMNS = 100
+"""Of such a line, without its indent."""
 
 
 @command("verify")
@@ -23,9 +32,10 @@ _EXIT_DAMAGED = 74
 def verify(session: Session, path: str) -> None:
     """Read every byte below PATH from every tier that holds it, and check it; without PATH, all there are.
 
-    One line for each segment: ok and its CRC32C, the one that `tierfs info` tells, or what is damaged in
-    which tier. Bad copies are marked suspect: reads prefer others, and those are not evicted. The exit code
-    is 74 when a byte is damaged or lost, even if another copy of it is good. To mend it: tierfs fsck --deep
+    One line for each segment: ok and its CRC32C, the one that `tierfs info` tells, or what is missing, damaged or
+    lost in which tier, with a line for each run of such bytes. Bad copies are marked suspect: reads prefer others,
+    and those are not evicted. A mark goes, and lost bytes are taken back, when all of a chunk proves right. The exit
+    code is 74 when a byte is damaged or lost, even if another copy of it is good. To mend it: tierfs fsck --deep
     --repair.
     """
     from tierfs.composition.verifying import verify as verify_below
@@ -65,12 +75,31 @@ def _crc(found: Verified) -> str | None:
 
 
 def _text(found: Verified) -> str:
+    """A line for the segment, and one for each run of bytes that one copy does not have, whatever objects it is in."""
     name = printable(found.name)
     if found.ok:
         return f"ok       {_crc(found)}  {name}"
-    lines = [f"DAMAGED  {_crc(found) or '-':<8}  {name}"]
-    lines += [
-        f"         {bad.tier.name.lower()}: bytes {bad.range.start} to {bad.range.end}: {printable(bad.why)}"
-        for bad in found.bad
-    ]
-    return "\n".join([*lines, *(f"         lost: bytes {lost.start} to {lost.end}" for lost in found.lost)])
+    lines = [f"{format.size(sum(one.length_bytes for one in found.lost))} lost"] if found.lost else []
+    runs = [f"lost: {_bytes(lost)}" for lost in found.lost]
+    for (tier, fault), group in groupby(sorted(found.bad, key=_kind), key=_kind):
+        bad = list(group)
+        joined = union(one.range for one in bad)
+        lines.append(f"{format.size(sum(one.length_bytes for one in joined))} of the {tier} copy {fault}")
+        runs += [f"{tier}: {_bytes(one)} {fault}" for one in joined]
+        runs.append(f"{tier}: {bad[0].why}")
+    more = [f"and {len(runs) - _MOST_RUNS} more; --json names all"] if len(runs) > _MOST_RUNS else []
+    shown = [f"         {_cut(printable(run))}" for run in [*runs[:_MOST_RUNS], *more]]
+    return "\n".join([f"DAMAGED  {_crc(found) or '-':<8}  {name}: {', '.join(lines)}", *shown])
+
+
+def _kind(bad: BadRange) -> tuple[str, str]:
+    return bad.tier.name.lower(), bad.fault.value
+
+
+def _bytes(span: ByteRange) -> str:
+    return f"bytes {span.start} to {span.end}"
+
+
+def _cut(text: str) -> str:
+    """A line that fits beside its indent; what an error names may be as long as a key."""
+    return text if len(text) <= _LINE_COLUMNS else f"{text[: _LINE_COLUMNS - 1]}…"

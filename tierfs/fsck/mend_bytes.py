@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tierfs.background.marks import mark
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.errors import NotFound
 from tierfs.fsck.copies import Copies, read_copies
@@ -19,6 +18,7 @@ from tierfs.fsck.findings import Place
 from tierfs.fsck.ranges import minus, union
 from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata import chain_cuts, chains, directories, keys
+from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
 
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
@@ -29,6 +30,16 @@ _BUFFER_BYTES = PIECE_BYTES + 2 * CRC_BLOCK_BYTES
 """A piece may begin and end inside a block."""
 
 
+class Fault(StrEnum):
+    """What is the matter with bytes that a copy does not have."""
+
+    DAMAGED = "damaged"
+    MISSING = "missing"
+    """The file or object is not there."""
+    AWAY = "not reachable"
+    """Nothing of the place is there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
     """What reading a piece showed."""
@@ -39,8 +50,13 @@ class Checked:
     why: str = ""
     crc32c: int = 0
     """Of the piece's bytes, where none is bad."""
-    away: bool = False
-    """Whether the whole place cannot be reached, which says nothing of the bytes."""
+    fault: Fault = Fault.DAMAGED
+    """Of what is bad."""
+
+    @property
+    def away(self) -> bool:
+        """Whether the whole place cannot be reached, which says nothing of the bytes."""
+        return self.fault is Fault.AWAY
 
 
 class Scrubber:
@@ -111,7 +127,8 @@ class Scrubber:
                 self.etags.read_into(storage, placed.object, grid.range.start, view)
         except NotFound as exc:
             why = self._away(placed)
-            return Checked(piece, (piece.range,), why or str(exc), away=why is not None)
+            fault = Fault.MISSING if why is None else Fault.AWAY
+            return Checked(piece, (piece.range,), why or str(exc), fault=fault)
         except DataLoss as exc:
             return Checked(piece, (piece.range,), str(exc))
         bad = tuple(union([*_bad_ranges(piece, view), *(_of_segment(piece, one) for one in unread)]))

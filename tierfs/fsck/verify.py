@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from tierfs.background.marks import mark
 from tierfs.checksum import combine
 from tierfs.fsck.pieces import Piece, pieces
 from tierfs.fsck.ranges import union
-from tierfs.fsck.scrub import Checked, Scrubber
+from tierfs.fsck.scrub import Checked, Fault, Scrubber
+from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
@@ -25,6 +25,7 @@ class BadRange:
     tier: Tier
     range: ByteRange
     why: str
+    fault: Fault = Fault.DAMAGED
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class Verifier:
         self._bytes += piece.range.length_bytes
         self._report(self._bytes, result.name)
         for bad in checked.bad:
-            _join(result.bad, BadRange(piece.placed.object.tier, bad, checked.why))
+            _join(result.bad, BadRange(piece.placed.object.tier, bad, checked.why, checked.fault))
         if piece.first:
             _combine(result, piece, checked)
 

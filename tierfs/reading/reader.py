@@ -19,6 +19,7 @@ from tierfs.reading.checksum_cache import ChecksumCache
 from tierfs.reading.cold import ColdPath
 from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.etags import Etags
+from tierfs.reading.failed_copies import FailedCopies
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalReader
@@ -61,6 +62,7 @@ class Reader:
         self._nursery_manager: AbstractAsyncContextManager[trio.Nursery, bool | None] | None = None
         self._nursery: trio.Nursery | None = None
         self._checksums = ChecksumCache(metadata)
+        self._failed = FailedCopies(metadata)
         self._policies = PolicyCache()
         self._cold: dict[SegmentId, ColdPath] = {}
 
@@ -73,7 +75,8 @@ class Reader:
             cold = self._cold[segment_id] = self._new_cold_path()
         cold.handles += 1
         local = LocalPath(self.metadata, self.local)
-        handle = ReadHandle(view, chosen, local, cold, self.settings.deadline_s, self.metrics, self._closed)
+        deadline_s = self.settings.deadline_s
+        handle = ReadHandle(view, chosen, local, cold, deadline_s, self.metrics, self._failed, self._closed)
         self.open_handles.add(handle)
         return handle
 
@@ -82,6 +85,7 @@ class Reader:
         self._nursery = await manager.__aenter__()
         self.fetcher.start(self._nursery)
         self._nursery.start_soon(self._adopt_etags)
+        self._nursery.start_soon(self._failed.keep_writing)
         return self
 
     async def __aexit__(
@@ -95,6 +99,7 @@ class Reader:
             return await self._nursery_manager.__aexit__(kind, error, trace)
         finally:
             self._etags.adopt()
+            self._failed.finish()
             self.local.close()
             if self.cache is not None:
                 self.cache.close()
