@@ -17,7 +17,6 @@ from typing import TypeVar
 from tierfs.background import intents
 from tierfs.background.candidates import ended_ms
 from tierfs.background.cold import ColdTier, pack_metadata
-from tierfs.background.marks import mark
 from tierfs.background.offload import ChunksMoved, revalidated, source_chunk
 from tierfs.background.planning import OffloadAction, PackAction
 from tierfs.background.source import ChunkSource, DamagedChunk, SourceChunk
@@ -26,6 +25,7 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import DataLoss, TierfsError
 from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata.marks import mark
 from tierfs.metadata.pack import PackEntry, PackIndex, index_and_trailer, pack_name
 from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
