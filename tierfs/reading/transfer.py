@@ -36,7 +36,7 @@ class BlockDiffers(DataLoss):
 
     def __init__(self, message: str, block: ByteRange) -> None:
         """`block`: the first one, as bytes of the object; those before it were delivered."""
-        super().__init__(message, remedy="run: tierfs fsck")
+        super().__init__(message, remedy="run: tierfs fsck --deep")
         self.block = block
 
 
