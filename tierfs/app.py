@@ -141,6 +141,13 @@ class Store:
         question = Question(serve.EVICT, path, options, lambda: asdict(inline()))
         return EvictReport(**ask(self.metadata, question, report))
 
+    def make_room(self, first: str) -> int:
+        """Evict cold bytes until appends have room, those of segment `first` first; returns how many.
+
+        Raises Conflict where somebody holds the store, who does so by himself, and Unavailable without a cold tier.
+        """
+        return self._inline(serve.EVICT).make_room(first)
+
     def garbage(self, *, grace_s: int | None = None) -> GarbageReport:
         """What waits to be deleted, and orphans older than the grace period (the store's own by default)."""
         grace_s = self.settings.offload.grace_s if grace_s is None else grace_s

@@ -112,7 +112,8 @@ def test_an_append_that_fails_half_way_says_what_is_acknowledged(
     assert result.stderr.splitlines() == [
         "tierfs: the disk is full; 8388608 bytes are acknowledged: s 0 8388608 (StorageFull, exit 28)",
         "  make room",
-        "  go on behind them with: --expect-offset 8388608",
+        f"  to append the rest: tierfs --store {store} append "
+        f"--expect-offset 8388608 --skip 8388608 -- s {tmp_path}/big",
     ]
     data = json.loads(run("--json", "--store", store, "append", "s", tmp_path / "big").stderr)
     assert data["acknowledged"] == {"segment": "s", "start": 8388608, "end": 8388608}
@@ -134,8 +135,14 @@ def test_ctrl_c_during_an_append_says_what_is_acknowledged(store: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said.startswith("tierfs: interrupted; 5 bytes are acknowledged: s 0 5 (Interrupted, exit 130)\n")
-    assert tierfs("append", "s", "--expect-offset", "5", "--seal", store=store, stdin=b"!").out == "s 5 6\n"
+    assert said == (
+        "tierfs: interrupted; 5 bytes are acknowledged: s 0 5; "
+        "5 were read from standard input (Interrupted, exit 130)\n"
+        "  to append the rest, give the same input again, from its beginning, to: "
+        f"tierfs --store {store} append --expect-offset 5 --skip 5 -- s\n"
+    )
+    words = ("append", "--expect-offset", "5", "--skip", "5", "--seal", "--", "s")
+    assert tierfs(*words, store=store, stdin=b"hello!").out == "s 5 6\n"
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, "s\n"), ("y", 0, "")])

@@ -39,6 +39,11 @@ class InlineWork:
         with self._holding():
             return self._work.evict(path, force=force, dry_run=False, report=report)
 
+    def make_room(self, first: str) -> int:
+        """See ColdWork.make_room."""
+        with self._holding():
+            return self._work.make_room(first)
+
     def consolidate(self, path: str, *, dry_run: bool, report: Report) -> ConsolidateReport:
         """See ColdWork.consolidate; a dry run needs no lock."""
         if dry_run:

@@ -20,7 +20,7 @@ def disk_view(disk: DiskBytes, local_bytes: int, floor_bytes: int, settings: Bac
     Where the floor is near, the limits are lowered by as much as is missing: evicting cold bytes comes first, and
     only for the rest are others offloaded early.
     """
-    missing = _missing_above_floor(disk, floor_bytes)
+    missing = missing_bytes(disk, floor_bytes)
     high_local = settings.high_watermark_bytes or disk.size
     high_used = disk.size * settings.high_watermark_percent // _PERCENT
     high_unoffloaded = min(disk.size, high_local) * settings.unoffloaded_watermark_percent // _PERCENT
@@ -36,7 +36,7 @@ def disk_view(disk: DiskBytes, local_bytes: int, floor_bytes: int, settings: Bac
     )
 
 
-def _missing_above_floor(disk: DiskBytes, floor_bytes: int) -> int:
+def missing_bytes(disk: DiskBytes, floor_bytes: int) -> int:
     """Bytes to be freed so that appends have room; 0 where nothing is kept free."""
     if not floor_bytes:
         return 0

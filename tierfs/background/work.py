@@ -23,6 +23,7 @@ from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.packing import PackOffload
+from tierfs.background.pressure import missing_bytes
 from tierfs.background.publish import Publisher
 from tierfs.background.retention import Expired, Retention
 from tierfs.background.segment_restore import DumpSource, SegmentRestore, SegmentRestored
@@ -151,6 +152,23 @@ class ColdWork:
             self.tools.ballast_path,
             lambda: evict.evict(self._metadata, segment_id, cold_before_ms=cold_before_ms),
         )
+
+    def make_room(self, first: str) -> int:
+        """Evict cold bytes whatever their lag until appends have room, those of segment `first` first.
+
+        Returns how many bytes that were. Raises what `evict` raises.
+        """
+        self.publish()
+        self.tools.publisher.require_ownership()
+        engine, freed = self.tools.engine, 0
+        for _, segment in sorted(self._segments(""), key=lambda pair: pair[0] != first):
+            if not missing_bytes(engine.files.disk_bytes(), max(1, engine.free_space_floor_bytes)):
+                break
+            dropped, _ = self._evict_by_command(segment, force=False, dry_run=False)
+            if dropped.bytes:
+                freed += dropped.bytes
+                self.collect()
+        return freed
 
     def publish(self) -> int:
         """Publish what is queued, with a checkpoint when one is due; returns the entries written."""

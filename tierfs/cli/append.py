@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import click
 
@@ -14,13 +16,18 @@ from tierfs.app import Store
 from tierfs.cli import source
 from tierfs.cli.edge import Partial
 from tierfs.cli.lazy import command
-from tierfs.cli.parameters import Size
+from tierfs.cli.parameters import Duration, Size
+from tierfs.cli.room import Room
 from tierfs.cli.session import Session
 from tierfs.cli.source import Source, blocks
-from tierfs.errors import TierfsError
+from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.segments.writer import SegmentWriter
 
 log = logging.getLogger(__name__)
+
+
+_HOLDER_WAIT_S = 60.0
+"""How long an append waits for a holder to make room: in some seconds it ends a chunk, makes it cold and evicts it."""
 
 
 @dataclass(slots=True)
@@ -31,33 +38,81 @@ class Acknowledged:
     start: int
     end: int
 
+    @property
+    def bytes(self) -> int:
+        """How many."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was typed, to say what to type next."""
+
+    store: tuple[str, ...]
+    segment: str
+    files: tuple[str, ...]
+    seal: bool
+    skip: int
+
+    def again(self, done: Acknowledged) -> str:
+        """The command that appends the rest of the same input."""
+        skip = self.skip + done.bytes
+        words = ["tierfs", *self.store, "append", "--expect-offset", str(done.end)]
+        words += ["--skip", str(skip)] * (skip > 0) + ["--seal"] * self.seal
+        return shlex.join([*words, "--", self.segment, *self.files])
+
 
 @command("append")
 @click.argument("segment")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--expect-offset", type=Size(), metavar="N", help="Refuse unless the segment's length is N.")
+@click.option("--skip", type=Size(), metavar="N", default=0, help="Leave out the first N bytes of the input.")
 @click.option("--seal", is_flag=True, help="End the segment with these bytes.")
 @click.option("--take-over", is_flag=True, help="Fence a writer that is still alive.")
+@click.option(
+    "--wait",
+    type=Duration(),
+    metavar="TIME",
+    help="How long to wait for room on a full disk  [default: 1min if a mount or daemon may make some]",
+)
 def append(
-    session: Session, segment: str, files: tuple[str, ...], expect_offset: int | None, seal: bool, take_over: bool
+    session: Session,
+    segment: str,
+    files: tuple[str, ...],
+    expect_offset: int | None,
+    skip: int,
+    seal: bool,
+    take_over: bool,
+    wait: float | None,
 ) -> None:
     """Append FILEs, or stdin without one (or for -), to SEGMENT, creating it if it is missing.
 
     Prints one line when everything is durable: the segment, the offset of the first byte, and the offset
-    behind the last one.
+    behind the last one. On a full disk cold bytes are evicted first.
     """
     session.require_output()
     paths = files or (source.STDIN,)
     source.check_readable(paths)
     with session.open_store() as store, Source(paths) as stream:
         name = store.segment_of_path(segment)
-        writer = store.engine.open_writer(name, expected_offset=expect_offset, take_over=take_over)
+        _skip(stream, skip)
+        room = Room(store, session, wait_s=wait, holder_wait_s=_HOLDER_WAIT_S)
+        writer = room.make(
+            name, lambda: store.engine.open_writer(name, expected_offset=expect_offset, take_over=take_over)
+        )
         with closing_writer(store, writer):
             done = Acknowledged(writer.name, writer.length, writer.length)
-            with partial(done):
-                copy(stream, writer, done, seal=seal)
+            with resumable(done, Call(session.store_words, segment, files, seal, skip), stream):
+                copy(stream, writer, done, room, seal=seal)
     _warn_of_name(session, done)
     session.result(asdict(done), f"{names.printable(done.segment)} {done.start} {done.end}")
+
+
+def _skip(stream: Source, size_bytes: int) -> None:
+    """Pass over the beginning of the input. Raises InvalidRequest when it is not that long."""
+    found = stream.skip(size_bytes)
+    if found < size_bytes:
+        raise InvalidRequest(f"the input has {found} bytes, fewer than --skip {size_bytes}")
 
 
 @contextmanager
@@ -75,27 +130,30 @@ def closing_writer(store: Store, writer: SegmentWriter) -> Iterator[SegmentWrite
     store.engine.close_writer(writer)
 
 
-def copy(stream: Source, writer: SegmentWriter, done: Acknowledged, *, seal: bool) -> None:
+def copy(stream: Source, writer: SegmentWriter, done: Acknowledged, room: Room, *, seal: bool) -> None:
     """Append all of a stream; `done` grows with every block that is acknowledged."""
     ended = False
     for block in blocks(stream):
-        done.end = writer.append(block.data, last=block.last, seal=seal and block.last).end
+        add = partial(writer.append, block.data, last=block.last, seal=seal and block.last)
+        done.end = room.make(writer.name, add).end
         ended = block.last
     if not ended and (seal or done.start == done.end):
         writer.append(b"", last=True, seal=seal)
 
 
 @contextmanager
-def partial(done: Acknowledged) -> Iterator[None]:
-    """Make an error inside the block say how far the append got, and how to go on."""
+def resumable(done: Acknowledged, call: Call, stream: Source) -> Iterator[None]:
+    """Make an error inside the block say how far the append got, and what to type to go on."""
     try:
         yield
     except (TierfsError, OSError, KeyboardInterrupt) as exc:
-        text = (
-            f"{done.end - done.start} bytes are acknowledged: {names.printable(done.segment)} {done.start} {done.end}"
-        )
-        remedy = f"go on behind them with: --expect-offset {done.end}"
-        raise Partial(exc, text, remedy=remedy, acknowledged=asdict(done)) from exc
+        again = call.again(done)
+        text = f"{done.bytes} bytes are acknowledged: {names.printable(done.segment)} {done.start} {done.end}"
+        remedy = f"to append the rest: {again}"
+        if not call.files or source.STDIN in call.files:
+            text += f"; {stream.consumed_bytes - call.skip} were read from standard input"
+            remedy = f"to append the rest, give the same input again, from its beginning, to: {again}"
+        raise Partial(exc, text, remedy=remedy, acknowledged=asdict(done), command=again) from exc
 
 
 def _warn_of_name(session: Session, done: Acknowledged) -> None:

@@ -17,6 +17,7 @@ from tierfs.cli.ingest_file import FileIngest, Stopped
 from tierfs.cli.ingest_plan import Item, Plan, plan_ingest
 from tierfs.cli.lazy import command
 from tierfs.cli.progress import Show, progress_bar
+from tierfs.cli.room import Room
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, TierfsError
 from tierfs.segments.bulk_create import BulkCreator
@@ -71,7 +72,7 @@ class _Work:
     def __init__(self, session: Session, store: Store, plan: Plan, show: Show, *, seal: bool) -> None:
         self.outcome = _Outcome()
         self.fatal: BaseException | None = None
-        self._session = session
+        self._room = Room(store, session)
         self._store = store
         self._seal = seal
         self._show = show
@@ -122,7 +123,7 @@ class _Work:
         """Ingest one file; raises Stopped when the command ends."""
         if self._stop.is_set():
             raise Stopped
-        one = FileIngest(self._store, self._session, self._stop, self._advance, seal=self._seal)
+        one = FileIngest(self._store, self._room, self._stop, self._advance, seal=self._seal)
         try:
             changed = one.ingest(item)
         except BaseException as exc:

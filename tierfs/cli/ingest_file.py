@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tierfs.app import Store
-from tierfs.background import holder
 from tierfs.cli.append import closing_writer
 from tierfs.cli.ingest_compare import Incomparable, first_difference
 from tierfs.cli.ingest_plan import Item
-from tierfs.cli.session import Session
+from tierfs.cli.room import Room
 from tierfs.cli.source import BLOCK_BYTES, Block, Source, blocks
 from tierfs.errors import Conflict, StorageFull
 from tierfs.metadata import directories
@@ -20,9 +19,6 @@ from tierfs.names import printable
 from tierfs.segments.writer import SegmentWriter
 
 T = TypeVar("T")
-
-_ROOM_POLL_S = 1.0
-"""Between two looks whether offload and evict have made room."""
 
 _MIN_BLOCK_BYTES = 64 * 1024
 """A file's reported size may be wrong (/proc); its buffer is never smaller."""
@@ -38,14 +34,14 @@ class FileIngest:
     def __init__(
         self,
         store: Store,
-        session: Session,
+        room: Room,
         stop: threading.Event,
         advance: Callable[[Item, int], None],
         *,
         seal: bool,
     ) -> None:
         self._store = store
-        self._session = session
+        self._room = room
         self._stop = stop
         self._advance = advance
         self._seal = seal
@@ -103,37 +99,31 @@ class FileIngest:
     def _append(self, item: Item, stream: Source, start: int) -> None:
         """Append the rest of the stream."""
         engine = self._store.engine
-        writer = self._with_room(lambda: engine.open_writer(item.segment, expected_offset=start, one_segment=True))
+        writer = self._with_room(
+            item, lambda: engine.open_writer(item.segment, expected_offset=start, one_segment=True)
+        )
         size_bytes = min(BLOCK_BYTES, max(_MIN_BLOCK_BYTES, item.size_bytes - start))
         with closing_writer(self._store, writer):
             ended = False
             for block in blocks(stream, size_bytes):
-                self._append_block(writer, block)
+                self._append_block(item, writer, block)
                 self._advance(item, len(block.data))
                 ended = block.last
             if not ended:
-                self._append_block(writer, Block(memoryview(b""), last=True))
+                self._append_block(item, writer, Block(memoryview(b""), last=True))
 
-    def _append_block(self, writer: SegmentWriter, block: Block) -> None:
+    def _append_block(self, item: Item, writer: SegmentWriter, block: Block) -> None:
         self._check_stop()
-        self._with_room(lambda: writer.append(block.data, last=block.last, seal=block.last and self._seal))
+        self._with_room(item, lambda: writer.append(block.data, last=block.last, seal=block.last and self._seal))
         self.written_bytes += len(block.data)
 
-    def _with_room(self, work: Callable[[], T]) -> T:
-        """Do `work`; while the disk is full and somebody may make room, wait and say why."""
-        told = False
-        while True:
-            try:
-                return work()
-            except StorageFull as exc:
-                who = holder.current(self._store.paths.holder)
-                if who is None:
-                    raise
-                if not told:
-                    self._session.warn(f"{exc}; waiting for {who} to make room")
-                told = True
-            if self._stop.wait(_ROOM_POLL_S):
-                raise Stopped
+    def _with_room(self, item: Item, work: Callable[[], T]) -> T:
+        """Do `work`; while the disk is full, make room or wait for the holder to make some."""
+        try:
+            return self._room.make(item.segment, work, self._stop)
+        except StorageFull:
+            self._check_stop()
+            raise
 
     def _check_stop(self) -> None:
         if self._stop.is_set():

@@ -23,6 +23,19 @@ class Size(click.ParamType[int]):
             self.fail(str(exc), param, ctx)
 
 
+class Duration(click.ParamType[float]):
+    """A time in seconds, like 90 or 5min."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse what was typed."""
+        try:
+            return units.parse_duration(value)
+        except ValueError as exc:
+            self.fail(str(exc), param, ctx)
+
+
 class Priority(click.ParamType[ReadPriority]):
     """A read priority."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +38,12 @@ class Session:
         if self.store_path is None:
             raise click.UsageError("no store was named: give --store DIR or set TIERFS_STORE")
         return self.store_path
+
+    @property
+    def store_words(self) -> tuple[str, ...]:
+        """What names the store on a command line; nothing where the environment does."""
+        path = str(self.require_store_path())
+        return () if os.environ.get("TIERFS_STORE") == path else ("--store", path)
 
     def open_store(self) -> Store:
         """Open the store that was named. Raises what app.open_store raises."""

@@ -49,6 +49,8 @@ class Source:
         self._paths = iter(paths)
         self._path = ""
         self._file: io.FileIO | None = None
+        self.consumed_bytes = 0
+        """What was read or passed over."""
         self._next_file()
 
     def read_into(self, view: memoryview) -> int:
@@ -60,6 +62,7 @@ class Source:
                 exc.filename = "standard input" if self._path == STDIN else self._path
                 raise
             if size:
+                self.consumed_bytes += size
                 return size
             self._next_file()
         return 0
@@ -79,6 +82,7 @@ class Source:
         at = self._file.tell()
         passed = max(0, min(size_bytes, os.fstat(self._file.fileno()).st_size - at))
         self._file.seek(at + passed)
+        self.consumed_bytes += passed
         return passed
 
     def fileno(self) -> int:

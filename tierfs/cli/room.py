@@ -1,0 +1,87 @@
+"""Room on the local disk: what appends do when there is none."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tierfs.app import Store
+from tierfs.background import holder
+from tierfs.background.holder import HeldElsewhere
+from tierfs.cli.session import Session
+from tierfs.errors import Conflict, StorageFull, Unavailable
+
+T = TypeVar("T")
+
+_POLL_S = 1.0
+"""Between two looks whether there is room: the holder looks as often."""
+
+
+class Room:
+    """Repeats what found the disk full: after evicting cold bytes, then for as long as waiting may help."""
+
+    def __init__(
+        self, store: Store, session: Session, *, wait_s: float | None = None, holder_wait_s: float = math.inf
+    ) -> None:
+        """`wait_s` is how long to wait; None: `holder_wait_s` while a holder may make room, else not at all."""
+        self._store = store
+        self._session = session
+        self._wait_s = wait_s
+        self._holder_wait_s = holder_wait_s
+        self._told = False
+        self._lock = threading.Lock()
+        self._evictions = 0
+
+    def make(self, segment: str, work: Callable[[], T], stop: threading.Event | None = None) -> T:
+        """Do `work`, which appends to `segment`. Raises what it raises, StorageFull only after all that helps.
+
+        `stop` ends the waiting, with StorageFull.
+        """
+        since_s: float | None = None
+        while True:
+            try:
+                return work()
+            except StorageFull as exc:
+                now_s = time.monotonic()
+                since_s = now_s if since_s is None else since_s
+                if holder.current(self._store.paths.holder) is None and self._evict(segment):
+                    continue
+                who = holder.current(self._store.paths.holder)
+                left_s = since_s + self._limit_s(who) - now_s
+                if left_s <= 0:
+                    raise
+                self._tell(f"{exc}; waiting for {'room' if who is None else f'{who} to make room'}")
+                if (stop or threading.Event()).wait(min(_POLL_S, left_s)):
+                    raise
+
+    def _limit_s(self, who: object) -> float:
+        if self._wait_s is not None:
+            return self._wait_s
+        return 0 if who is None else self._holder_wait_s
+
+    def _evict(self, segment: str) -> bool:
+        """Evict cold bytes, as no holder does it; whether any went."""
+        seen = self._evictions
+        with self._lock:
+            if self._evictions > seen:
+                return True  # another thread did, meanwhile
+            try:
+                freed = self._store.make_room(segment)
+            except HeldElsewhere:
+                return False
+            except (Conflict, Unavailable) as exc:
+                self._tell(f"nothing can be evicted: {exc}")
+                return False
+            self._evictions += freed > 0
+        if freed:
+            self._session.note(f"the local disk is full: {freed >> 20} MiB that are cold were evicted")
+        return freed > 0
+
+    def _tell(self, text: str) -> None:
+        """Warn once."""
+        if not self._told:
+            self._session.warn(text)
+        self._told = True
