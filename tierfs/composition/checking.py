@@ -25,6 +25,7 @@ from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.places import Places
 from tierfs.fsck.probe import probe
 from tierfs.fsck.scrub import Scrubber
+from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.store_paths import StorePaths
 
 
@@ -195,6 +196,8 @@ class Checking:
 
         def report(done_bytes: int, item: str) -> None:
             self._show(done_bytes, totals.bytes, item)
+            if self._options.repair:
+                scrubber.etags.adopt(ADOPTED_AT_ONCE)
 
         check = DeepCheck(store.metadata, scrubber, report)
         yield from check.run()

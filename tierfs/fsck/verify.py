@@ -12,6 +12,7 @@ from tierfs.fsck.scrub import Checked, Fault, Scrubber
 from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
 Report = Callable[[int, str], None]
@@ -71,8 +72,10 @@ class Verifier:
                 judged.take(checked)
             if self._marks:
                 result.marked = sum(mark(self._metadata, segment_id, *one) for one in judged.to_mark())
-                self._scrubber.etags.adopt()
+                self._scrubber.etags.adopt(ADOPTED_AT_ONCE)
             yield result
+        if self._marks:
+            self._scrubber.etags.adopt()
 
     def _take(self, result: Verified, checked: Checked) -> None:
         piece = checked.piece

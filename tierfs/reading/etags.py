@@ -34,7 +34,7 @@ _TRIES = 3
 _REMEMBERED = 65536
 """Objects with another etag that one process knows of: about 20 MB."""
 
-_ADOPTED_AT_ONCE = 1000
+ADOPTED_AT_ONCE = 1000
 """Records written in one transaction: about 1 MB of changes, some 30 ms of the writer's lock."""
 
 _MOST_ADOPTIONS = 3
@@ -114,7 +114,7 @@ class Etags:
             self._met[holder.id] = _Met(etag, length_bytes, adoptions)
             self._proved.pop(holder.id, None)
             if len(self._met) > _REMEMBERED:
-                self._met.popitem(last=False)
+                self._proved.pop(self._met.popitem(last=False)[0], None)
         if met is None:
             log.info("%s has another etag than its record, a copy perhaps", printable(holder.name))
 
@@ -131,15 +131,15 @@ class Etags:
             self._proved[holder.id] = NewEtag(holder, met.etag)
             return True
 
-    def adopt(self) -> int:
-        """Write the etags that were proved into records and journal; returns how many.
+    def adopt(self, at_least: int = 1) -> int:
+        """Write the etags that were proved into records and journal, if so many wait; returns how many.
 
         An error is logged and keeps nobody from reading: what was not written is proved again by a later process.
         """
         with self._lock:
+            if len(self._proved) < at_least:
+                return 0
             proved, self._proved = list(self._proved.values()), {}
-        if not proved:
-            return 0
         try:
             return adopt(self._metadata, proved)
         except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: its owner's business
@@ -157,9 +157,9 @@ def adopt(metadata: MetadataStore, found: Iterable[NewEtag]) -> int:
     """
     waiting = list(found)
     adopted = 0
-    for first in range(0, len(waiting), _ADOPTED_AT_ONCE):
+    for first in range(0, len(waiting), ADOPTED_AT_ONCE):
         with metadata.write() as txn:
-            for one in waiting[first : first + _ADOPTED_AT_ONCE]:
+            for one in waiting[first : first + ADOPTED_AT_ONCE]:
                 known = txn.get(OBJECTS, keys.u64(one.holder.id))
                 if known is None or _place(known) != _place(one.holder) or known.etag == one.etag:
                     continue
