@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from tierfs.errors import InvalidRequest
 from tierfs.types import MIB, ReadPriority
 
+MAX_OBJECT_BYTES = 64 << 30
+"""Of a chunk and of an object: 8192 parts of 8 MiB, and 2 MiB of checksums, which one change of the journal holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -35,7 +38,9 @@ class Policy:
     """The PIP's default; `tierfs init` writes local-first into a new store."""
 
 
-_SIZES = ("chunk_bytes", "object_bytes")
+BOUNDED_SIZES = ("chunk_bytes", "object_bytes")
+"""Settings that decide how large one file or object gets."""
+
 _TIMES = {"chunk_age": "chunk_age_s", "offload_after": "offload_after_s", "deletion_lag": "deletion_lag_s"}
 _OPTIONAL = {
     "seal_bytes": "seal_bytes",
@@ -50,7 +55,7 @@ OFF = "off"
 LIFETIME_KEYS = tuple(_OPTIONAL)
 """Settings that end segments or their bytes; each may be off."""
 
-KEYS = (*_SIZES, *_TIMES, *LIFETIME_KEYS, "read_priority")
+KEYS = (*BOUNDED_SIZES, *_TIMES, *LIFETIME_KEYS, "read_priority")
 """Names under which settings are stored."""
 
 
@@ -69,8 +74,9 @@ def retention_conflict(policy: Policy) -> bool:
 
 
 def _with(policy: Policy, key: str, value: str) -> Policy:
-    if key in _SIZES:
-        return replace(policy, **{key: int(value)})  # type: ignore[arg-type]
+    if key in BOUNDED_SIZES:
+        # An older version accepted more, and stores keep what it wrote.
+        return replace(policy, **{key: min(int(value), MAX_OBJECT_BYTES)})  # type: ignore[arg-type]
     if key in _TIMES:
         return replace(policy, **{_TIMES[key]: int(value)})  # type: ignore[arg-type]
     if key in _OPTIONAL:

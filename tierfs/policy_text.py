@@ -35,7 +35,7 @@ def parse(key: str, text: str) -> str:
         if key in policy.LIFETIME_KEYS and text == policy.OFF:
             return text
         if key.endswith(_SIZE_SUFFIX):
-            return str(_parse_size(text))
+            return str(_parse_size(text, policy.MAX_OBJECT_BYTES if key in policy.BOUNDED_SIZES else units.MAX_BYTES))
         return str(_parse_time(text, at_least_s=1 if key in policy.LIFETIME_KEYS else 0))
     except ValueError as exc:
         raise InvalidRequest(f"policy {key} cannot be {text!r}", remedy=f"{key} is {allowed(key)}") from exc
@@ -53,7 +53,8 @@ def allowed(key: str) -> str:
         return f"one of {', '.join(ReadPriority)}"
     or_off = f", or {policy.OFF}" if key in policy.LIFETIME_KEYS else ""
     if key.endswith(_SIZE_SUFFIX):
-        return f"a size of at least one byte: bytes, or a number with KiB, MiB, GiB ..., like 64MiB{or_off}"
+        up_to = f" and at most {format(key, policy.MAX_OBJECT_BYTES)}" if key in policy.BOUNDED_SIZES else ""
+        return f"a size of at least one byte{up_to}: bytes, or a number with KiB, MiB, GiB ..., like 64MiB{or_off}"
     return (
         f"a time of whole seconds, up to a hundred years: seconds, or a number with s, min, h, d or w, like 4h{or_off}"
     )
@@ -79,8 +80,10 @@ def format(key: str, value: Value) -> str:
     return str(value) if sizes else f"{value}s"
 
 
-def _parse_size(text: str) -> int:
+def _parse_size(text: str, most_bytes: int) -> int:
     size = units.parse_size(text)
+    if size > most_bytes:
+        raise ValueError(f"{text!r} is too large")
     if size < 1:
         raise ValueError(f"{text!r} holds no byte")
     return size

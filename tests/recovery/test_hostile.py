@@ -47,6 +47,10 @@ def link(chunks: list[pb.ChunkRecord], objects: list[pb.ObjectRecord], *runs: pb
     return pb.Change(cold_link=pb.ColdLink(segment_id=10, chunks=chunks, objects=objects, checksums=runs))
 
 
+def early(brought: pb.ObjectRecord, *runs: pb.ChecksumRun) -> pb.Change:
+    return pb.Change(checksums=pb.ObjectChecksums(object=brought, runs=runs))
+
+
 def run(**fields: object) -> pb.ChecksumRun:
     return pb.ChecksumRun(**{"version": 1, "start": 0, "crcs": bytes(4), "object_id": 20, **fields})
 
@@ -128,6 +132,9 @@ REFUSED: dict[str, list[pb.Change]] = {
     "a cut checksum run": [segment(), link([chunk()], [holder()], run(crcs=bytes(5)))],
     "checksums beyond the object": [segment(), link([chunk()], [holder()], run(crcs=bytes(8)))],
     "checksums that overflow": [segment(), link([chunk()], [holder()], run(start=2**64 - 1))],
+    "early checksums beyond the object": [early(holder(), run(crcs=bytes(8)))],
+    "early checksums of an object elsewhere": [early(holder(name="journal/1"), run())],
+    "early checksums of another object": [segment(), link([chunk()], [holder()]), early(holder(name="segments/y"))],
     "checksums of nothing": [segment(), link([chunk()], [holder()], run(object_id=99))],
     "an impossible policy": [pb.Change(policy=pb.PolicyRecord(version=1, target_id=1, settings={"chunk_bytes": "x"}))],
     "an unknown policy": [pb.Change(policy=pb.PolicyRecord(version=1, target_id=1, settings={"no such": "1"}))],

@@ -217,18 +217,18 @@ class Consolidate:
     ) -> None:
         """The commit's work on the chain and the journal. One change of it names the new chunk and no unlink
         goes with it: between two, the bucket would show a gap."""
+        linked = journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
         segment = chains.remove(
             txn,
             segment,
             Tier.COLD,
             [one.chunk for one in placed],
             due_ms=txn.now_ms + self._grace_ms,
-            after_sequence=txn.store.next_outbox,
+            after_sequence=linked,
         )
+        holder = replace(holder, linked_sequence=linked)
         segment = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
         txn.put(SEGMENTS, keys.u64(segment.id), segment)
-        linked = chains.object_of(txn, chunk)
-        journal.cold_linked(txn, segment.id, (chunk,), (linked,))
         journal.segment_changed(txn, segment)
         txn.touch(inode=segment.inode, segment_id=segment.id)
 

@@ -135,7 +135,7 @@ class SegmentRestore:
             if change.HasField("policy"):
                 replay.apply(txn, change)
                 journal.policy_changed(txn, txn.must_get(POLICIES, keys.u64(segment.id), "the policy"))
-            elif change.HasField("cold_link") and gone.isdisjoint(one.id for one in change.cold_link.objects):
+            elif (brought := _objects(change)) is not None and gone.isdisjoint(brought):
                 replay.apply(txn, change)
         segment = _settle(txn, txn.must_get(SEGMENTS, keys.u64(segment.id), "the segment"))
         objects = _publish(txn, segment)
@@ -148,6 +148,13 @@ class SegmentRestore:
             lost_bytes=dump.segment.length - dump.segment.start_offset - _held_bytes(txn, segment),
             objects=objects,
         )
+
+
+def _objects(change: pb.Change) -> list[int] | None:
+    """Ids of the objects that a link, or what comes before one, brings along; None for other changes."""
+    if change.HasField("checksums"):
+        return [change.checksums.object.id]
+    return [one.id for one in change.cold_link.objects] if change.HasField("cold_link") else None
 
 
 def _require_free(txn: ReadTransaction, dump: _Dump) -> None:

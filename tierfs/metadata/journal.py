@@ -10,12 +10,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from tierfs.checksum import crc32c
-from tierfs.errors import DataLoss
+from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata import chains, checksums, keys
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.outbox import add as queue
@@ -63,6 +64,12 @@ class Readable(Protocol):
 
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
 """Journal objects are single PUTs and are refused above this size before they are read."""
+
+_LINK_OBJECT_BYTES = 80 * 1024**3
+"""Objects whose checksums, 2.6 MiB, a link carries: with it, an entry of 4 MiB stays below what a reader takes."""
+
+_RUNS_PER_CHANGE = 2048
+"""Of checksums that do not fit into their link: 2 MiB."""
 
 CHUNKS_PER_CHANGE = 5000
 """Some 300 KB of records: far below the 4 MiB at which an entry ends, which a change cannot be split over."""
@@ -150,8 +157,20 @@ def _owner_begins(store: StoreRecord, epoch: int, host: str, now_ms: int) -> pb.
 def cold_linked(
     txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[ChunkRecord], objects: Sequence[ObjectRecord]
 ) -> int:
-    """Cold chunks were linked; carries their objects and checksum runs."""
-    return queue(txn, pb.Change(cold_link=_link_message(txn, segment_id, chunks, objects)))
+    """Cold chunks were linked; carries their objects and checksum runs. Returns the sequence of the link.
+
+    Checksums that are too many for one change come before it in changes of their own, so that a journal
+    that ends in between links nothing without them.
+    """
+    first = sequence = txn.store.next_outbox
+    for change in _link_changes(txn, segment_id, chunks, objects):
+        sequence = queue(txn, change)
+    if sequence > first:  # local copies and replaced objects wait for the link itself
+        for holder in objects:
+            row = txn.get(OBJECTS, keys.u64(holder.id))
+            if row is not None:
+                txn.put(OBJECTS, keys.u64(row.id), replace(row, linked_sequence=sequence))
+    return sequence
 
 
 def cold_relinked(txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[pb.ChunkRecord]) -> None:
@@ -165,8 +184,8 @@ def pack_linked(
     txn: WriteTransaction, holder: ObjectRecord, linked: Sequence[tuple[SegmentRecord, ChunkRecord]]
 ) -> int:
     """Chunks of many segments were linked to one pack: at most PACKED_PER_CHANGE. Carries the segments too."""
-    shared = _link_message(txn, SegmentId(0), (), (holder,))
-    message = pb.PackLink(object=shared.objects[0], checksums=shared.checksums)
+    described = OBJECTS.codec.to_message(holder)
+    message = pb.PackLink(object=described, checksums=_runs_of(txn, holder.id))  # type: ignore[arg-type]
     for segment, chunk in linked:
         message.segments.append(SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
         link = message.links.add(segment_id=segment.id)
@@ -246,25 +265,41 @@ def _cold_chain(txn: ReadTransaction, segment: SegmentRecord, packs: set[ObjectI
         told = not chunk.object_id or chunk.object_id in packs
         holders = () if told else (chains.object_of(txn, chunk),)
         packs.update(holder.id for holder in holders if holder.packed)
-        yield pb.Change(cold_link=_link_message(txn, segment.id, (chunk,), holders))
+        yield from _link_changes(txn, segment.id, (chunk,), holders)
 
 
-def _link_message(
-    txn: ReadTransaction, segment_id: SegmentId, chunks: Iterable[ChunkRecord], objects: Iterable[ObjectRecord]
-) -> pb.ColdLink:
+def _link_changes(
+    txn: ReadTransaction, segment_id: SegmentId, chunks: Iterable[ChunkRecord], objects: Sequence[ObjectRecord]
+) -> Iterator[pb.Change]:
+    """The link, last; before it the checksums that do not fit into it."""
     message = pb.ColdLink(segment_id=segment_id)
     message.chunks.extend(CHUNKS.codec.to_message(chunk) for chunk in chunks)  # type: ignore[misc]
-    for holder in objects:
-        message.objects.append(OBJECTS.codec.to_message(holder))  # type: ignore[arg-type]
-        for run in checksums.runs(txn, ObjectId(holder.id)):
-            named = replace(run, object_id=holder.id)
-            message.checksums.append(CHECKSUMS.codec.to_message(named))  # type: ignore[arg-type]
-    return message
+    message.objects.extend(OBJECTS.codec.to_message(holder) for holder in objects)  # type: ignore[misc]
+    if sum(holder.length for holder in objects) > _LINK_OBJECT_BYTES:
+        for described in message.objects:
+            runs = _runs_of(txn, described.id)
+            while some := list(islice(runs, _RUNS_PER_CHANGE)):
+                yield pb.Change(checksums=pb.ObjectChecksums(object=described, runs=some))
+    else:
+        for described in message.objects:
+            message.checksums.extend(_runs_of(txn, described.id))
+    yield pb.Change(cold_link=message)
+
+
+def _runs_of(txn: ReadTransaction, object_id: int) -> Iterator[pb.ChecksumRun]:
+    for run in checksums.runs(txn, ObjectId(object_id)):
+        yield CHECKSUMS.codec.to_message(replace(run, object_id=object_id))  # type: ignore[misc]
 
 
 def frame(message: Message) -> bytes:
-    """The bytes of a journal object."""
+    """The bytes of a journal object. Raises InvalidRequest when no reader would take it."""
     payload = message.SerializeToString(deterministic=True)
+    size_bytes = _HEADER.size + len(payload)
+    if size_bytes > MAX_OBJECT_BYTES:
+        raise InvalidRequest(
+            f"a {message.DESCRIPTOR.name} has {size_bytes} bytes; readers take at most {MAX_OBJECT_BYTES}",
+            remedy="nothing of it was written: report what made a record that large",
+        )
     return _HEADER.pack(MAGIC, RECORD_VERSION, crc32c(payload), len(payload)) + payload
 
 

@@ -539,7 +539,7 @@ class TouchRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., parent_inode: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., segment_id: _Optional[int] = ..., policies: _Optional[bool] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("sequence", "owner_begins", "segment", "segment_removed", "directory", "directory_removed", "cold_link", "cold_unlink", "location", "policy", "batch", "ledger", "counters", "garbage", "object", "pack_link")
+    __slots__ = ("sequence", "owner_begins", "segment", "segment_removed", "directory", "directory_removed", "cold_link", "cold_unlink", "location", "policy", "batch", "ledger", "counters", "garbage", "checksums", "object", "pack_link")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OWNER_BEGINS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
@@ -554,6 +554,7 @@ class Change(_message.Message):
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     GARBAGE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     PACK_LINK_FIELD_NUMBER: _ClassVar[int]
     sequence: int
@@ -570,9 +571,10 @@ class Change(_message.Message):
     ledger: LedgerRecord
     counters: Counters
     garbage: GarbageRecord
+    checksums: ObjectChecksums
     object: ObjectRecord
     pack_link: PackLink
-    def __init__(self, sequence: _Optional[int] = ..., owner_begins: _Optional[_Union[OwnerBegins, _Mapping]] = ..., segment: _Optional[_Union[SegmentRecord, _Mapping]] = ..., segment_removed: _Optional[int] = ..., directory: _Optional[_Union[DirectoryRecord, _Mapping]] = ..., directory_removed: _Optional[int] = ..., cold_link: _Optional[_Union[ColdLink, _Mapping]] = ..., cold_unlink: _Optional[_Union[ColdUnlink, _Mapping]] = ..., location: _Optional[_Union[LocationRecord, _Mapping]] = ..., policy: _Optional[_Union[PolicyRecord, _Mapping]] = ..., batch: _Optional[_Union[BatchRecord, _Mapping]] = ..., ledger: _Optional[_Union[LedgerRecord, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., garbage: _Optional[_Union[GarbageRecord, _Mapping]] = ..., object: _Optional[_Union[ObjectRecord, _Mapping]] = ..., pack_link: _Optional[_Union[PackLink, _Mapping]] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., owner_begins: _Optional[_Union[OwnerBegins, _Mapping]] = ..., segment: _Optional[_Union[SegmentRecord, _Mapping]] = ..., segment_removed: _Optional[int] = ..., directory: _Optional[_Union[DirectoryRecord, _Mapping]] = ..., directory_removed: _Optional[int] = ..., cold_link: _Optional[_Union[ColdLink, _Mapping]] = ..., cold_unlink: _Optional[_Union[ColdUnlink, _Mapping]] = ..., location: _Optional[_Union[LocationRecord, _Mapping]] = ..., policy: _Optional[_Union[PolicyRecord, _Mapping]] = ..., batch: _Optional[_Union[BatchRecord, _Mapping]] = ..., ledger: _Optional[_Union[LedgerRecord, _Mapping]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., garbage: _Optional[_Union[GarbageRecord, _Mapping]] = ..., checksums: _Optional[_Union[ObjectChecksums, _Mapping]] = ..., object: _Optional[_Union[ObjectRecord, _Mapping]] = ..., pack_link: _Optional[_Union[PackLink, _Mapping]] = ...) -> None: ...
 
 class OwnerBegins(_message.Message):
     __slots__ = ("store_epoch", "store_id", "wall_ms", "host")
@@ -609,6 +611,14 @@ class PackLink(_message.Message):
     segments: _containers.RepeatedCompositeFieldContainer[SegmentRecord]
     links: _containers.RepeatedCompositeFieldContainer[ColdLink]
     def __init__(self, object: _Optional[_Union[ObjectRecord, _Mapping]] = ..., checksums: _Optional[_Iterable[_Union[ChecksumRun, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[SegmentRecord, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[ColdLink, _Mapping]]] = ...) -> None: ...
+
+class ObjectChecksums(_message.Message):
+    __slots__ = ("object", "runs")
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    object: ObjectRecord
+    runs: _containers.RepeatedCompositeFieldContainer[ChecksumRun]
+    def __init__(self, object: _Optional[_Union[ObjectRecord, _Mapping]] = ..., runs: _Optional[_Iterable[_Union[ChecksumRun, _Mapping]]] = ...) -> None: ...
 
 class ColdUnlink(_message.Message):
     __slots__ = ("segment_id", "start_offsets", "objects_released")

@@ -185,6 +185,10 @@ def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
         _chain_changed(txn, segment, replay_chain.link(txn, segment, found))
 
 
+def _checksums(txn: WriteTransaction, message: pb.ObjectChecksums) -> None:
+    see_id(txn, 1, replay_chain.put_checksums(txn, message, txn.store.cold_location_id))
+
+
 def _cold_unlink(txn: WriteTransaction, message: pb.ColdUnlink) -> None:
     segment = _known_segment(txn, message.segment_id)
     if segment is not None:
@@ -268,6 +272,7 @@ _HANDLERS: dict[str, Callable[[WriteTransaction, Any], None]] = {
     "directory": _directory,
     "directory_removed": _directory_removed,
     "cold_link": _cold_link,
+    "checksums": _checksums,
     "cold_unlink": _cold_unlink,
     "location": _location,
     "policy": _policy,

@@ -78,6 +78,13 @@ def _write_runs(
             checksums.put_run(txn, holder.id, replace(run, object_id=0))
 
 
+def put_checksums(txn: WriteTransaction, message: pb.ObjectChecksums, own_location: LocationId) -> ObjectId:
+    """Write checksum runs of an object that a later link names; returns its id. Raises DataLoss."""
+    objects = _read_objects(txn, (message.object,), own_location)
+    _write_runs(txn, message.runs, objects, objects.keys())
+    return ObjectId(message.object.id)
+
+
 def link(txn: WriteTransaction, segment: SegmentRecord, found: Link) -> SegmentRecord:
     """Link chunks in place of what they cover; returns the changed segment, not yet written."""
     for chunk in found.chunks:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tierfs import names
-from tierfs.metadata import chains, directories, journal, keys
+from tierfs.metadata import chains, checksums, directories, journal, keys
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import CHECKSUMS, CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ByteRange, Inode, Tier
+from tierfs.types import ByteRange, Inode, ObjectId, Tier
 
 _BATCH_SEGMENTS = 500
 """Per transaction: some thousand rows, committed in well under a second."""
@@ -83,6 +83,28 @@ def drop_false_garbage(metadata: MetadataStore) -> int:
         if len(rows) < _BATCH_GARBAGE:
             return dropped
         after = rows[-1][0]
+
+
+def drop_unlinked_checksums(metadata: MetadataStore) -> int:
+    """Forget checksums of objects that a journal ended before it linked; returns how many objects there were."""
+    dropped, after = 0, 0
+    while True:
+        with metadata.write() as txn:
+            numbers = list(islice(_objects_with_checksums(txn, after), _BATCH_GARBAGE))
+            for number in numbers:
+                if txn.get_raw(OBJECTS.name, keys.u64(number)) is None:
+                    checksums.delete(txn, number)
+                    dropped += 1
+        if len(numbers) < _BATCH_GARBAGE:
+            return dropped
+        after = numbers[-1]
+
+
+def _objects_with_checksums(txn: ReadTransaction, after: int) -> Iterator[ObjectId]:
+    """Ids of objects behind `after` that have a run, one seek each."""
+    while (key := next((key for key, _ in txn.scan_raw(CHECKSUMS.name, keys.u64(after + 1))), None)) is not None:
+        after = keys.read_u64(key)
+        yield ObjectId(after)
 
 
 def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> SegmentLoss:

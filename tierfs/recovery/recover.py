@@ -155,6 +155,7 @@ def settle(metadata: MetadataStore, publisher: Publisher) -> Losses:
     """Settle what is lost and tell the journal."""
     losses = Losses()
     loss.drop_false_garbage(metadata)
+    loss.drop_unlinked_checksums(metadata)
     losses.add(loss.settle(metadata, grace_ms=Settings().offload.grace_s * 1000))
     publisher.publish()
     return losses
