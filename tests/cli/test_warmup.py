@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from tests.reading.conftest import small_disk  # noqa: F401  # a fixture
 from tests.stores import quiet
 from tierfs import app
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.composition.consolidating import consolidate
 from tierfs.composition.warming import Warming, WarmReport
-from tierfs.errors import Unavailable
+from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import directories, policies
+from tierfs.metadata.tables import GARBAGE
 from tierfs.reading.cache_files import CacheFiles
 from tierfs.reading.copy import copy_segment
 from tierfs.types import ROOT_DIRECTORY
@@ -65,6 +67,8 @@ class Counted:
         self._storage = storage
         self.read_bytes = 0
         self.fail_after: int | None = None
+        self.meanwhile: Callable[[], object] | None = None
+        """Done once, before the first read."""
         self.lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
@@ -75,6 +79,9 @@ class Counted:
             if self.fail_after is not None and self.read_bytes >= self.fail_after:
                 raise Unavailable("the cold tier does not answer")
             self.read_bytes += len(buffer)
+            meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         self._storage.read_into(name, offset, buffer, **options)
 
 
@@ -190,6 +197,37 @@ def test_what_is_wrong_is_one_line(store: Path) -> None:
     refused(fails("warmup", "d", store=store), 2, "read.cache_bytes is 0", "store.toml", "cache_bytes = ")
     (store / "store.toml").write_text(f'[read]\ncache_bytes = "1GiB"\ncache_directory = "{store}/none/cache"\n')
     refused(fails("warmup", "d", store=store), 11, "none/cache", "read.cache_directory")
+
+
+def replace_objects(store: app.Store, *, collect: bool) -> None:
+    """Make one object of all those of each segment; with `collect` the old ones are deleted too."""
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, {"object_bytes": str(8 << 20), "offload_after": NEVER_S})
+    consolidate(store, "d", dry_run=False, report=quiet)
+    if collect:
+        with store.metadata.read() as txn:
+            rows = [(key, row) for key, row in txn.scan(GARBAGE)]
+        for _, row in rows:
+            store.storage_of(row.location_id).delete(row.name)
+
+
+@pytest.mark.parametrize("collect", [False, True])
+def test_objects_that_are_replaced_meanwhile_are_followed(counted: tuple[app.Store, Counted], collect: bool) -> None:
+    store, cold = counted
+    cold.meanwhile = lambda: replace_objects(store, collect=collect)
+    report = warm(store, "d")
+    assert (report.cold_bytes, report.held_bytes) == (2 * SIZE, 2 * SIZE)
+    fetched = cold.read_bytes
+    assert warm(store, "d").already_held_bytes == 2 * SIZE
+    assert cold.read_bytes == fetched
+
+
+def test_an_object_that_is_missing_is_told(counted: tuple[app.Store, Counted]) -> None:
+    store, cold = counted
+    for found in list(cold.list("segments/d/one/")):
+        cold.delete(found.name)
+    with pytest.raises(DataLoss, match="d/one"):
+        warm(store, "d")
 
 
 def test_a_cold_tier_that_goes_down_on_the_way(counted: tuple[app.Store, Counted]) -> None:

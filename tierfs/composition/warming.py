@@ -10,7 +10,7 @@ from pathlib import Path
 from tierfs import names
 from tierfs.app import Store
 from tierfs.composition.warm_way import Way, find_way
-from tierfs.errors import InvalidRequest, NotFound, StorageFull
+from tierfs.errors import Conflict, InvalidRequest, NotFound, StorageFull
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.reading import warm_plan
@@ -20,6 +20,10 @@ from tierfs.types import SegmentId
 
 Report = Callable[[int, int, str], None]
 """Takes the bytes done, the bytes in all, and the segment that is being worked on."""
+
+
+_MOST_PLANS = 10
+"""Objects that are replaced while they are fetched, so often in a row: something is wrong (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,26 @@ class Warming:
         with closing(find_way(self._store, self._directory)) as way:
             plan = self._plan(way)
             before = way.held_bytes(plan.wanted)
-            self._total_bytes = plan.wanted_bytes
-            way.fill(plan.wanted, self._advance)
+            plan = self._fill(way, plan)
             held = way.held_bytes(plan.wanted)
             if held < plan.wanted_bytes and not (plan.left_out_bytes and way.overshoot_bytes):
                 raise way.not_kept(held, plan.wanted_bytes)
             return self._reported(way, plan, held, before)
+
+    def _fill(self, way: Way, plan: Plan) -> Plan:
+        """Fill the cache by a plan, and by newer ones while objects of it are replaced; returns the last one."""
+        left = plan.wanted
+        for _ in range(_MOST_PLANS):
+            self._total_bytes += sum(one.held.length_bytes for one in left)
+            way.fill(left, self._advance)
+            newer = self._plan(way)
+            named = {one.holder.id for one in newer.wanted}
+            if all(one.holder.id in named for one in plan.wanted):
+                return plan
+            filled = {one.holder.id for one in plan.wanted}
+            left = [one for one in newer.wanted if one.holder.id not in filled]
+            plan = newer
+        raise Conflict("objects are replaced faster than they are warmed up", remedy="run it again")
 
     def _plan(self, way: Way) -> Plan:
         room = way.room_bytes()

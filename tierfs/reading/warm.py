@@ -9,13 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import Conflict, DataLoss, NotFound, Unavailable
-from tierfs.metadata import checksums
+from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.metadata import checksums, keys
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.names import printable
 from tierfs.reading.cache_health import CacheState
@@ -23,7 +26,7 @@ from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.etags import Etags
 from tierfs.reading.grid import Grid, grid_of
 from tierfs.reading.warm_plan import Wanted
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId
 
 PART_BYTES = 4 * MIB
 """One GET at most: long enough to be cheap, short enough that Ctrl-C and the progress bar need not wait."""
@@ -46,6 +49,10 @@ class _Part:
     name: str
     holder: ObjectRecord
     range: ByteRange
+
+
+class _Replaced(Exception):
+    """The object of a part is named by no record any more."""
 
 
 class _Stopped(Exception):
@@ -77,8 +84,8 @@ class Warmer:
     def run(self, wanted: Iterable[Wanted], threads: int) -> None:
         """Return when the cache was offered every byte and has stored what it keeps.
 
-        What it holds is checked and counts as just read. Raises what fetching raises, Conflict when an object
-        was replaced meanwhile, Unavailable when the cache failed; what was stored before stays.
+        What it holds is checked and counts as just read. Objects that were replaced meanwhile are left out. Raises
+        what fetching raises, DataLoss for a missing object, Unavailable when the cache failed; what was stored stays.
         """
         self._parts = _parts(wanted)
         # Daemons, so that one that waits for a dead server does not hold up the end of the process.
@@ -101,7 +108,8 @@ class Warmer:
         memory = memoryview(bytearray(PART_BYTES + CRC_BLOCK_BYTES))
         try:
             while (part := self._next()) is not None:
-                self._fill(part, memory)
+                with suppress(_Replaced):
+                    self._fill(part, memory)
                 with self._lock:
                     self._advance(part.range.length_bytes, part.name)
         except _Stopped:
@@ -118,6 +126,7 @@ class Warmer:
         """Let the cache hold all of a part."""
         object_id = part.holder.id
         with self._metadata.read() as txn:
+            _require_named(txn, object_id)
             grid = grid_of(checksums.runs_covering(txn, object_id, part.range), part.range, part.holder.length)
         start, end = grid.range.start, grid.range.end
         view = memory[: end - start]
@@ -148,9 +157,9 @@ class Warmer:
             try:
                 self._etags.read_into(storage, holder, missing.start, view, self._raise_if_stopped)
             except NotFound as exc:
-                raise Conflict(
-                    f"{printable(part.name)} changed while it was warmed up: {exc}", remedy="run it again"
-                ) from exc
+                with self._metadata.read() as txn:
+                    _require_named(txn, holder.id)
+                raise DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs fsck") from exc
             bad, _next = grid.first_bad(view, missing.start, index, missing.end)
             if bad is None:
                 self._etags.proved(holder)
@@ -161,6 +170,11 @@ class Warmer:
     def _raise_if_stopped(self, received_bytes: int) -> None:
         if self._stop.is_set():
             raise _Stopped
+
+
+def _require_named(txn: ReadTransaction, object_id: ObjectId) -> None:
+    if txn.get(OBJECTS, keys.u64(object_id)) is None:
+        raise _Replaced
 
 
 def _parts(wanted: Iterable[Wanted]) -> Iterator[_Part]:
