@@ -57,6 +57,8 @@ class MetricName(StrEnum):
     HOLDER = "tierfs_holder"
     BACKLOG_BYTES = "tierfs_offload_backlog_bytes"
     BACKLOG_AGE = "tierfs_offload_backlog_age_seconds"
+    LOST_BYTES = "tierfs_lost_bytes"
+    SUSPECT_BYTES = "tierfs_suspect_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,8 @@ TABLE: tuple[MetricRow, ...] = (
         "seconds",
         "Since when the oldest byte has been on the local disk alone; told by the holder.",
     ),
+    MetricRow(MetricName.LOST_BYTES, _SAMPLED, "bytes", "Bytes of the store of which no copy proved right."),
+    MetricRow(MetricName.SUSPECT_BYTES, _SAMPLED, "bytes", "Bytes in chunks of which a copy was missing or damaged."),
 )
 
 Count = Callable[[float], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import dataclass
@@ -35,6 +36,15 @@ def mounts() -> list[Mount]:
             _, _, device, _, mountpoint = fields.split(" ")[:5]
             found.append(Mount(Path(_unescape(mountpoint)), Path(source.removeprefix(FSNAME_PREFIX)), device))
     return found
+
+
+def is_dead(mount: Mount) -> bool:
+    """Whether the daemon of a mount is gone: everything below it fails until it is unmounted."""
+    try:
+        os.statvfs(mount.mountpoint)  # the kernel answers a stat from its cache, for minutes after the daemon died
+    except OSError as exc:
+        return exc.errno == errno.ENOTCONN
+    return False
 
 
 def mount_of(path: Path) -> tuple[Mount, str] | None:

@@ -350,3 +350,18 @@ def test_a_loss_is_told_by_the_exit_code_even_after_verify_marked_it(path: Path)
     (path / "away").rename(where)
     assert tierfs("fsck", "--repair", store=path, check=False).code == 1, "mended, and nothing is lost"
     assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1] == "clean"
+
+
+def test_a_loss_of_the_local_tier_counts_once_and_not_as_waiting_to_be_offloaded(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=False)
+        file = local_path(store, "a")
+    flip(file, BLOCK + 7)
+    fsck(path, deep=True)
+    with open_store(path) as store:
+        status = store.status()
+        assert (status.endangered.lost_bytes, status.not_offloaded_bytes) == (BLOCK, 8 * BLOCK)
+        store.offload("", lambda _: None)
+        status = store.status()
+        assert (status.endangered.lost_bytes, status.not_offloaded_bytes) == (BLOCK, 0)
+    assert fsck(path, deep=True)[1].damaged == 0

@@ -93,7 +93,7 @@ def test_suspect_lost_and_failed_rows_are_counted(store: TestStore) -> None:
     store.evict("s")
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, "s")
-        segment = chain_cuts.lose(txn, segment, ByteRange(2, 5), due_ms=txn.now_ms)
+        segment = chain_cuts.lose(txn, segment, ByteRange(2, 5))
         txn.put(SEGMENTS, keys.u64(segment.id), segment)
         last = chains.chunk_at(txn, segment.id, Tier.COLD, 7)
         assert last is not None

@@ -169,6 +169,21 @@ def test_a_mount_point_of_a_killed_daemon_is_used_again(store: app.Store, mount:
         again.communicate(timeout=30)
 
 
+def test_a_dead_mount_is_told_by_status_and_doctor(store: app.Store, mount: Mount) -> None:
+    mounted = mount()
+    assert tierfs("status", "--json", store=store.path).json["dead_mounts"] == []
+    mounted.process.kill()
+    mounted.process.wait(30)
+    found = tierfs("status", "--json", store=store.path).json
+    assert (found["mounts"], found["dead_mounts"]) == ([str(mounted.path)], [str(mounted.path)])
+    assert f"tierfs umount {mounted.path}" in tierfs("status", store=store.path).out
+    checks = tierfs("doctor", "--json", store=store.path, check=False).json["checks"]
+    failed = [one["remedy"] for one in checks if one["name"] == f"mount of {mounted.path}" and one["level"] == "FAIL"]
+    assert failed == [f"tierfs umount {mounted.path}"]
+    tierfs("umount", mounted.path)
+    assert tierfs("status", "--json", store=store.path).json["mounts"] == []
+
+
 def test_the_daemon_returns_when_the_mount_answers(store: app.Store, tmp_path: Path) -> None:
     append(store, "s", b"x")
     mnt = tmp_path / "mnt"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tierfs.background import holder, requests
 from tierfs.background.dead_uploads import DeadUpload
+from tierfs.background.endangered import Endangered, endangered
 from tierfs.background.holder import Holder
 from tierfs.background.orphans import Orphan
 from tierfs.background.planner import Planner
@@ -85,6 +86,8 @@ class StoreStatus:
     cold: TierStatus
     not_offloaded_bytes: int
     """At most this much exists only on the local disk."""
+    """Bytes recorded as lost do not count."""
+    endangered: Endangered
     local_free_bytes: int
     backlog: BacklogStatus
     troubles: tuple[TroubleRecord, ...]
@@ -122,6 +125,7 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
             local=TierStatus(totals.local_chunks, totals.local_bytes),
             cold=TierStatus(totals.cold_chunks, totals.cold_bytes),
             not_offloaded_bytes=totals.not_offloaded_bytes,
+            endangered=endangered(txn, totals, store),
             local_free_bytes=files.free_bytes(),
             backlog=BacklogStatus(totals.pending_bytes, totals.active_bytes, txn.oldest_local_only_ms),
             troubles=tuple(sorted((row for _, row in txn.scan(TROUBLES)), key=lambda row: row.since_ms)),

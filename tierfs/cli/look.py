@@ -126,6 +126,7 @@ def _info_data(found: SegmentStat, writer: str | None) -> dict[str, Any]:
         "sealed_at": format.timestamp(record.sealed_ms),
         "recovered_at": format.timestamp(record.recovered_ms),
         "lost": [[gap.start, gap.end] for gap in found.lost],
+        "suspect": [{"tier": tier.name.lower(), "start": span.start, "end": span.end} for tier, span in found.suspect],
         "writer": writer,
     }
 
@@ -149,6 +150,10 @@ def _info_text(found: SegmentStat, writer: str | None) -> str:
     if record.recovered_ms:
         rows.append(("recovered", format.clock_time(record.recovered_ms)))
     rows += [("lost", f"bytes {gap.start} … {gap.end} ({format.size(gap.length_bytes)})") for gap in found.lost]
+    rows += [
+        ("suspect", f"{tier.name.lower()} bytes {span.start} … {span.end} ({format.size(span.length_bytes)})")
+        for tier, span in found.suspect
+    ]
     if writer is not None:
         rows.append(("writer", writer))
     return format.table(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,12 @@ from tierfs.cli import format
 from tierfs.cli.fenced import print_fenced
 from tierfs.cli.lazy import command
 from tierfs.cli.session import Session
-from tierfs.mounts import mounts
+from tierfs.mounts import is_dead, mounts
 from tierfs.names import printable
 from tierfs.types import RequestState
 
 if TYPE_CHECKING:
+    from tierfs.background.endangered import Endangered
     from tierfs.background.status import JournalStatus, StoreStatus, TierStatus
     from tierfs.metadata.records import RequestRecord, TroubleRecord
 
@@ -60,8 +61,10 @@ def status(session: Session) -> None:
     """Show the store: its tiers, what is not offloaded yet, its journal, garbage, holder and warnings."""
     with session.open_store() as store:
         found = store.status()
-        points = [str(mount.mountpoint) for mount in mounts() if mount.store == store.path]
-        data, text = {**status_data(found), "mounts": points}, status_text(found, points)
+        ours = {str(mount.mountpoint): is_dead(mount) for mount in mounts() if mount.store == store.path}
+        dead = [point for point, gone in ours.items() if gone]
+        data = {**status_data(found), "mounts": [*ours], "dead_mounts": dead}
+        text = status_text(found, [point for point in ours if point not in dead], dead)
         if not found.journal.fenced_by_epoch:
             session.result(data, text)
             return
@@ -86,7 +89,7 @@ def _plain(row: TroubleRecord | RequestRecord) -> dict[str, Any]:
     return {key: value for key, value in asdict(row).items() if key not in ("version", "stored")}
 
 
-def status_text(found: StoreStatus, mount_points: Sequence[str]) -> str:
+def status_text(found: StoreStatus, mount_points: Sequence[str], dead: Sequence[str] = ()) -> str:
     """The status as people read it."""
     rows = [
         ("store", f"{printable(found.path)} ({found.store_id}, epoch {found.store_epoch})"),
@@ -102,12 +105,25 @@ def status_text(found: StoreStatus, mount_points: Sequence[str]) -> str:
         ("garbage", f"{format.count(found.garbage, 'object')}, {format.size(found.garbage_bytes)}"),
         ("holder", str(found.holder or "none")),
     ]
+    rows += _endangered(found.endangered)
     rows += [("mount", printable(point)) for point in mount_points]
+    rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]
     rows += [("stuck", _stuck(trouble)) for trouble in found.troubles]
     rows += [("request", _request(request)) for request in found.requests]
     rows += [("garbage error", printable(error)) for error in found.garbage_errors]
     rows += [("warning", printable(warning)) for warning in found.warnings]
     return format.table(rows)
+
+
+def _endangered(found: Endangered) -> Iterator[tuple[str, str]]:
+    """Lines only for what there is."""
+    if found.lost_bytes:
+        yield "lost", f"{format.size(found.lost_bytes)}, of which no copy proved right; which: tierfs fsck"
+    if found.suspect_bytes:
+        local, cold = format.size(found.suspect_local_bytes), format.size(found.suspect_cold_bytes)
+        yield "suspect", f"{local} local, {cold} cold: a copy was missing or damaged; look again: tierfs verify"
+    for place in found.unreachable:
+        yield "not reachable", f"{format.size(place.bytes)} in {printable(place.url)}: {place.why}"
 
 
 def _oldest(found: StoreStatus) -> str:

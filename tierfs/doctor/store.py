@@ -21,7 +21,7 @@ from tierfs.fuse.mountpoint import (
     READ_AHEAD_FILE,
     READ_AHEAD_KIB,
 )
-from tierfs.mounts import Mount, mounts
+from tierfs.mounts import Mount, is_dead, mounts
 from tierfs.names import printable
 
 _DAMAGE = "DataLoss"
@@ -33,8 +33,11 @@ def check_store(store: Store) -> Iterator[Finding]:
     yield owner(status)
     yield troubles(status)
     yield holder(status)
+    yield from damage(status)
     for mount in mounts():
-        if mount.store == store.path:
+        if mount.store == store.path and is_dead(mount):
+            yield dead_mount(mount)
+        elif mount.store == store.path:
             yield read_ahead(mount, BDI)
             yield waiting_reads(mount, CONNECTIONS)
     yield from disk(store.files.disk_bytes(), status, store.settings)
@@ -67,6 +70,27 @@ def troubles(status: StoreStatus) -> Finding:
     error = printable((first or [row.error for row in status.troubles])[0])
     found = f"{len(status.troubles):,} tasks fail and are tried again: {error}"
     return tell(name, found, f"mend what the errors name: tierfs --store {status.path} status")
+
+
+def damage(status: StoreStatus) -> Iterator[Finding]:
+    """Bytes that no reader may get, or not from every copy."""
+    found, command = status.endangered, f"tierfs --store {status.path}"
+    if found.lost_bytes:
+        yield fail("lost bytes", f"{mebibytes(found.lost_bytes)}: no copy proved right", f"{command} fsck")
+    if found.suspect_bytes:
+        text = f"{mebibytes(found.suspect_bytes)}: a copy was missing or damaged"
+        yield fail("suspect bytes", text, f"{command} verify")
+    for place in found.unreachable:
+        text = f"{mebibytes(place.bytes)} in {printable(place.url)}: {place.why}"
+        yield fail("bytes not reachable", text, f"mount it, then: {command} verify")
+    if not (found.lost_bytes or found.suspect_bytes or found.unreachable):
+        yield ok("bytes", "none is known to be lost, suspect or not reachable")
+
+
+def dead_mount(mount: Mount) -> Finding:
+    """A mount point whose daemon is gone."""
+    point = printable(str(mount.mountpoint))
+    return fail(f"mount of {point}", "its daemon is gone: everything below it fails", f"tierfs umount {point}")
 
 
 def holder(status: StoreStatus) -> Finding:

@@ -159,6 +159,11 @@ class Observation:
         if background.backlog is not None:
             found[MetricName.BACKLOG_BYTES] = background.backlog.pending_bytes
             found[MetricName.BACKLOG_AGE] = self._age_s(background.backlog)
+        with self._sources.reader.metadata.read() as txn:
+            sums = txn.sums
+        if sums is not None:
+            found[MetricName.LOST_BYTES] = sums.lost_bytes
+            found[MetricName.SUSPECT_BYTES] = sums.suspect_local_bytes + sums.suspect_cold_bytes
         if self._sources.reader.cache is not None:
             found[MetricName.DISK_CACHE_LIMIT] = self._sources.reader.cache.stats.size_bytes
         return found

@@ -104,7 +104,8 @@ def _count_chunk(values: Values, key: bytes, data: bytes, sign: int) -> None:
         return
     row = pb.ChunkRecord.FromString(data)
     if row.state == ChunkState.LOST:
-        values[_LOST] += sign * row.length
+        if key[_TIER_AT] == Tier.COLD:  # what is lost in the local tier is lost in the cold one as well
+            values[_LOST] += sign * row.length
     elif row.state == ChunkState.SUSPECT:
         values[_SUSPECT_LOCAL if key[_TIER_AT] == Tier.LOCAL else _SUSPECT_COLD] += sign * row.length
 

@@ -13,7 +13,7 @@ from tierfs.metadata.records import ChunkRecord, DirectoryRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.segments import streams
-from tierfs.types import ByteRange, DirectoryId, EntryKind, ReadPriority, Tier
+from tierfs.types import ByteRange, ChunkState, DirectoryId, EntryKind, ReadPriority, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,9 @@ class SegmentStat:
     successor: str | None
     """Full name of the segment it goes on in, if policy sealed it."""
     lost: tuple[ByteRange, ...] = ()
-    """Bytes that no tier holds any more; reading them fails."""
+    """Bytes of which no copy proved right; reading them fails."""
+    suspect: tuple[tuple[Tier, ByteRange], ...] = ()
+    """Chunks of which a copy was missing or damaged; the bytes may be good in the other tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ def stat(txn: ReadTransaction, name: str) -> SegmentStat:
         crc,
         directories.path_of(txn, following.parent_id, following.name) if following is not None else None,
         lost_ranges(txn, segment) if crc is None else (),
+        suspect_ranges(txn, segment),
     )
 
 
@@ -63,6 +66,19 @@ def lost_ranges(txn: ReadTransaction, segment: SegmentRecord) -> tuple[ByteRange
     gone = (chunk for chunk in chains.chunks(txn, segment.id, Tier.COLD) if chunk.lost)
     readable = (chunk.range.intersect(segment.range) for chunk in gone)
     return tuple(span for span in readable if span)
+
+
+def suspect_ranges(txn: ReadTransaction, segment: SegmentRecord) -> tuple[tuple[Tier, ByteRange], ...]:
+    """What is suspect in each tier; walks the chains only where the store has such chunks."""
+    sums = txn.sums
+    if sums is not None and not (sums.suspect_local_bytes or sums.suspect_cold_bytes):
+        return ()
+    return tuple(
+        (tier, readable)
+        for tier in Tier
+        for chunk in chains.chunks(txn, segment.id, tier)
+        if chunk.state is ChunkState.SUSPECT and (readable := chunk.range.intersect(segment.range))
+    )
 
 
 def segment_crc(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
