@@ -38,3 +38,16 @@ def fill(path: Path) -> None:
                 if exc.errno != errno.ENOSPC:
                     raise
                 piece = piece[: len(piece) // 2]
+
+
+def synced(patch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of everything that is synced from now on, as it happens."""
+    done: list[str] = []
+    sync = os.fsync
+
+    def fsync(fd: int) -> None:
+        sync(fd)
+        done.append(os.readlink(f"/proc/self/fd/{fd}"))
+
+    patch.setattr(os, "fsync", fsync)
+    return done

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tierfs import settings
+from tierfs import osio, settings
 from tierfs.background import ballast
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.errors import AlreadyExists, InvalidRequest, StorageFull
@@ -46,11 +46,7 @@ def write_settings(paths: StorePaths) -> None:
     with map_os_errors(str(paths.settings)):
         os.link(paths.new_settings, paths.settings)
         paths.new_settings.unlink()
-        root = os.open(paths.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(root)
-        finally:
-            os.close(root)
+        osio.sync_directory(paths.root)
 
 
 @contextmanager
@@ -69,7 +65,7 @@ def new_directory(paths: StorePaths) -> Iterator[None]:
         raise InvalidRequest(f"{root} is not empty", remedy="name a new or empty directory")
     made = not root.exists()
     with map_os_errors(str(root)):
-        root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        osio.make_directories(root, _DIRECTORY_MODE)
         root.chmod(_DIRECTORY_MODE)
     try:
         _require_space(root)

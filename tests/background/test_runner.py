@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -25,6 +28,7 @@ from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, Unavailable
 from tierfs.metadata import directories, policies
+from tierfs.metadata.environment import open_environment
 from tierfs.metadata.records import TroubleRecord
 from tierfs.metadata.tables import GARBAGE, OUTBOX_NAME, TROUBLES
 from tierfs.segments import streams
@@ -140,6 +144,32 @@ async def test_a_segment_goes_its_way_by_itself(store: TestStore, autojump_clock
         await trio.sleep(11 * MINUTE_S)
         assert_layout(store, "s", local=[1], cold=[8, 2, 1, 1])
     assert store.read("s", None)[-1:] == b"l"
+
+
+async def test_the_slot_of_a_killed_reader_is_freed(store: TestStore, autojump_clock: MockClock) -> None:
+    async with working(store):
+        await trio.sleep(SETTLED_S)
+        pid = read_and_die(store.metadata.path)
+        environment = open_environment(store.metadata.path)
+        assert str(pid) in environment.lmdb.readers()
+        await trio.sleep(MINUTE_S)
+        assert str(pid) not in environment.lmdb.readers()
+
+
+def read_and_die(metadata: Path) -> int:
+    """A process that is killed in the middle of a read; returns its pid."""
+    code = f"""
+import os, signal
+from pathlib import Path
+from tierfs.clock import SystemClock
+from tierfs.metadata.store import MetadataStore
+with MetadataStore(Path({str(metadata)!r}), SystemClock()).read() as txn:
+    txn.store
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    reader = subprocess.Popen([sys.executable, "-c", code])
+    assert reader.wait(30) == -signal.SIGKILL
+    return reader.pid
 
 
 async def test_what_fails_is_listed_tried_again_and_never_dropped(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +14,17 @@ import pytest
 from tests.cli.test_daemon import daemon
 from tests.commands import tierfs
 from tests.disks import disk, fill
+from tierfs.app import open_store
+from tierfs.background.ballast import with_room
+from tierfs.background.threads import BackgroundThreads
 from tierfs.checksum import crc32c
+from tierfs.composition.holding import keeper_of
+from tierfs.errors import StorageFull
+from tierfs.store_paths import StorePaths
 
 COLD_BYTES = 4_000_000
+
+READERS_AT_ONCE = 200
 
 
 @pytest.fixture
@@ -95,3 +105,68 @@ def test_an_append_waits_for_the_holder_to_make_room(store: Path) -> None:
         done = tierfs("append", "new", store=store, stdin=data, check=False)
         assert (done.code, done.out) == (0, f"new 0 {len(data)}\n"), done.err
         checked(store, "new", data)
+
+
+READERS = f"""
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from tierfs.clock import SystemClock
+from tierfs.metadata.store import MetadataStore
+metadata = MetadataStore(Path(sys.argv[1]), SystemClock())
+with ExitStack() as stack:
+    seen = [stack.enter_context(metadata.read()).store.store_id for _ in range({READERS_AT_ONCE})]
+print(len(seen))
+"""
+
+
+def test_many_readers_on_a_full_disk(store: Path) -> None:
+    """Each page of LMDB's lock file holds the slots of 64; writing to one that is not on the disk is SIGBUS."""
+    fill(store.parent / "fill")
+    done = python(READERS, store / "metadata")
+    assert (done.returncode, done.stdout) == (0, f"{READERS_AT_ONCE}\n"), done
+
+
+def test_opening_where_lmdbs_lock_file_has_holes(store: Path) -> None:
+    """One that an older tierfs made, or a copy."""
+    with (store / "metadata" / "lock.mdb").open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.truncate(0)
+        file.truncate(size)
+    fill(store.parent / "fill")
+    refused = tierfs("ls", store=store, check=False)
+    assert refused.code == 28
+    assert f"{store / 'metadata'}: the disk of the metadata is full" in refused.err
+
+
+def test_the_ballast_comes_back_once_there_is_room(store: Path, expected_warnings: list[str]) -> None:
+    expected_warnings.append("using the room set aside")
+    ballast = store / "ballast"
+    size = ballast.stat().st_size
+    fill(store.parent / "fill")
+    paths = StorePaths(store)
+
+    def work() -> None:
+        if ballast.stat().st_size:
+            raise StorageFull("no room")
+
+    with_room(paths.ballast, work)
+    assert ballast.stat().st_blocks == 0
+    with_room(paths.ballast, lambda: None)
+    assert ballast.stat().st_blocks == 0
+    (store.parent / "fill").unlink()
+    with_room(paths.ballast, lambda: None)
+    assert (ballast.stat().st_size, ballast.stat().st_blocks * 512 >= size) == (size, True)
+
+
+def test_a_holder_gives_a_store_without_ballast_one(store: Path) -> None:
+    (store / "ballast").unlink()
+    with open_store(store) as opened:
+        assert keeper_of(opened, BackgroundThreads()) is not None
+    assert (store / "ballast").stat().st_size
+
+
+def python(code: str, *words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, timeout=60, check=False
+    )

@@ -63,6 +63,7 @@ class Following(HolderLoop):
         refresh = await in_thread(self._tools.make_refresh)
         troubles = await in_thread(lambda: Troubles(self._tools.metadata, settings))
         while True:
+            await in_thread(self._tools.metadata.clear_dead_readers)
             if troubles.may_try(_REFRESH, self._tools.metadata.clock.now_ms()):
                 try:
                     found = await in_thread(refresh)

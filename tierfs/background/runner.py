@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_READERS_EVERY_S = 60.0
+"""A guess: a minute's pages are few, and the look costs a system call per process."""
+
 _OFFLOAD = "offload"
 _PACK = "pack"
 """Names what concerns a whole pack, as when the cold tier is away: all of them wait then, under one name."""
@@ -119,6 +122,7 @@ class BackgroundWriter:
             nursery.start_soon(self._serve_requests)
             nursery.start_soon(self._end_lifetimes)
             nursery.start_soon(self._watch_clocks)
+            nursery.start_soon(self._clear_dead_readers)
             if self._work.tools.settings.consolidate_chunks:
                 nursery.start_soon(self._consolidate)
             while True:
@@ -243,6 +247,12 @@ class BackgroundWriter:
             await self._attempt("timed deletions", partial(self._in_thread, clocks.require))
             await self._in_thread(self._work.tell_clocks)
             await trio.sleep(self._settings.clocks_every_s)
+
+    async def _clear_dead_readers(self) -> None:
+        """A reader that was killed keeps every page that was replaced since from being used again."""
+        while True:
+            await self._attempt("dead readers", partial(self._in_thread, self._metadata.clear_dead_readers))
+            await trio.sleep(_READERS_EVERY_S)
 
     async def _watch_owner(self) -> None:
         """Learn of another owner of the bucket also while there is nothing to publish."""

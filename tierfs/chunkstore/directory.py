@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from tierfs import osio
 from tierfs.chunkstore.checks import check_etag, check_metadata, check_name, check_pieces, check_range, past_end
 from tierfs.chunkstore.directory_copy import copy_range
 from tierfs.chunkstore.directory_list import list_files
@@ -56,11 +57,7 @@ class DirectoryStorage:
         """Make the directory, mode 0700, durably, if it is missing; its parent must exist. Then open it."""
         with map_os_errors(str(root)):
             root.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-            fd = os.open(root.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            osio.sync_directory(root.parent)
         return cls(root)
 
     def __repr__(self) -> str:

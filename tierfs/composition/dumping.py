@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tierfs import store_directory
+from tierfs import osio, store_directory
 from tierfs.app import Store
 from tierfs.background import ballast, segment_dump, serve
 from tierfs.background.ask import Question, ask
@@ -80,7 +80,7 @@ def load_store(directory: Path, source: Path, clock: Clock | None = None) -> Loa
         summary = dump.verify(file, str(source))
         file.seek(0)
         with map_os_errors(str(paths.root)):
-            paths.root.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            osio.make_directories(paths.root, _DIRECTORY_MODE)
         _make_metadata(paths, file, summary, str(source), clock)
     _make_the_rest(paths)
     return _compare_files(paths, summary, clock)
@@ -117,7 +117,7 @@ def _make_metadata(paths: StorePaths, file: BinaryIO, summary: DumpSummary, name
         shutil.rmtree(staging, ignore_errors=True)
         raise
     os.rename(staging, paths.metadata)
-    _sync_directory(paths.root)
+    osio.sync_directory(paths.root)
 
 
 def _make_the_rest(paths: StorePaths) -> None:
@@ -169,15 +169,7 @@ def _appearing(wanted: Path) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(fd)
             os.replace(temporary, target)
-            _sync_directory(target.parent)
+            osio.sync_directory(target.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

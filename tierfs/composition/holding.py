@@ -11,7 +11,7 @@ import trio
 
 from tierfs import daemonize
 from tierfs.app import Store, open_store
-from tierfs.background import holder
+from tierfs.background import ballast, holder
 from tierfs.background.following import Following, FollowingTools
 from tierfs.background.holder import HeldElsewhere
 from tierfs.background.keeper import HolderLoop, Keeper, KeeperTools
@@ -38,6 +38,7 @@ def keeper_of(store: Store, threads: BackgroundThreads) -> HolderLoop | None:
     advisory = advisory_fence_warning(location)
     if advisory:
         log.warning("%s", advisory)
+    ballast.restore(store.paths.ballast)
     return Keeper(KeeperTools(store.paths.holder, store.cold_work, lambda: store.settings.background, threads))
 
 

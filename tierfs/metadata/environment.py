@@ -16,7 +16,7 @@ from pathlib import Path
 
 import lmdb
 
-from tierfs import forks
+from tierfs import forks, osio
 from tierfs.errors import Closed, DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.locks import LockFile
 from tierfs.metadata import host, inherited
@@ -30,6 +30,12 @@ MAX_READERS = 4096
 
 MAP_SIZE_BYTES = 1 << 40
 """Address space, not disk: the file stays as small as its records."""
+
+_LOCK_FILE_BYTES = (MAX_READERS + 64) * 64
+"""Slots of 64 bytes behind a head of less than a page; LMDB takes the file as large as it is."""
+
+_BLOCK_BYTES = 512
+"""The unit of st_blocks."""
 
 _MAX_DATABASES = 64
 _DIRECTORY_MODE = 0o700
@@ -50,10 +56,11 @@ class Environment:
             namespace = opened.enter_context(closing(LockFile(path / "namespace")))
             host.claim_pid_namespace(namespace, path)
             self.watch = _write_watch(opened.enter_context(_shared_file(path / "writer")), path)
+            _allocate_lock_file(path)
             self.lmdb = opened.enter_context(closing(_open_lmdb(path)))
             self.databases = {name: self.lmdb.open_db(name, create=create) for name in ALL_NAMES}
             self._open_others()
-            self.lmdb.reader_check()
+            self.clear_dead_readers()
             self._opened = opened.pop_all()
 
     def require_process(self) -> None:
@@ -75,6 +82,11 @@ class Environment:
         """
         with self.lmdb.begin() as txn:
             return int(txn.id())
+
+    def clear_dead_readers(self) -> int:
+        """Free the slots of processes that were killed in a read, which keep old pages from being used again."""
+        with map_lmdb_errors(self.path):
+            return int(self.lmdb.reader_check())
 
     def _open_others(self) -> None:
         """Open what a newer version made, so that a dump has it too."""
@@ -107,6 +119,25 @@ def _write_watch(fd: int, path: Path) -> WriteWatch:
         raise
 
 
+def _allocate_lock_file(path: Path) -> None:
+    """Have every slot of LMDB's readers on the disk: writing to the mapping of one that is not there is SIGBUS.
+
+    Before LMDB opens the file, for closing it later would release LMDB's own locks. A file that is there keeps
+    its size, which other processes have mapped.
+    """
+    fd = os.open(path / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+    try:
+        status = os.fstat(fd)
+        if not status.st_size or status.st_blocks * _BLOCK_BYTES < status.st_size:
+            os.posix_fallocate(fd, 0, status.st_size or _LOCK_FILE_BYTES)
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _disk_full(path) from exc
+        raise
+    finally:
+        os.close(fd)
+
+
 def _open_lmdb(path: Path) -> lmdb.Environment:
     return lmdb.open(
         str(path),
@@ -124,6 +155,7 @@ def _open_lmdb(path: Path) -> lmdb.Environment:
 def create_directory(path: Path) -> None:
     """Make the environment's directory, refusing filesystems LMDB cannot live on."""
     path.mkdir(mode=_DIRECTORY_MODE)
+    osio.sync_directory(path.parent)
     host.refuse_network_filesystem(path)
 
 
@@ -145,6 +177,8 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
             host.refuse_network_filesystem(path)
             inherited.make_way(path)
             environment = _registry[path] = Environment(path, create=create)
+            if create:
+                osio.sync_directory(path)  # LMDB syncs what is in its files, not their names
         return environment
 
 

@@ -88,6 +88,10 @@ class MetadataStore:
                 complete = txn.count_rows(COUNTED_AT_ONCE, anew=anew)
             anew = False
 
+    def clear_dead_readers(self) -> int:
+        """Free the slots of readers that were killed, as the holder does now and then; returns how many."""
+        return lmdb_environment.open_environment(self.path).clear_dead_readers()
+
     def last_transaction_id(self) -> int:
         """Changes whenever any process commits; costs about 2 microseconds."""
         return lmdb_environment.open_environment(self.path).last_transaction_id()
