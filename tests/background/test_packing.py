@@ -30,7 +30,7 @@ def packs(store: TestStore) -> list[str]:
 
 
 def fill(store: TestStore, count: int = 20, size: int = 3000) -> dict[str, bytes]:
-    """Small segments of all lengths."""
+    """Small segments of all lengths, written in no order of their names."""
     data = {f"d{number % 3}/s{number:03d}": os.urandom(size + number) for number in range(count)}
     for name, content in data.items():
         store.append(name, content, seal=True)

@@ -18,6 +18,7 @@ from trio.testing import MockClock
 
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background import requests
+from tierfs.background.pack_index import read_index
 from tierfs.background.planner import Planner
 from tierfs.background.runner import BackgroundWriter
 from tierfs.background.snapshot import Snapshots
@@ -219,7 +220,11 @@ async def test_small_objects_go_together(tmp_path: Path, autojump_clock: MockClo
         store.append("large", bytes(4096), seal=True)
         async with working(store):
             await trio.sleep(SETTLED_S)
-        assert len(list(store.cold.list("packs/"))) <= 4
+        found = [item for item in store.cold.list("packs/")]
+        assert len(found) <= 4
+        for item in found:
+            paths = [entry.path for entry in read_index(store.cold, item.name, item.length_bytes).entries]
+            assert paths == sorted(paths)
         assert len(list(store.cold.list("segments/"))) == 1
         for number in range(50):
             assert_layout(store, f"s{number}", local=[3000], cold=[3000])

@@ -25,6 +25,7 @@ from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
 from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.scale import bench_scale
+from tests.benchmarks.small_files import bench_small_files
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.benchmarks.week import bench_week
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
@@ -271,12 +272,14 @@ def main() -> None:
             print(bench_append(directory, chosen.repetitions), flush=True)
         if "local" in chosen.subjects:
             print(bench_local(directory, chosen.repetitions), flush=True)
-        if {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover"} & set(chosen.subjects):
+        if {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover", "small-files"} & set(chosen.subjects):
             with s3_store(directory) as (path, server, bucket):
                 if "recover" in chosen.subjects:
                     print(bench_recover(path, server, bucket), flush=True)
                 if "sustained-s3" in chosen.subjects:
                     print(bench_sustained(path, "Ceph RGW as the cold tier", chosen.seconds), flush=True)
+                if "small-files" in chosen.subjects:
+                    print(bench_small_files(path), flush=True)
                 if "consolidate" in chosen.subjects:
                     print(bench_consolidate(path), flush=True)
                 if "whole" in chosen.subjects:

@@ -98,6 +98,7 @@ class PackOffload:
         raises; the local bytes stay in every case.
         """
         parts, moved = self._gather(action.actions)
+        parts.sort(key=lambda part: (part.path.split("/"), part.action.range.start))  # as a listing shows them
         failed: list[tuple[OffloadAction, TierfsError]] = []
         done = Packed()
         while parts:

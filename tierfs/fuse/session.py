@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,9 @@ _UNFREEZE_INTERVAL_S = 0.25
 """A request that vanishes with its process leaves pyfuse3 blocked in read(2) with the GIL held, and every
 thread frozen, until a signal interrupts it (measured: 10 times in 940 kills)."""
 
+_SWITCH_S = 0.0005
+"""How long a thread may compute while another one wants the interpreter; 5 ms unless it is set. A read takes it back
+several times, and each time waits so long for a thread of the background writer (a guess: a tenth)."""
 
 _END_GRACE_S = 5.0
 """How long requests in flight may go on after SIGTERM (pulled out of the air); a read from a tier that does not
@@ -82,7 +86,7 @@ class MountSession:
         with the mount point, with nothing mounted. Call it in the main thread.
         """
         points.require_usable(mountpoint, allow_other=options.allow_other)
-        with _unfreezing():
+        with _unfreezing(), _prompt():
             trio.run(self._serve, mountpoint, options, on_ready)
 
     async def _serve(self, mountpoint: Path, options: MountOptions, on_ready: Callable[[], None]) -> None:
@@ -158,6 +162,17 @@ class _Option(str):
 
 async def _nothing_to_reload() -> None:
     """A mount without settings of its own."""
+
+
+@contextmanager
+def _prompt() -> Iterator[None]:
+    """Let the loop have the interpreter soon while threads of the background writer compute."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @contextmanager

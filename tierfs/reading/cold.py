@@ -14,7 +14,8 @@ from tierfs.reading.checksum_cache import ChecksumCache
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.fetch_queue import WANTED_NOW
 from tierfs.reading.grid import blocks_touched
-from tierfs.reading.readahead import FairShare, Session, Sessions
+from tierfs.reading.pack_ahead import PackAhead, is_whole_file
+from tierfs.reading.readahead import Session, Sessions
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.transfer import BlockDiffers
@@ -34,13 +35,14 @@ class ColdPath:
     """Shared by all handles of one segment. On the trio loop only."""
 
     def __init__(
-        self, checksums: ChecksumCache, spans: SpanCache, fetcher: Fetcher, shares: FairShare, metrics: MetricSink
+        self, checksums: ChecksumCache, spans: SpanCache, fetcher: Fetcher, packs: PackAhead, metrics: MetricSink
     ) -> None:
+        self._packs = packs
         self._checksums = checksums
         self._spans = spans
         self._fetcher = fetcher
-        self._shares = shares
-        self.sessions = Sessions(shares)
+        self._shares = packs.shares
+        self.sessions = Sessions(packs.shares)
         self._ahead: deque[Span] = deque(maxlen=_REMEMBERED_SPANS)
         self.handles = 0
         self._count_hits = metrics.counter(MetricName.CACHE_HITS, cache=_MEMORY)
@@ -53,7 +55,7 @@ class ColdPath:
         if not self._has(placed, held):
             return None
         # Before the bytes are taken: making room may drop them.
-        self._read_ahead(view, tiers, wanted)
+        self._read_ahead(view, tiers, wanted, placed, held)
         span = self._spans.find(placed.object.id, held.start)
         if span is None or span.end < held.end or not span.has(held):
             return None
@@ -68,7 +70,7 @@ class ColdPath:
         They are a part of `wanted`, the segment's bytes that the reader asked for.
         """
         there = self._has(placed, ByteRange(held.start, held.start + 1))
-        self._read_ahead(view, tiers, wanted)
+        self._read_ahead(view, tiers, wanted, placed, held)
         self._request(placed, held)
         span = await self._span(placed, held)
         part = ByteRange(held.start, min(held.end, span.end))
@@ -110,18 +112,28 @@ class ColdPath:
         span = self._spans.find(placed.object.id, held.start)
         return span is not None and span.end >= held.end and span.has(held)
 
-    def _read_ahead(self, view: SegmentView, tiers: tuple[Tier, ...], wanted: ByteRange) -> None:
-        """Note a read of the segment, and ask for what comes next as far as window, layout and memory go."""
-        session = self.sessions.of(wanted, view.segment.start_offset)
+    def _read_ahead(
+        self, view: SegmentView, tiers: tuple[Tier, ...], wanted: ByteRange, placed: PlacedChunk, held: ByteRange
+    ) -> None:
+        """Note a read of the segment, or of its pack, and ask for what comes next as far as window and memory go."""
+        in_pack = is_whole_file(view, placed)
+        if in_pack:
+            position, end = held, placed.object.length
+            session = self._packs.sessions_of(placed.object.id).of(held, 0)
+        else:
+            position, end = wanted, view.segment.length
+            session = self.sessions.of(wanted, view.segment.start_offset)
         if not session.proven:
-            session.note(wanted)
+            session.note(position)
             return
-        share = self._shares.of(session, trio.current_time())
-        plan = session.plan(wanted, share, view.segment.length)
+        plan = session.plan(position, self._shares.of(session, trio.current_time()), end)
         if plan is None:
             return
         try:
-            self._ask_ahead(view, tiers, plan, session, wanted)
+            if in_pack:
+                self._ask_in_pack(placed, plan, session, held)
+            else:
+                self._ask_ahead(view, tiers, plan, session, wanted)
         except TierfsError as exc:
             # The bytes that are wanted now may be fine; who comes to what is wrong there meets it, and says it.
             log.debug("%s: reading ahead: %s", view.name, exc)
@@ -142,7 +154,24 @@ class ColdPath:
                     return
         session.ahead = at
 
+    def _ask_in_pack(self, placed: PlacedChunk, plan: ByteRange, session: Session, held: ByteRange) -> None:
+        """As `_ask_ahead`, by offsets of the pack. Its spans outlive the segment: the next one reads them."""
+        at = plan.start
+        while at < plan.end:
+            span = self._spans.find(placed.object.id, at)
+            if span is None:
+                asked = ByteRange(at, min(placed.object.length, at + session.range_bytes))
+                distance = WANTED_NOW if at < held.end else at - held.start
+                span = self._new_span(placed, asked, distance, ahead=False)
+            if span is None:  # memory ran out: the next read asks again
+                break
+            at = span.end
+        session.ahead = at
+
     def _served(self, span: Span, held: ByteRange) -> memoryview:
+        if span.holder.packed:
+            self._packs.served(span)
+            return span.slice(held)
         # Read ahead or read whole at once: nothing is left in it to read on to, and the kernel keeps its pages, but for
         # direct_io, where only the newest of such spans can be read again from memory.
         if held.end == span.end and (span.ahead or held.start == span.start):

@@ -155,8 +155,10 @@ def _range_bytes(window_bytes: int, share: Share) -> int:
 class Sessions:
     """The sessions of one segment, those read last first."""
 
-    def __init__(self, shares: FairShare) -> None:
+    def __init__(self, shares: FairShare, proven_bytes: int = FIRST_WINDOW_BYTES) -> None:
+        """Who reads on for more than `proven_bytes` is believed to go on."""
         self._shares = shares
+        self._proven_bytes = proven_bytes
         self._proven: list[Session] = []
         self._unproven: list[Session] = []
 
@@ -199,7 +201,7 @@ class Sessions:
     def _continued(self, sessions: list[Session], index: int, wanted: ByteRange) -> Session:
         session = sessions[index]
         proven = session.proven
-        if not proven and wanted.end - session.start > FIRST_WINDOW_BYTES:
+        if not proven and wanted.end - session.start > self._proven_bytes:
             session.prove()
         if index or session.proven != proven:
             sessions.pop(index)

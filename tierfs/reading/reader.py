@@ -24,6 +24,7 @@ from tierfs.reading.fetch import Fetcher
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalReader
 from tierfs.reading.local_path import LocalPath
+from tierfs.reading.pack_ahead import PackAhead
 from tierfs.reading.readahead import FairShare
 from tierfs.reading.spans import SpanCache
 from tierfs.reading.stats import OpenHandles
@@ -61,6 +62,7 @@ class Reader:
         self.open_handles = OpenHandles(metrics)
         self._nursery_manager: AbstractAsyncContextManager[trio.Nursery, bool | None] | None = None
         self._nursery: trio.Nursery | None = None
+        self._packs = PackAhead(self.shares, self.spans)
         self._checksums = ChecksumCache(metadata)
         self._failed = FailedCopies(metadata)
         self._policies = PolicyCache()
@@ -113,7 +115,7 @@ class Reader:
             await trio.to_thread.run_sync(self._etags.adopt)
 
     def _new_cold_path(self) -> ColdPath:
-        return ColdPath(self._checksums, self.spans, self.fetcher, self.shares, self.metrics)
+        return ColdPath(self._checksums, self.spans, self.fetcher, self._packs, self.metrics)
 
     def _priority_of(self, view: SegmentView) -> ReadPriority:
         with self.metadata.read() as txn:

@@ -1,0 +1,141 @@
+"""Many small files on Ceph RGW: ingest, offload, a cold `grep -r`, and local reads while a mount offloads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.benchmarks.measuring import seconds
+from tests.benchmarks.mounts import MountCommand, mounted
+from tierfs import app
+from tierfs.metadata import directories
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import MIB
+
+FILES = 20_000
+FILE_BYTES = 4096
+FILES_PER_DIRECTORY = 500
+LOCAL_BYTES = 64 * MIB
+READ_EVERY_S = 0.005
+"""200 local reads a second: a busy reader that leaves most of a core to others."""
+
+_WAIT_S = 2.0
+"""Between two looks whether all is cold: each costs the machine half a second."""
+_LIMIT_S = 300
+
+
+def bench_small_files(path: Path) -> str:
+    """Rates in files per second, each of one run; latencies of local reads in ms."""
+    source = path.parent / "source"
+    _make(source)
+    lines = [f"### {FILES:,} files of {FILE_BYTES >> 10} KiB, Ceph RGW", ""]
+
+    def step(name: str, work: Callable[[], object]) -> None:
+        taken = seconds(work)
+        lines.append(f"* {name}: {taken:.1f} s, {FILES / taken:,.0f} files/s")
+
+    step("`tierfs ingest`", lambda: _tierfs(path, "ingest", source, "--into", "a", "--seal"))
+    done: list[str] = []
+    step("`tierfs offload`", lambda: done.append(_tierfs(path, "--json", "offload", "a")))
+    lines[-1] += f", {json.loads(done[0])['objects']} objects"
+    _tierfs(path, "evict", "a")
+    with _mount(path) as root:
+        step("`grep -r` of the cold files through a mount", lambda: _grep(root / "a"))
+        step("`grep -r` again", lambda: _grep(root / "a"))
+    lines.append(_while_offloading(path, source))
+    return "\n".join(lines) + "\n"
+
+
+def _make(source: Path) -> None:
+    """Lines of text that all differ, one of them in every file the same."""
+    chosen = random.Random(7)
+    for number in range(FILES):
+        directory = source / f"d{number // FILES_PER_DIRECTORY:03d}"
+        directory.mkdir(parents=True, exist_ok=True)
+        text = b"needle\n" + chosen.randbytes(FILE_BYTES // 2).hex().encode()
+        (directory / f"f{number:05d}.log").write_bytes(text[: FILE_BYTES - 1] + b"\n")
+
+
+def _while_offloading(path: Path, source: Path) -> str:
+    """Latency of random local reads of a growing segment, at rest and while the mount makes all files cold."""
+    with app.open_store(path) as store:
+        writer = store.engine.open_writer("local")
+        writer.append(os.urandom(LOCAL_BYTES))
+        store.engine.close_writer(writer)
+    with _mount(path) as root:
+        _reads(root / "local", lambda: False, at_most=500)  # every block is checked on its first touch
+        rest = _reads(root / "local", lambda: False, at_most=1000)
+        ingest = subprocess.Popen(_command(path, "ingest", source, "--into", "b", "--seal"))
+        started = time.monotonic()
+        busy = _reads(root / "local", lambda: ingest.poll() is not None and _is_cold(path))
+        taken = time.monotonic() - started
+    return (
+        f"* local reads of 4 KiB through a mount, ms (p50, p99, max): at rest {_figures(rest)}; while it makes the "
+        f"same files cold as they are ingested ({taken:.1f} s in all): {_figures(busy)}"
+    )
+
+
+def _reads(file: Path, ended: Callable[[], bool], at_most: int = 1 << 30) -> list[float]:
+    """Seconds of each of many random reads."""
+    chosen, found = random.Random(3), list[float]()
+    fd = os.open(file, os.O_RDONLY)
+    looked = started = time.monotonic()
+    try:
+        while len(found) < at_most and time.monotonic() - started < _LIMIT_S:
+            at = chosen.randrange(LOCAL_BYTES // FILE_BYTES) * FILE_BYTES
+            before = time.perf_counter()
+            assert len(os.pread(fd, FILE_BYTES, at)) == FILE_BYTES
+            found.append(time.perf_counter() - before)
+            time.sleep(READ_EVERY_S)
+            if time.monotonic() - looked > _WAIT_S:
+                looked = time.monotonic()
+                if ended():
+                    break
+    finally:
+        os.close(fd)
+    return found
+
+
+def _is_cold(path: Path) -> bool:
+    """Whether all that was ingested is cold."""
+    with app.open_store(path) as store, store.metadata.read() as txn:
+        return _cold_files(txn) == FILES
+
+
+def _cold_files(txn: ReadTransaction) -> int:
+    entry = directories.find(txn, "b")
+    assert entry is not None
+    return sum(segment.cold.bytes == segment.length for _, segment in directories.segments_below(txn, entry, "b"))
+
+
+def _figures(found: list[float]) -> str:
+    ordered = sorted(found)
+    p50, p99 = (ordered[int(len(ordered) * part)] for part in (0.5, 0.99))
+    return ", ".join(f"{1000 * value:.1f}" for value in (p50, p99, ordered[-1]))
+
+
+def _grep(directory: Path) -> None:
+    done = subprocess.run(["grep", "-rc", "needle", directory], capture_output=True, text=True, check=True)
+    assert done.stdout.count(":1\n") == FILES
+
+
+@contextmanager
+def _mount(path: Path) -> Iterator[Path]:
+    command = MountCommand(tuple(_command(path, "mount", "-f", path.parent / "mnt")), path.parent / "mount.log")
+    with mounted(command, path.parent / "mnt") as mount:
+        yield mount.root
+
+
+def _command(path: Path, *words: object) -> list[str]:
+    return [sys.executable, "-m", "tierfs", "-q", "--store", str(path), *map(str, words)]
+
+
+def _tierfs(path: Path, *words: object) -> str:
+    return subprocess.run(_command(path, *words), check=True, capture_output=True, text=True).stdout
