@@ -28,7 +28,7 @@ from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
 from tierfs.background.retention import Retention
-from tierfs.background.status import GarbageReport, StoreStatus, store_status
+from tierfs.background.status import GarbageReport, StoreStatus, dead_intents, store_status
 from tierfs.background.upload import OffloadReport, Progress, Report
 from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
@@ -154,7 +154,9 @@ class Store:
         work = self.cold_work("gc")
         orphans, uploads = work.orphans(grace_s=grace_s), work.dead_uploads(grace_s=grace_s)
         with self.metadata.read() as txn:
-            return GarbageReport(tuple(row for _, row in txn.scan(GARBAGE)), tuple(orphans), tuple(uploads))
+            rows = tuple(row for _, row in txn.scan(GARBAGE))
+            intents = tuple(dead_intents(txn, holder.current(self.paths.holder)))
+        return GarbageReport(rows, tuple(orphans), tuple(uploads), intents)
 
     def collect(self, *, grace_s: int | None = None) -> Collected:
         """Delete garbage that is due, and orphans; here or by the holder."""

@@ -222,3 +222,40 @@ def test_a_new_policy_is_seen_without_forgetting_what_is_known(tmp_path: Path) -
         while not snapshots.refresh(slice_s=0.0):
             pass
         assert {view.policy.offload_after_s for view in planner.views} == {7200}
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_look_at_a_long_segment_costs_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cold: bool
+) -> None:
+    monkeypatch.setattr("tierfs.background.snapshot._MOST_OBJECTS", 3)
+    monkeypatch.setattr("tierfs.background.snapshot._MOST_COPIES", 3)
+    costs = []
+    for chunks in (20, 80):
+        with open_test_store(tmp_path / str(chunks), policy={"chunk_bytes": "4", "object_bytes": "4"}) as store:
+            store.append("s", bytes(4 * chunks), seal=True)
+            if cold:
+                store.offload("s")
+            planner = Planner()
+            snapshots = Snapshots(store.metadata, planner)
+            costs.append(calls(snapshots.refresh))
+            (view,) = planner.views
+            assert (len(view.pending), len(view.copies)) == ((0, 3) if cold else (3, 0))
+    assert costs[1] < 1.1 * costs[0]
+
+
+def test_what_grows_without_a_word_is_measured_when_asked(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store", policy={"chunk_bytes": "1000"}) as store:
+        writers = [store.engine.open_writer(name) for name in "ab"]
+        for writer in writers:
+            writer.append(b"x")
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        writers[1].append(bytes(99))
+        snapshots.refresh()
+        assert planner.active_bytes == 2
+        snapshots.refresh_active()
+        assert planner.active_bytes == 101
+        tight = replace(ROOMY, high_unoffloaded_bytes=50)
+        assert planner.next(tight, store.clock.now_ms()).rolls == (store.segment("b").id,)

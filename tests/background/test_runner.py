@@ -296,6 +296,37 @@ async def test_the_high_watermark_holds_whatever_the_lag(store: TestStore, autoj
     assert store.segment("s").cold.bytes == 80
 
 
+async def test_chunks_that_grow_too_large_together_end_before_their_time(
+    store: TestStore, autojump_clock: MockClock
+) -> None:
+    set_policy(store, chunk_bytes="1000", object_bytes="1000")
+    async with working(store, BackgroundSettings(high_watermark_bytes=200)):
+        writers = {name: store.engine.open_writer(name) for name in "abc"}
+        for writer in writers.values():
+            writer.append(b"x")
+        await trio.sleep(SETTLED_S)
+        assert_layout(store, "b", local=[1], cold=[])
+        writers["b"].append(bytes(120))
+        await trio.sleep(SETTLED_S)
+        assert_layout(store, "b", local=[121], cold=[121])
+        assert_layout(store, "a", local=[1], cold=[])
+
+
+async def test_status_tells_since_when_the_oldest_byte_is_here_alone(
+    store: TestStore, autojump_clock: MockClock
+) -> None:
+    set_policy(store, offload_after=str(HOUR_S))
+    async with working(store):
+        store.append("old", b"abcd", seal=True)
+        await trio.sleep(HOUR_S / 2)
+        store.append("new", b"abcd", seal=True)
+        began_ms = store.segment("new").modified_ms
+        await trio.sleep(HOUR_S / 2 + SETTLED_S)
+        assert_layout(store, "old", local=[4], cold=[4])
+        with store.metadata.read() as txn:
+            assert txn.oldest_local_only_ms == began_ms
+
+
 async def test_a_new_policy_counts_at_the_next_tick(store: TestStore, autojump_clock: MockClock) -> None:
     set_policy(store, offload_after="7200", deletion_lag="0")
     store.append("s", b"abcd", seal=True)
@@ -373,6 +404,7 @@ def test_snapshots_by_changes_equal_a_look_at_everything(store: TestStore) -> No
         fresh = Planner()
         Snapshots(store.metadata, fresh).refresh()
         snapshots.refresh()
+        snapshots.refresh_active()
         assert sorted(kept.views, key=lambda view: view.id) == sorted(fresh.views, key=lambda view: view.id)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks.measuring import seconds, served
@@ -17,7 +18,7 @@ from tierfs.clock import SystemClock
 from tierfs.metadata import directories, keys
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.layout import load
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, DIRENTS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
@@ -67,12 +68,8 @@ def _cold_segment(txn: WriteTransaction, name: str) -> None:
         )
         txn.put(OBJECTS, keys.u64(object_id), holder)
     state = TierState(first_chunk=0, last_chunk=last, count=CHUNKS_PER_SEGMENT, bytes=CHUNKS_PER_SEGMENT * CHUNK_BYTES)
-    changes = {"cold": state, "length": state.bytes, "modified_ms": txn.now_ms}
-    txn.put(SEGMENTS, keys.u64(segment.id), SegmentRecord(**{**_fields(segment), **changes}))
-
-
-def _fields(segment: SegmentRecord) -> dict[str, object]:
-    return {name: getattr(segment, name) for name in segment.__dataclass_fields__}
+    grown = replace(segment, cold=state, length=state.bytes, modified_ms=txn.now_ms)
+    txn.put(SEGMENTS, keys.u64(segment.id), grown)
 
 
 def bytes_per_chunk(path: Path) -> float:

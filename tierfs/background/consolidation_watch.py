@@ -7,31 +7,38 @@ chunks. A new holder, or a change of policies, looks at everything once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tierfs.background import consolidation_policy as policy
 from tierfs.background.consolidation_plan import ConsolidateAction, Eligible, SegmentChunks, plan
+from tierfs.background.snapshot import SLICE_S
 from tierfs.background.touched import TouchedSegments
 from tierfs.config import OffloadSettings
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.messages import messages
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import LocationId, SegmentId, Tier
 
-_SCAN_BATCH = 5000
-"""Segments read per transaction by a pass over all, so that no old snapshot of the database is held for long."""
+_SCAN_ROWS = 500
+"""Segments read per transaction by a pass over all: some 2 ms."""
 
 _LOOKS = 500
-"""Segments looked at per call: some 50 ms."""
+"""Segments looked at per call at most."""
 
 _WINDOW_CHUNKS = 2000
 """Chunks of a segment looked at per call: some 60 ms and 4 MiB. A segment of 100,000 is looked at in 50 calls; all of
 it at once took seconds of the interpreter, anew for each object made, and 15 ms of every read meanwhile."""
 
 PREFIX = "consolidate "
+
+
+def segment_of(what: str) -> SegmentId:
+    """The segment whose failures are noted under a name."""
+    return SegmentId(int(what.removeprefix(PREFIX)))
 
 
 def trouble_of(segment_id: SegmentId) -> str:
@@ -55,20 +62,26 @@ class ConsolidationWatch:
         """Offset up to which chunks are large enough."""
         self._reached: dict[SegmentId, int] = {}
         """Where the next look at a segment goes on that was too long for one."""
+        self._scan_from: bytes | None = None
+        """Key of the next segment of a pass over all; None when there is no such pass."""
         self.pending: dict[SegmentId, None] = {}
         """To be looked at, in this order."""
+        self.more = False
+        """Whether the last call ended before it had looked at all."""
 
     def next(self, may_try: Callable[[SegmentId], bool]) -> ConsolidateAction | None:
         """Something to do for a segment that `may_try` allows; None when there is nothing, or not yet.
 
-        Costs microseconds while nothing was committed.
+        Costs microseconds while nothing was committed, else a slice of time: `more` then says whether it was too short.
         """
         newest = self._metadata.last_transaction_id()
-        if newest == self._seen_transaction and not self.pending:
+        self.more = False
+        if newest == self._seen_transaction and not self.pending and self._scan_from is None:
             return None
         self._refresh()
         self._seen_transaction = newest
-        for segment_id in list(itertools.islice(self.pending, _LOOKS)):
+        started_s = self._metadata.clock.monotonic_s()
+        for looks, segment_id in enumerate(self._candidates(), 1):
             if not may_try(segment_id):
                 continue
             with self._metadata.read() as txn:
@@ -78,13 +91,33 @@ class ConsolidationWatch:
             del self.pending[segment_id]
             if segment_id in self._reached:
                 self.pending[segment_id] = None  # behind the others
+            long = segment_id in self._reached or self._metadata.clock.monotonic_s() - started_s >= SLICE_S
+            if long or looks >= _LOOKS:
+                self.more = True
                 return None
         return None
+
+    def is_known(self, segment_id: SegmentId) -> bool:
+        """Whether a segment is to be looked at, or may be: a pass over all has not met every one yet."""
+        return segment_id in self.pending or self._scan_from is not None
+
+    def _candidates(self) -> Iterator[SegmentId]:
+        """Segments to look at; those of a pass over all as they are met."""
+        yield from list(itertools.islice(self.pending, _LOOKS))
+        while self._scan_from is not None:
+            with self._metadata.read() as txn:
+                rows = list(itertools.islice(messages(txn, SEGMENTS, self._scan_from), _SCAN_ROWS))
+            self._scan_from = rows[-1][0] + b"\0" if len(rows) == _SCAN_ROWS else None
+            found = [SegmentId(row.id) for _, row in rows if row is not None and policy.may_have_work(row)]
+            self.pending.update(dict.fromkeys(found))
+            yield from found
 
     def _refresh(self) -> None:
         changed = self._touched.since_last()
         if changed is None:
-            self._scan()
+            self._settled.clear()
+            self._reached.clear()
+            self._scan_from = b""
         else:
             self.pending.update(dict.fromkeys(sorted(changed)))
         with self._metadata.read() as txn:
@@ -93,18 +126,6 @@ class ConsolidationWatch:
             self._published = published
             self.pending.update(dict.fromkeys(sorted(self._waiting)))
             self._waiting.clear()
-
-    def _scan(self) -> None:
-        self._settled.clear()
-        self._reached.clear()
-        after = b""
-        while True:
-            with self._metadata.read() as txn:
-                rows = list(itertools.islice(txn.scan(SEGMENTS, after), _SCAN_BATCH))
-            self.pending.update((segment.id, None) for _, segment in rows if policy.may_have_work(segment))
-            if len(rows) < _SCAN_BATCH:
-                return
-            after = rows[-1][0] + b"\0"
 
     def _look_at(self, txn: ReadTransaction, segment_id: SegmentId) -> ConsolidateAction | None:
         segment = directories.segment(txn, segment_id)

@@ -28,6 +28,10 @@ class Ordered(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._ranks
 
+    def __iter__(self) -> Iterator[K]:
+        """The keys, in no order."""
+        return iter(self._ranks)
+
     def put(self, key: K, *rank: int) -> None:
         """Add a key, or change its rank."""
         if self._ranks.get(key) == rank:

@@ -24,6 +24,21 @@ class Actions:
     evictions: tuple[EvictAction, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Bytes that are on the local disk alone."""
+
+    pending_bytes: int
+    """Of complete chunks."""
+    active_bytes: int
+    """Of chunks that are still appended to."""
+
+    @property
+    def bytes(self) -> int:
+        """Both."""
+        return self.pending_bytes + self.active_bytes
+
+
 def _no_groups(_: PendingObject) -> bool:
     return False
 
@@ -57,7 +72,7 @@ class Planner:
     @property
     def active(self) -> Iterator[SegmentId]:
         """Segments that are being appended to."""
-        return (segment_id for _, segment_id in self._began.ascending())
+        return iter(self._began)
 
     @property
     def oldest_ms(self) -> int:
@@ -91,15 +106,29 @@ class Planner:
         for queue in (self._began, self._roll_due, self._active_size, self._evict_due, self._first_cold):
             queue.remove(segment_id)
 
-    def next(self, disk: DiskView, now_ms: int, *, lag_counts: bool = True, most_evictions: int = 1000) -> Actions:
+    @property
+    def backlog(self) -> Backlog:
+        """What the views tell of it: the first objects of a long segment only, and active chunks as they were seen."""
+        return Backlog(self.offloads.bytes, self.active_bytes)
+
+    def next(
+        self,
+        disk: DiskView,
+        now_ms: int,
+        *,
+        backlog: Backlog | None = None,
+        lag_counts: bool = True,
+        most_evictions: int = 1000,
+    ) -> Actions:
         """What is due now, but for offloads: those of `take_offloads` are current after this.
 
-        Without `lag_counts` the clock is not trusted: nothing is evicted because its lag has passed.
+        `backlog`, where somebody counts better. Without `lag_counts` the clock is not trusted: nothing is evicted
+        because its lag has passed.
         """
-        unoffloaded = self.active_bytes + self.offloads.bytes
-        self._pressed = unoffloaded > disk.high_unoffloaded_bytes
+        backlog = backlog or self.backlog
+        self._pressed = backlog.bytes > disk.high_unoffloaded_bytes
         self.offloads.advance(now_ms)
-        rolls = tuple(self._rolls(now_ms, self.active_bytes - disk.high_unoffloaded_bytes))
+        rolls = tuple(self._rolls(now_ms, backlog.active_bytes - disk.high_unoffloaded_bytes))
         cutoffs = self._evictions(disk.excess_bytes, now_ms if lag_counts else 0, most_evictions)
         return Actions(rolls, tuple(EvictAction(*cutoff) for cutoff in cutoffs.items()))
 

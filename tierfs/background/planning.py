@@ -157,11 +157,15 @@ def cold_copies(
         if placed.chunk.state is ChunkState.GOOD and placed.object.linked_sequence <= published_sequence
     )
     window: list[PlacedChunk] = []
+    more = True
     for chunk in sealed_local:
+        if not (more or window):
+            return
         window = [placed for placed in window if placed.chunk.end_offset > chunk.start_offset]
         while not window or window[-1].chunk.end_offset < chunk.end_offset:
             following = next(trusted, None)
             if following is None:
+                more = False
                 break
             if following.chunk.end_offset > chunk.start_offset:
                 window.append(following)

@@ -57,7 +57,7 @@ class Publisher:
         """
         entries = 0
         with self._one_at_a_time:
-            while (entry := self._next_entry()) is not None:
+            while self._is_queued() and (entry := self._next_entry()) is not None:
                 if not self._create(entry):
                     self._skip(entry.intent)
                     continue
@@ -78,6 +78,12 @@ class Publisher:
             fence.require_owner(store)
             next_slot = store.journal.next_slot
             self._require_newest(next_slot - 1, checkpoints_from=next_slot)
+
+    def _is_queued(self) -> bool:
+        """Whether there is anything to publish; asked each second, so the one writer is not taken for it."""
+        with self._metadata.read() as txn:
+            fence.require_owner(txn.store)
+            return bool(txn.store.journal.intent.attempt or txn.count(OUTBOX_NAME))
 
     def _next_entry(self) -> _Entry | None:
         """The entry of the standing intent, or of a new one that is committed first."""

@@ -15,16 +15,16 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from tierfs.background.consolidation_plan import ConsolidateAction
-from tierfs.background.consolidation_watch import PREFIX, ConsolidationWatch, trouble_of
+from tierfs.background.consolidation_watch import PREFIX, ConsolidationWatch, segment_of, trouble_of
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.offload_queue import ObjectKey, key_of
-from tierfs.background.planner import Actions, Planner
+from tierfs.background.planner import Actions, Backlog, Planner
 from tierfs.background.planning import PackAction, is_small
 from tierfs.background.policy import EvictAction, PendingObject
 from tierfs.background.pressure import disk_view
 from tierfs.background.serve import RequestServer
 from tierfs.background.snapshot import SLICE_S, Snapshots
-from tierfs.background.status import BacklogStatus, backlog_of
+from tierfs.background.status import BacklogStatus
 from tierfs.background.troubles import Troubles
 from tierfs.background.work import ColdWork
 from tierfs.config import BackgroundSettings
@@ -48,6 +48,9 @@ _ANY_BYTES = 2**63
 
 _PAUSE_S = 2 * SLICE_S
 """Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
+
+_OLDEST_OFF_MS = 30_000
+"""How far what `status` tells of the oldest byte may be off: a commit in so much time at most."""
 
 Group = tuple[PendingObject, ...]
 """Objects to make that one worker makes: a large one, or small ones that go together."""
@@ -156,15 +159,28 @@ class BackgroundWriter:
         if self._troubles.ended != self._troubles_ended:
             self._troubles_ended = self._troubles.ended
             planner.offloads.wake()
-        self.backlog = backlog_of(planner)
         if self._current:
             self._troubles.retain(f"{_OFFLOAD} ", lambda what: _key_in(what) in planner.offloads)
             self._troubles.retain(_PACK, lambda _: len(planner.offloads) > 0)
+        with self._metadata.read() as txn:
+            sums, noted_ms = txn.sums, txn.oldest_local_only_ms
+        local_bytes = planner.local_bytes if sums is None else sums.local_bytes
+        backlog = planner.backlog if sums is None else Backlog(sums.pending_bytes, sums.active_bytes)
+        self.backlog = BacklogStatus(backlog.pending_bytes, backlog.active_bytes, planner.oldest_ms)
+        self._note_oldest(noted_ms)
         engine = self._work.tools.engine
-        disk_bytes = engine.files.disk_bytes()
-        disk = disk_view(disk_bytes, planner.local_bytes, engine.free_space_floor_bytes, self._settings)
+        disk = disk_view(engine.files.disk_bytes(), local_bytes, engine.free_space_floor_bytes, self._settings)
+        if backlog.bytes > disk.high_unoffloaded_bytes:
+            self._snapshots.refresh_active()
         trusted = self._work.tools.clocks.reason() is None
-        return planner.next(disk, self._metadata.clock.now_ms(), lag_counts=trusted)
+        return planner.next(disk, self._metadata.clock.now_ms(), backlog=backlog, lag_counts=trusted)
+
+    def _note_oldest(self, noted_ms: int) -> None:
+        """Write down since when the oldest byte has been here alone, for `status`, if what it knows is far off."""
+        oldest_ms = self._planner.oldest_ms
+        if self._current and oldest_ms and abs(oldest_ms - noted_ms) > _OLDEST_OFF_MS:
+            with self._metadata.write_notes() as txn:
+                txn.note_oldest(oldest_ms)
 
     def _roll(self, segment_ids: Sequence[SegmentId]) -> None:
         for segment_id in segment_ids:
@@ -271,7 +287,7 @@ class BackgroundWriter:
     async def _consolidate_next(self, watch: ConsolidationWatch) -> None:
         action = await self._in_thread(partial(self._next_consolidation, watch))
         if action is None:
-            await trio.sleep(self._settings.tick_s)
+            await trio.sleep(_PAUSE_S if watch.more else self._settings.tick_s)
             return
         work = partial(self._work.consolidator.run, action, lambda _: None)
         await self._attempt(trouble_of(action.segment_id), partial(self._in_thread, work))
@@ -279,8 +295,7 @@ class BackgroundWriter:
     def _next_consolidation(self, watch: ConsolidationWatch) -> ConsolidateAction | None:
         now_ms = self._metadata.clock.now_ms()
         action = watch.next(lambda segment_id: self._troubles.may_try(trouble_of(segment_id), now_ms))
-        pending = {trouble_of(segment_id) for segment_id in watch.pending}
-        self._troubles.retain(PREFIX, pending.__contains__)
+        self._troubles.retain(PREFIX, lambda what: watch.is_known(segment_of(what)))
         return action
 
     async def _serve_requests(self) -> None:

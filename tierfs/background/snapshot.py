@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from tierfs.background.candidates import ended_ms, objects_to_make, placed_cold, sealed_local_chunks
 from tierfs.background.ordered import Ordered
@@ -16,7 +17,8 @@ from tierfs.background.planning import cold_copies
 from tierfs.background.policy import ColdCopy, PendingObject, SegmentView
 from tierfs.background.touched import TouchedSegments
 from tierfs.metadata import chains, directories, keys
-from tierfs.metadata.messages import messages
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.messages import message, messages
 from tierfs.metadata.policies import Effective
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -29,6 +31,14 @@ SLICE_S = 0.01
 
 _STEP = 20
 """Segments looked at between two looks at the time: some 5 ms."""
+
+_MOST_OBJECTS = 32
+_MOST_COPIES = 64
+"""Objects to make and copies to evict that a view shows of one segment, from its beginning on: some 5 ms for both.
+The next ones show once these are made and gone."""
+
+_MOST_ACTIVE = 2000
+"""Growing chunks measured at once: some 10 ms."""
 
 _SCAN_ROWS = 500
 """Rows of a pass over all that are read at once, to find segments with local bytes: some 2 ms."""
@@ -47,6 +57,8 @@ class Snapshots:
         """Segments of which the journal does not name all cold bytes, by the next sequence that matters."""
         self._scan_from: bytes | None = None
         """Key of the next segment of a pass over all; None when there is no such pass."""
+        self._growing: list[SegmentId] = []
+        """Segments whose growth is to be measured before all are in turn again."""
         self._unseen: set[SegmentId] = set()
         """Segments that were known before the pass and that it did not meet yet."""
 
@@ -70,7 +82,6 @@ class Snapshots:
             self._unseen = {view.id for view in self._planner.views}
         else:
             self._queue.update(dict.fromkeys(sorted(changed)))
-        self._queue.update(dict.fromkeys(self._planner.active))  # these grow without a word
         with self._metadata.read() as txn:
             self._queue.update(dict.fromkeys(self._waits.pop_below(txn.store.journal.published_sequence)))
 
@@ -96,50 +107,63 @@ class Snapshots:
         self._scan_from = None
         return [*found, *self._unseen]
 
+    def refresh_active(self) -> None:
+        """Measure chunks that are appended to, which grow without a word: all in turn, some thousands at once."""
+        if not self._growing:
+            self._growing = list(self._planner.active)
+        turn, self._growing = self._growing[:_MOST_ACTIVE], self._growing[_MOST_ACTIVE:]
+        with self._metadata.read() as txn:
+            for segment_id in turn:
+                view, row = self._planner.view_of(segment_id), message(txn, SEGMENTS, keys.u64(segment_id))
+                if view is not None and row is not None and row.active:
+                    size = row.length - row.local.last_chunk
+                    self._planner.put(replace(view, local_bytes=row.local.bytes, active_bytes=size))
+
     def _look_at(self, segment_ids: Iterable[SegmentId]) -> None:
         with self._metadata.read() as txn:
             effective = Effective(txn)
             for segment_id in segment_ids:
                 segment = directories.segment(txn, segment_id)
+                waits_for = 0
                 if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
                     self._planner.drop(segment_id)
-                    self._waits.remove(segment_id)
                 else:
-                    self._planner.put(view_of(txn, segment, effective))
-                    self._wait_for_journal(txn, segment)
-
-    def _wait_for_journal(self, txn: ReadTransaction, segment: SegmentRecord) -> None:
-        published = txn.store.journal.published_sequence
-        linked = (placed.object.linked_sequence for placed in placed_cold(txn, segment))
-        following = min((sequence for sequence in linked if sequence > published), default=0)
-        if following:
-            self._waits.put(segment.id, following)
-        else:
-            self._waits.remove(segment.id)
+                    view, waits_for = view_of(txn, segment, effective)
+                    self._planner.put(view)
+                if waits_for:
+                    self._waits.put(segment_id, waits_for)
+                else:
+                    self._waits.remove(segment_id)
 
 
-def view_of(txn: ReadTransaction, segment: SegmentRecord, effective: Effective) -> SegmentView:
-    """What the planner has to know of a segment with local bytes."""
+def view_of(txn: ReadTransaction, segment: SegmentRecord, effective: Effective) -> tuple[SegmentView, int]:
+    """What the planner has to know of a segment with local bytes, and the next sequence of the journal that matters.
+
+    That is 0 when the journal names all cold bytes there are.
+    """
     active = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.local.last_chunk) if segment.active else None
     policy = effective.of(segment)
-    copies = [
-        ColdCopy(since_ms, chunk.length)
-        for chunk, since_ms in cold_copies(
-            sealed_local_chunks(txn, segment),
-            placed_cold(txn, segment),
-            published_sequence=txn.store.journal.published_sequence,
-            start_offset=segment.start_offset,
-        )
-    ]
-    return SegmentView(
+    published = txn.store.journal.published_sequence
+    unpublished: set[int] = set()
+
+    def cold() -> Iterator[PlacedChunk]:
+        for placed in placed_cold(txn, segment):
+            if placed.object.linked_sequence > published:
+                unpublished.add(placed.object.linked_sequence)
+            yield placed
+
+    copies = cold_copies(
+        sealed_local_chunks(txn, segment), cold(), published_sequence=published, start_offset=segment.start_offset
+    )
+    some = [ColdCopy(since_ms, chunk.length) for chunk, since_ms in itertools.islice(copies, _MOST_COPIES)]
+    objects = itertools.islice(objects_to_make(txn, segment, policy.object_bytes), _MOST_OBJECTS)
+    view = SegmentView(
         id=segment.id,
         policy=policy,
         local_bytes=segment.local.bytes,
         active_since_ms=chains.object_of(txn, active).created_ms if active is not None else 0,
         active_bytes=active.length if active is not None else 0,
-        pending=tuple(
-            PendingObject(action, ended_ms(txn, segment, action.chunks[0]))
-            for action in objects_to_make(txn, segment, policy.object_bytes)
-        ),
-        copies=tuple(sorted(copies, key=lambda copy: copy.cold_since_ms)),
+        pending=tuple(PendingObject(action, ended_ms(txn, segment, action.chunks[0])) for action in objects),
+        copies=tuple(sorted(some, key=lambda copy: copy.cold_since_ms)),
     )
+    return view, min(unpublished, default=0)

@@ -13,10 +13,17 @@ from tierfs.background.dead_uploads import DeadUpload
 from tierfs.background.endangered import Endangered, endangered
 from tierfs.background.holder import Holder
 from tierfs.background.orphans import Orphan
-from tierfs.background.planner import Planner
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.metadata import fence, keys
-from tierfs.metadata.records import Fencer, GarbageRecord, LocationRecord, RequestRecord, StoreRecord, TroubleRecord
+from tierfs.metadata.records import (
+    Fencer,
+    GarbageRecord,
+    IntentRecord,
+    LocationRecord,
+    RequestRecord,
+    StoreRecord,
+    TroubleRecord,
+)
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import DIRECTORIES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS, TROUBLES
@@ -57,6 +64,8 @@ class GarbageReport:
     """What nothing names."""
     uploads: tuple[DeadUpload, ...] = ()
     """What nobody will finish."""
+    intents: tuple[IntentRecord, ...] = ()
+    """Objects that an owner was making as it died; the next holder makes them garbage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,13 @@ class StoreStatus:
     warnings: tuple[str, ...]
 
 
+def dead_intents(txn: ReadTransaction, owner: Holder | None) -> Iterator[IntentRecord]:
+    """Intents of an owner that is gone: all, but for those of the one there is."""
+    for _, intent in txn.scan(INTENTS):
+        if owner is None or intent.created_ms < owner.since_ms:
+            yield intent
+
+
 _MAX_ERRORS = 5
 _MAX_ROWS = 5000
 """Rows of garbage looked at for errors: some 80 ms."""
@@ -146,13 +162,6 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
             holder=holder.current(holder_path),
             warnings=_warnings(store, location, txn.store),
         )
-
-
-def backlog_of(planner: Planner) -> BacklogStatus:
-    """What a planner has to do."""
-    return BacklogStatus(
-        pending_bytes=planner.offloads.bytes, active_bytes=planner.active_bytes, oldest_ms=planner.oldest_ms
-    )
 
 
 def _garbage_errors(txn: ReadTransaction, totals: Sums) -> Iterator[str]:

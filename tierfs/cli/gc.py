@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tierfs.background.dead_uploads import DeadUpload
     from tierfs.background.orphans import Orphan
     from tierfs.background.status import GarbageReport
-    from tierfs.metadata.records import GarbageRecord
+    from tierfs.metadata.records import GarbageRecord, IntentRecord
 
 
 _WHAT_WIDTH = len("due 2026-11-20T10:00:00Z")
@@ -61,7 +61,7 @@ def _seconds(text: str) -> int:
 
 def _json_lines(found: GarbageReport) -> list[str]:
     rows = [_row(row) for row in found.rows] + [_orphan(one) for one in found.orphans]
-    return [json.dumps(row) for row in [*rows, *map(_upload, found.uploads)]]
+    return [json.dumps(row) for row in [*rows, *map(_upload, found.uploads), *map(_intent, found.intents)]]
 
 
 def _row(row: GarbageRecord) -> dict[str, Any]:
@@ -91,6 +91,11 @@ def _upload(one: DeadUpload) -> dict[str, Any]:
     }
 
 
+def _intent(one: IntentRecord) -> dict[str, Any]:
+    size, started = one.end_offset - one.start_offset, format.timestamp(one.created_ms)
+    return {"kind": "intent", "tier": "cold", "name": one.name, "bytes": size, "started": started}
+
+
 def _text_line(what: str, one: GarbageRecord | Orphan, error: str) -> str:
     because = f": {printable(error)}" if error else ""
     tier, size = one.tier.name.lower(), format.size(one.length)
@@ -101,13 +106,21 @@ def _text_lines(found: GarbageReport) -> list[str]:
     lines = [_text_line(f"due {format.clock_time(row.due_ms)}", row, row.last_error) for row in found.rows]
     lines += [_text_line("orphan", one, "") for one in found.orphans]
     lines += [_upload_line(one) for one in found.uploads]
+    lines += [_intent_line(one) for one in found.intents]
     garbage, orphans = format.count(len(found.rows), "object"), format.count(len(found.orphans), "orphan")
     size = format.size(sum(row.length for row in found.rows) + sum(one.length for one in found.orphans))
     uploads = f", {format.count(len(found.uploads), 'dead upload')}" if found.uploads else ""
-    return [*lines, f"{garbage} to be deleted, {orphans}{uploads}; {size} in all"]
+    intents = f", {format.count(len(found.intents), 'object')} of an owner that died" if found.intents else ""
+    return [*lines, f"{garbage} to be deleted, {orphans}{uploads}{intents}; {size} in all"]
 
 
 def _upload_line(one: DeadUpload) -> str:
     since = f"dead {format.clock_time(one.started_ms)}"
     size = format.size(one.length) if one.length else "-"
+    return f"{since:<{_WHAT_WIDTH}}  {'cold':<{_TIER_WIDTH}}  {size:>{_SIZE_WIDTH}}  {printable(one.name)}"
+
+
+def _intent_line(one: IntentRecord) -> str:
+    """An object that may be there or not; the next holder makes it garbage."""
+    since, size = f"left {format.clock_time(one.created_ms)}", format.size(one.end_offset - one.start_offset)
     return f"{since:<{_WHAT_WIDTH}}  {'cold':<{_TIER_WIDTH}}  {size:>{_SIZE_WIDTH}}  {printable(one.name)}"
