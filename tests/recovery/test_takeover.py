@@ -14,6 +14,7 @@ from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store, quiet
 from tierfs import store_directory
 from tierfs.background.journal_names import JOURNAL_PREFIX, entry_slot
+from tierfs.background.upload import Progress
 from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Source, StoredObject
@@ -169,6 +170,23 @@ def test_work_on_this_disk_that_fails_takes_nothing(
 
 def journal_of(store: TestStore) -> dict[str, bytes]:
     return {name: data for name, data in objects(store.cold).items() if name.startswith(JOURNAL_PREFIX)}
+
+
+def test_an_owner_that_writes_while_its_objects_are_read_is_told_of(directory_owner: TestStore, tmp_path: Path) -> None:
+    choice = ColdChoice(cold_dir=tmp_path / "cold")
+
+    def write_once(_: Progress) -> None:
+        if directory_owner.segment("s").length == 4:
+            directory_owner.append("s", b"efgh")
+            directory_owner.offload()
+
+    found = recover_from_objects(tmp_path / "new", choice, write_once, lambda _: None)
+    assert "an owner was alive, and is fenced now" in found.warnings[0]
+    with pytest.raises(Fenced):
+        directory_owner.append("s", b"ijkl"), directory_owner.offload()
+    again = recover_from_objects(tmp_path / "again", choice, quiet, lambda _: None)
+    assert not [warning for warning in again.warnings if "alive" in warning]
+    assert [one.length for one in again.rebuilt] == [8]
 
 
 @pytest.mark.parametrize("source", RECOVERIES)

@@ -41,6 +41,11 @@ _INVENTORY_NAME = "objects.jsonl"
 _UNSEEN_OWNERS = 16
 """Epochs that are skipped: owners that left neither an entry nor an object, in a row (a guess)."""
 
+_CHANGED = (
+    "objects were written or deleted while they were read: an owner was alive, and is fenced now; "
+    "to have what it changed, recover from the objects once more, into another directory"
+)
+
 Confirm = Callable[[str], None]
 """Asks whether what stands there may be ignored; raises when it may not."""
 
@@ -107,6 +112,7 @@ def recover_from_objects(
             store_directory.create_files(paths)
             store_directory.prepare_settings(paths)
             epoch = rebuilding.own()
+        changed = () if inventory.names_now(storage) == found.names else (_CHANGED,)
         store_directory.write_settings(paths)
     return FromObjectsReport(
         path=paths.root,
@@ -118,7 +124,7 @@ def recover_from_objects(
         rebuilt=tuple(rebuilt),
         left=tuple(found.left),
         unproven=tuple(found.unproven),
-        warnings=warnings_of(paths, location),
+        warnings=(*changed, *warnings_of(paths, location)),
     )
 
 

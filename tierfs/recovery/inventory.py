@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import logging
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -135,6 +136,8 @@ class Inventory:
     directories: set[str] = field(default_factory=set)
     """Paths that lead to segments."""
     left: list[LeftOver] = field(default_factory=list)
+    names: str = ""
+    """Digest of all that was listed, to tell whether somebody wrote or deleted meanwhile."""
     unproven: list[str] = field(default_factory=list)
     """Objects that were linked as they are: nothing tells what they were written with."""
     _runs: dict[tuple[int, str], _Run] = field(default_factory=dict)
@@ -216,6 +219,31 @@ class Inventory:
         return [row if row.store_id else replace(row, store_id=self._settled) for row in found]
 
 
+class _Names:
+    """A digest of the names of a listing."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def passing(self, items: Iterable[StoredObject]) -> Iterator[StoredObject]:
+        """The items, each counted as it goes by."""
+        for item in items:
+            self._hash.update(item.name.encode() + b"\0")
+            yield item
+
+    @property
+    def digest(self) -> str:
+        """Of all that went by."""
+        return self._hash.hexdigest()
+
+
+def names_now(storage: ChunkStorage) -> str:
+    """What `Inventory.names` would be if it was taken now. Costs a listing."""
+    names = _Names()
+    deque(names.passing(chunk_objects(storage)), maxlen=0)
+    return names.digest
+
+
 def take(storage: ChunkStorage, path: Path) -> Inventory:
     """List every object below packs/ and segments/ and ask each what it is; the file is written to `path`."""
     inventory = Inventory(path)
@@ -228,7 +256,8 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
         except (DataLoss, NotFound) as exc:
             return LeftOver(item.name, str(exc))
 
-    items, offset = chunk_objects(storage), 0
+    names = _Names()
+    items, offset = names.passing(chunk_objects(storage)), 0
     with path.open("wb") as file, closing(in_order(items, look, HEADS_AT_ONCE)) as looked:
         for found in looked:
             if isinstance(found, LeftOver):
@@ -237,6 +266,7 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
             for one in found:
                 inventory.add(one, offset)
                 offset += file.write(json.dumps(asdict(one)).encode() + b"\n")
+    inventory.names = names.digest
     if "" in inventory.stores:
         told = [store_id for store_id, _ in inventory.stores.most_common() if store_id]
         inventory.settle(_marked(storage) or (told[0] if told else _journaled(storage) or new_id()))
