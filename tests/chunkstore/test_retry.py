@@ -183,3 +183,12 @@ def test_list_that_keeps_failing_raises(bench: Bench, expected_warnings: list[st
     bench.flaky.fail("list", Unavailable("reset"), on=range(1, ATTEMPTS + 1))
     with pytest.raises(Unavailable):
         list(bench.storage.list(""))
+
+
+def test_reads_that_are_repeated_are_no_warnings(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Readers wait on, and tell once that they do."""
+    caplog.set_level(logging.DEBUG, "tierfs")
+    bench.flaky.fail("read_into", Unavailable("busy"), on=range(1, ATTEMPTS + 1))
+    with pytest.raises(Unavailable):
+        call(bench.storage, "read_into")
+    assert [record.levelno for record in caplog.records] == [logging.DEBUG, logging.INFO, logging.INFO]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,11 @@ def storage() -> Failing:
     return Failing()
 
 
+@pytest.fixture(autouse=True)
+def waits(expected_warnings: list[str]) -> None:
+    expected_warnings.append("segment s waits for a tier that does not answer: cannot reach http://cold")
+
+
 @pytest.fixture
 def store(tmp_path: Path, storage: Failing) -> Iterator[TestStore]:
     with open_test_store(tmp_path / "store", policy=POLICY, cold=storage) as opened:
@@ -68,6 +74,18 @@ async def test_a_read_tries_again_until_the_tier_answers(store: TestStore, stora
         assert bytes(await handle.read(0, 1000)) == DATA[:1000]
         handle.close()
     assert storage.errors == []
+
+
+async def test_an_operator_is_told_once_for_a_read(
+    store: TestStore, storage: Failing, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_cold(store)
+    storage.errors = [DOWN] * 6
+    async with reader_of(store) as reader:
+        handle = reader.open(store.segment("s").id)
+        await handle.read(0, 1000)
+        handle.close()
+    assert [record.levelno for record in caplog.records].count(logging.WARNING) == 1
 
 
 async def test_a_read_ends_at_its_deadline_and_says_why(store: TestStore, storage: Failing) -> None:

@@ -108,7 +108,7 @@ async def test_priorities(
     cold: str,
     expected_warnings: list[str],
 ) -> None:
-    expected_warnings.append("is read from the")
+    expected_warnings += ["is read from the", "waits for a tier that does not answer"]
     store.append("s", DATA[:1000], seal=True)
     if cold != "absent" or local == "absent":
         store.offload("s")

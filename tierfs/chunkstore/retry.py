@@ -37,6 +37,9 @@ _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING)
 """By failed attempt: once is normal, twice is noted, more is for an operator to look at."""
 
 
+_READ = "read"
+
+
 class RetryingStorage:
     """Repeats calls of `inner` that raised Unavailable, with full jitter; all else passes through."""
 
@@ -144,7 +147,7 @@ class RetryingStorage:
     ) -> None:
         """See ChunkStorage.read_into. With `if_match` a repeated read goes on where the last one broke."""
         reading = _Reading(self._inner, name, offset, buffer, if_match, progress)
-        self._call("read", name, reading.go_on)
+        self._call(_READ, name, reading.go_on)
 
     def range_url(self, name: str) -> RangeUrl | None:
         """See ChunkStorage.range_url."""
@@ -185,6 +188,8 @@ class RetryingStorage:
         verb, name, _ = state.args
         self._metrics.count(MetricName.STORAGE_RETRIES, verb=verb)
         level = _LEVELS[min(state.attempt_number, len(_LEVELS)) - 1]
+        if verb == _READ:
+            level = min(level, logging.INFO)  # a reader goes on, and says how it ends
         error = state.outcome.exception() if state.outcome else None
         _log.log(level, "%s %s failed, try %d: %s", verb, printable(name), state.attempt_number, error)
 

@@ -79,7 +79,7 @@ class ReadHandle:
         if now is not None:
             return now
         self._unanswered.check(wanted)
-        patience = Patience()
+        patience = Patience(self._view.name)
         try:
             with trio.fail_after(self._deadline_s):
                 return await self._read_pieces(wanted, whole, patience)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import deque
 
@@ -9,6 +10,8 @@ import trio
 
 from tierfs.errors import TierfsError, Unavailable
 from tierfs.types import ByteRange
+
+log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
@@ -21,16 +24,26 @@ _REMEMBERED = 64
 """Reads of one handle that may fail before the first one is repeated: those of one read-ahead window (a guess)."""
 
 
+_TOLD_AFTER = 3
+"""Failed rounds of tries, each with pauses of its own, that an operator should know of: some seconds."""
+
+
 class Patience:
     """The pauses of one read, with full jitter."""
 
-    def __init__(self) -> None:
+    def __init__(self, subject: str) -> None:
+        """`subject`: what is read, for the log."""
+        self._subject = subject
+        self._failed = 0
         self._longest_s = _FIRST_PAUSE_S
         self._last: TierfsError | None = None
 
     async def pause(self, error: TierfsError) -> None:
         """Wait before the next try; `error` ended the last one."""
         self._last = error
+        self._failed += 1
+        level = logging.WARNING if self._failed == _TOLD_AFTER else logging.DEBUG
+        log.log(level, "%s waits for a tier that does not answer: %s", self._subject, error)
         await trio.sleep(random.uniform(0, self._longest_s))
         self._longest_s = min(_LONGEST_PAUSE_S, 2 * self._longest_s)
 
