@@ -25,7 +25,7 @@ from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import LocationRecord, SegmentRecord, TouchRecord
 from tierfs.metadata.tables import GARBAGE, TOUCHES
 from tierfs.recovery import bucket
-from tierfs.recovery.bucket import JournalListing, must_start_over
+from tierfs.recovery.bucket import JournalListing, entries_behind, must_start_over
 from tierfs.recovery.follow import Follower
 from tierfs.recovery.rebuild import Rebuilder
 from tierfs.segments.engine import Engine
@@ -239,6 +239,14 @@ def listing(slots: list[int], checkpoints: list[int]) -> JournalListing:
 )
 def test_when_it_starts_over(slots: list[int], checkpoints: list[int], expected: bool) -> None:
     assert must_start_over(listing(slots, checkpoints), 499) is expected
+
+
+def test_a_slot_that_came_while_the_journal_was_listed_is_not_missing() -> None:
+    """Slots are listed before checkpoints, so a new one may be seen under its checkpoint only."""
+    found = listing([500], [501])
+    assert [item.name for item in entries_behind(MemoryStorage(), found, 499, 1)] == [slot_name(500)]
+    with pytest.raises(DataLoss, match="slot 501"):
+        entries_behind(MemoryStorage(), found, 499, 1, at_least=501)
 
 
 def test_a_new_owner_is_followed(owner: TestStore, tmp_path: Path) -> None:

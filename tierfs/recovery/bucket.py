@@ -91,8 +91,10 @@ def must_start_over(listing: JournalListing, applied: int) -> bool:
     return len(newer) > 1 or (bool(newer) and applied + 1 not in listing.slots)
 
 
-def entries_behind(storage: ChunkStorage, listing: JournalListing, slot: int, epoch: int) -> list[StoredObject]:
-    """The entries that follow on `slot`, where the journal's owner has this epoch, as far as anything tells of.
+def entries_behind(
+    storage: ChunkStorage, listing: JournalListing, slot: int, epoch: int, *, at_least: int = 0
+) -> list[StoredObject]:
+    """The entries that follow on `slot`, where the journal's owner has this epoch; `at_least` up to that slot.
 
     Raises DataLoss when one is missing. What lies beyond a gap may only be void: of an epoch lower than the
     last one before it.
@@ -102,8 +104,7 @@ def entries_behind(storage: ChunkStorage, listing: JournalListing, slot: int, ep
     beyond = [item for number, item in listing.slots.items() if number > missing]
     if beyond and found:
         epoch = read_entry(storage, found[-1]).store_epoch
-    lost = max(listing.checkpoints, default=0) >= missing
-    if lost or any(read_entry(storage, item).store_epoch >= epoch for item in beyond):
+    if at_least >= missing or any(read_entry(storage, item).store_epoch >= epoch for item in beyond):
         raise DataLoss(f"slot {missing} of the journal is missing")
     return found
 

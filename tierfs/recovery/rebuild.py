@@ -85,7 +85,8 @@ class Rebuilder:
         """Raises _Unusable when it is the checkpoint that is damaged, DataLoss when it is an entry."""
         try:
             manifest = self._manifest(listing, slot)
-            items = bucket.entries_behind(self.storage, listing, slot, manifest.store_epoch if manifest else 0)
+            epoch, newest = manifest.store_epoch if manifest else 0, max(listing.checkpoints, default=0)
+            items = bucket.entries_behind(self.storage, listing, slot, epoch, at_least=newest)
             metadata = self._from_checkpoint(listing, manifest)
         except DataLoss as exc:
             raise _Unusable(str(exc), remedy=exc.remedy) from exc
