@@ -286,7 +286,7 @@ def chunk_beyond_its_object(store: Store) -> None:
         txn.put(CHUNKS, key, replace(chunk, object_offset=2))
 
 
-@damage(Kind.CHUNK_ORPHAN)
+@damage(Kind.CHUNK_ORPHAN, mended=False)
 def chunks_of_a_segment_that_is_gone(store: Store) -> None:
     with store.metadata.write() as txn:
         segment = segment_of(txn, "s")

@@ -110,7 +110,7 @@ def test_what_can_be_mended_is(damage: Damage, path: Path) -> None:
     assert [one for one in left if one.finding.severity is not Severity.NOTE] == []
     found = readable(path)
     gone = {name for name in CONTENT if found[name] != CONTENT[name]}
-    assert len(gone) == (1 if damage.lost or damage.do.__name__ == "chunks_of_a_segment_that_is_gone" else 0), found
+    assert len(gone) == (1 if damage.lost else 0), found
 
 
 def test_a_file_that_can_still_be_written_to_is_a_note_that_repair_mends(path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
-from tests.fsck.damages import cold_path, flip, local_path
+from tests.fsck.damages import chunk_of, cold_path, flip, local_path
 from tierfs.app import ColdChoice, Store, init_store, open_store
 from tierfs.composition.adopting import OBJECTS, Adopted, Adopter, Reach
 from tierfs.composition.checking import Checking, Options, Outcome, Summary
@@ -18,6 +18,7 @@ from tierfs.composition.verifying import verify
 from tierfs.errors import TierfsError
 from tierfs.fsck.findings import Kind, Severity
 from tierfs.metadata import chains, directories, policies
+from tierfs.metadata.tables import CHUNKS
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ByteRange, ChunkState, Tier
 
 CONTENT = {name: random.Random(name).randbytes(3 * CRC_BLOCK_BYTES) for name in ("a", "b", "c")}
@@ -311,6 +312,27 @@ def test_a_file_cut_short_costs_its_tail_and_is_no_finding_ever_after(path: Path
     file.write_bytes(whole)
     file.chmod(0o440)
     fsck(path)
+    assert everything(path) == CONTENT
+
+
+def test_an_object_without_chunks_is_kept_until_another_copy_proves_right(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=False)
+        store.offload("", lambda _: None)
+        where, file = cold_path(store, "a"), local_path(store, "a")
+        with store.metadata.write() as txn:
+            key, _ = chunk_of(txn, "a", Tier.COLD)
+            txn.delete(CHUNKS.name, key)
+    flip(file, BLOCK + 7)
+    said, _ = fsck(path)
+    (unused,) = [one for one in said if one.finding.kind is Kind.OBJECT_UNUSED]
+    assert "only copy" in (unused.left or "")
+    with open_store(path) as store:
+        store.collect(grace_s=0)
+    assert where.is_file()
+    flip(file, BLOCK + 7)
+    said, _ = fsck(path)
+    assert Kind.OBJECT_UNUSED in {one.finding.kind for one in said if one.mended}
     assert everything(path) == CONTENT
 
 

@@ -15,6 +15,7 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.errors import NotFound
 from tierfs.fsck.copies import Copies, read_copies
 from tierfs.fsck.findings import Place
+from tierfs.fsck.mend_rows import CHANGED
 from tierfs.fsck.ranges import minus, union
 from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata import chain_cuts, chains, directories, keys
@@ -24,8 +25,6 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
-
-CHANGED = "it changed meanwhile; run it again"
 
 MayLose = Callable[[int], bool]
 """Whether so many bytes, of which no copy proves right, may be recorded as lost."""

@@ -11,16 +11,17 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tierfs.background.orphans import COLD_NAME, LOCAL_NAME
-from tierfs.errors import DataLoss
 from tierfs.fsck import rows, tree
 from tierfs.fsck.findings import Place
 from tierfs.metadata import chain_cuts, chains, checksums, directories, journal, keys
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.messages import message, messages
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
+from tierfs.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ByteRange, DirectoryId, EntryKind, ObjectId, SegmentId, Tier
+
+CHANGED = "it changed meanwhile; run it again"
 
 
 def raise_counters(txn: WriteTransaction) -> None:
@@ -33,7 +34,7 @@ def raise_counters(txn: WriteTransaction) -> None:
 def drop_row(txn: WriteTransaction, database: bytes, key: bytes) -> str | None:
     """Remove a row that leads nowhere or must not be obeyed."""
     if not _still_wrong(txn, database, key):
-        return "it changed meanwhile; run it again"
+        return CHANGED
     txn.delete(database, key)
     if database == DIRENTS.name:
         parent = txn.get(DIRECTORIES, key[: keys.U64_BYTES])
@@ -57,7 +58,7 @@ def add_dirent(txn: WriteTransaction, database: bytes, key: bytes) -> str | None
     kind = EntryKind.SEGMENT if database == SEGMENTS.name else EntryKind.DIRECTORY
     record = txn.get(SEGMENTS, key) if kind is EntryKind.SEGMENT else txn.get(DIRECTORIES, key)
     if record is None or txn.get_raw(DIRENTS.name, keys.dirent(record.parent_id, record.name)) is not None:
-        return "it changed meanwhile; run it again"
+        return CHANGED
     directories.add_entry(txn, DirectoryId(record.parent_id), Entry(record.name, kind, record.id))
     return None
 
@@ -112,7 +113,7 @@ def unlink(txn: WriteTransaction, place: Place) -> str | None:
     key = keys.chunk(place.segment_id, place.tier, place.start_offset)
     chunk = txn.get(CHUNKS, key)
     if segment is None or chunk is None:
-        return "it changed meanwhile; run it again"
+        return CHANGED
     txn.delete(CHUNKS.name, key)
     if place.tier is Tier.COLD:
         journal.cold_unlinked(txn, segment.id, (place.start_offset,))
@@ -131,18 +132,20 @@ def recount(txn: WriteTransaction, object_ids: Collection[int]) -> None:
             txn.put(OBJECTS, keys.u64(object_id), replace(holder, references=references))
 
 
-def collect_unused(txn: WriteTransaction, object_ids: Collection[int]) -> dict[int, str | None]:
+def collect_unused(
+    txn: WriteTransaction, object_ids: Collection[int], proved: Collection[int]
+) -> dict[int, str | None]:
     """Forget objects that no chunk points at; `gc` finds them from then on. Says per object why not.
 
-    An object whose bytes no chunk has may be the only copy of what a lost record named: it stays.
+    `proved`: those whose bytes were read in another copy just now. Any other may be the only copy of what a lost
+    record named: it stays.
     """
     used = {chunk.object_id for _, chunk in messages(txn, CHUNKS) if chunk is not None}
     said: dict[int, str | None] = {}
     for object_id in object_ids:
-        holder = txn.get(OBJECTS, keys.u64(object_id))
-        if holder is None or object_id in used:
-            said[object_id] = "it changed meanwhile; run it again"
-        elif _may_be_the_only_copy(txn, holder):
+        if object_id in used or txn.get_raw(OBJECTS.name, keys.u64(object_id)) is None:
+            said[object_id] = CHANGED
+        elif object_id not in proved:
             said[object_id] = "its bytes may be the only copy of a chunk whose record is lost"
         else:
             txn.delete(OBJECTS.name, keys.u64(object_id))
@@ -151,38 +154,17 @@ def collect_unused(txn: WriteTransaction, object_ids: Collection[int]) -> dict[i
     return said
 
 
-def _may_be_the_only_copy(txn: ReadTransaction, holder: ObjectRecord) -> bool:
-    """By what the object's name tells of the segment and offset it was made for."""
-    local = holder.tier is Tier.LOCAL
-    parsed = (LOCAL_NAME if local else COLD_NAME).fullmatch(holder.name)
-    if parsed is None:
-        return True
+def made_for(txn: ReadTransaction, object_id: int) -> tuple[SegmentId, ByteRange] | None:
+    """The segment and the readable bytes of it that an object's name tells; None where that is not known."""
+    holder = txn.get(OBJECTS, keys.u64(object_id))
+    local = holder is not None and holder.tier is Tier.LOCAL
+    parsed = (LOCAL_NAME if local else COLD_NAME).fullmatch(holder.name) if holder is not None else None
+    if holder is None or parsed is None:
+        return None
     base = 16 if local else 10
-    segment_id, start = SegmentId(int(parsed["segment"], base)), int(parsed["start"], base)
-    segment = directories.segment(txn, segment_id)
-    if segment is None:
-        return txn.get_raw(SEGMENTS.name, keys.u64(segment_id)) is not None or _named(txn, segment_id)
-    wanted = ByteRange(start, start + holder.length).intersect(segment.range)
-    return bool(wanted) and not covered(txn, segment.id, wanted)
-
-
-def covered(txn: ReadTransaction, segment_id: SegmentId, wanted: ByteRange) -> bool:
-    """Whether chunks hold all of a range; a lost extent, and a record that cannot be read, hold nothing."""
-    at = wanted.start
-    try:
-        while at < wanted.end:
-            reached = max(_end_of_chunk_at(txn, segment_id, tier, at) for tier in Tier)
-            if reached <= at:
-                return False
-            at = reached
-    except DataLoss:
-        return False
-    return True
-
-
-def _end_of_chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> int:
-    chunk = chains.chunk_at(txn, segment_id, tier, offset)
-    return offset if chunk is None or chunk.lost else chunk.end_offset
+    segment = directories.segment(txn, SegmentId(int(parsed["segment"], base)))
+    start = int(parsed["start"], base)
+    return None if segment is None else (segment.id, ByteRange(start, start + holder.length).intersect(segment.range))
 
 
 def drop_chunks(txn: WriteTransaction, place: Place) -> str | None:
@@ -190,7 +172,10 @@ def drop_chunks(txn: WriteTransaction, place: Place) -> str | None:
     prefix = keys.u64(place.segment_id)
     if txn.get_raw(SEGMENTS.name, prefix) is not None or _named(txn, place.segment_id):
         return "a name leads to this segment: its record is lost, not the segment"
-    for key in [key for key, _ in txn.scan_raw(CHUNKS.name, prefix=prefix)]:
+    found = list(messages(txn, CHUNKS, prefix=prefix))
+    if any(chunk is not None and txn.get_raw(OBJECTS.name, keys.u64(chunk.object_id)) for _, chunk in found):
+        return "their objects may hold the only copy of its bytes: tierfs recover, tierfs load"
+    for key, _ in found:
         txn.delete(CHUNKS.name, key)
     return None
 

@@ -93,10 +93,20 @@ class Mender:
 
     def _collect(self, object_ids: set[int]) -> dict[int, str | None]:
         self._tools.cold()
+        proved = {object_id for object_id in object_ids if self._is_elsewhere(object_id)}
         with self._metadata.write() as txn:
-            said = mend_rows.collect_unused(txn, object_ids)
+            said = mend_rows.collect_unused(txn, object_ids, proved)
         self._wants_checkpoint = True  # so that the journal does not name them either
         return said
+
+    def _is_elsewhere(self, object_id: int) -> bool:
+        """Whether other copies of all bytes that an object was made for prove right now."""
+        with self._metadata.read() as txn:
+            found = mend_rows.made_for(txn, object_id)
+        if found is None:
+            return False
+        segment_id, span = found
+        return self._scrubber.has_all(segment_id, span, *Tier)
 
     def _mend(self, found: Finding) -> Mended:
         try:

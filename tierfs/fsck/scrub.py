@@ -17,7 +17,7 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.fsck.pieces import PIECE_BYTES, Piece, pieces
 from tierfs.fsck.places import Places
-from tierfs.fsck.ranges import union
+from tierfs.fsck.ranges import minus, union
 from tierfs.metadata import keys
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
@@ -88,10 +88,14 @@ class Scrubber:
                 for future in ahead:
                     future.cancel()
 
-    def has_all(self, segment_id: SegmentId, span: ByteRange, tier: Tier) -> bool:
-        """Whether one tier has good copies of all readable bytes of a range; reads them."""
-        found = self.run(pieces(self._metadata, segment_id, span, (tier,)))
-        return not any(checked.bad for checked in found)
+    def has_all(self, segment_id: SegmentId, span: ByteRange, *tiers: Tier) -> bool:
+        """Whether these tiers have good copies of all readable bytes of a range; reads them."""
+        wanted: list[ByteRange] = []
+        good: list[ByteRange] = []
+        for checked in self.run(pieces(self._metadata, segment_id, span, tiers)):
+            wanted.append(checked.piece.range)
+            good.extend(minus([checked.piece.range], checked.bad))
+        return not list(minus(wanted, good))
 
     def check(self, piece: Piece) -> Checked:
         """Read one piece. What looks bad is read once more, unless the bytes moved meanwhile."""
