@@ -117,10 +117,23 @@ def test_an_object_that_comes_back_is_taken_back_by_verify(path: Path) -> None:
         assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
 
 
-def test_an_object_that_comes_back_can_be_read_at_once(path: Path) -> None:
+def test_an_object_that_comes_back_can_be_read_at_once_and_is_taken_back_by_that(path: Path) -> None:
     put_back = lose_one_object(path)
     put_back()
     assert everything(path) == CONTENT
+    with open_store(path) as store:
+        assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
+    assert fsck(path, deep=True)[0] == []
+
+
+def test_a_read_takes_nothing_back_of_a_chunk_that_is_not_all_right(path: Path) -> None:
+    put_back = lose_one_object(path)
+    put_back()
+    with open_store(path) as store:
+        where = cold_path(store, "a")
+        flip(where, 2 * BLOCK + 1)
+        assert read(store, "a", 0, 10) == CONTENT["a"][:10]
+        assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.LOST)]
 
 
 def test_what_was_lost_is_taken_back_after_a_recovery_from_the_journal(path: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tierfs.metadata.layout import Layout, PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cold import ColdPath
-from tierfs.reading.failed_copies import FailedCopies
+from tierfs.reading.copy_marks import CopyMarks
 from tierfs.reading.local_path import LocalPath
 from tierfs.reading.patience import Patience, Unanswered
 from tierfs.reading.resolve import Piece, in_object, resolve
@@ -42,7 +42,7 @@ class ReadHandle:
         cold: ColdPath,
         deadline_s: float,
         metrics: MetricSink,
-        failed: FailedCopies,
+        marks: CopyMarks,
         closed: Callable[[ReadHandle], None],
     ) -> None:
         self._view = view
@@ -51,7 +51,7 @@ class ReadHandle:
         self.cold = cold
         self._deadline_s = deadline_s
         self._metrics = metrics
-        self._failed = failed
+        self._marks = marks
         self._closed = closed
         self._unanswered = Unanswered()
         self.priority = priority
@@ -179,12 +179,13 @@ class ReadHandle:
                 if isinstance(exc, NotFound) and not renewed:
                     raise
                 first = first or exc
-                self._failed.note(self.segment.id, placed, exc)
+                self._marks.failed(self.segment.id, placed, exc)
                 if isinstance(exc, Unavailable):
                     passing = passing or exc
                 log.info("%s: %s failed: %s", self._view.name, placed.object.tier.name.lower(), exc)
                 continue
             self.served_from = placed.object.tier
+            self._marks.served(self.segment.id, placed)
             if first is not None:
                 self._fell_back(placed, first)
             return data

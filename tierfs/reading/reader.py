@@ -17,14 +17,15 @@ from tierfs.metrics import MetricSink
 from tierfs.reading.buffers import BufferPool
 from tierfs.reading.checksum_cache import ChecksumCache
 from tierfs.reading.cold import ColdPath
+from tierfs.reading.copy_marks import CopyMarks
 from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.etags import Etags
-from tierfs.reading.failed_copies import FailedCopies
 from tierfs.reading.fetch import Fetcher
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalReader
 from tierfs.reading.local_path import LocalPath
 from tierfs.reading.pack_ahead import PackAhead
+from tierfs.reading.prove import Prover
 from tierfs.reading.readahead import FairShare
 from tierfs.reading.spans import SpanCache
 from tierfs.reading.stats import OpenHandles
@@ -64,7 +65,7 @@ class Reader:
         self._nursery: trio.Nursery | None = None
         self._packs = PackAhead(self.shares, self.spans)
         self._checksums = ChecksumCache(metadata)
-        self._failed = FailedCopies(metadata)
+        self._marks = CopyMarks(metadata, Prover(metadata, files, storage_of, self._etags))
         self._policies = PolicyCache()
         self._cold: dict[SegmentId, ColdPath] = {}
 
@@ -78,7 +79,7 @@ class Reader:
         cold.handles += 1
         local = LocalPath(self.metadata, self.local)
         deadline_s = self.settings.deadline_s
-        handle = ReadHandle(view, chosen, local, cold, deadline_s, self.metrics, self._failed, self._closed)
+        handle = ReadHandle(view, chosen, local, cold, deadline_s, self.metrics, self._marks, self._closed)
         self.open_handles.add(handle)
         return handle
 
@@ -87,7 +88,7 @@ class Reader:
         self._nursery = await manager.__aenter__()
         self.fetcher.start(self._nursery)
         self._nursery.start_soon(self._adopt_etags)
-        self._nursery.start_soon(self._failed.keep_writing)
+        self._nursery.start_soon(self._marks.keep_writing)
         return self
 
     async def __aexit__(
@@ -100,8 +101,8 @@ class Reader:
         try:
             return await self._nursery_manager.__aexit__(kind, error, trace)
         finally:
+            self._marks.finish()
             self._etags.adopt()
-            self._failed.finish()
             self.local.close()
             if self.cache is not None:
                 self.cache.close()

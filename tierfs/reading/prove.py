@@ -1,0 +1,69 @@
+"""Proving a chunk: every byte of it is read from its object and checked against its checksums."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss, NotFound
+from tierfs.metadata import checksums
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.store import MetadataStore
+from tierfs.reading.etags import Etags
+from tierfs.reading.grid import grid_of
+from tierfs.reading.resolve import in_object
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, Tier
+
+_STEP_BYTES = 4 * MIB
+
+
+class Prover:
+    """Reads chunks of both tiers. For threads: it waits for disks and servers."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        files: ChunkFiles,
+        storage_of: Callable[[LocationId], ChunkStorage],
+        etags: Etags,
+    ) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._storage_of = storage_of
+        self._etags = etags
+
+    def proves(self, placed: PlacedChunk) -> bool:
+        """Whether all of a chunk is there and right. Raises Unavailable when its tier does not answer."""
+        held = in_object(placed.range, placed)
+        begin = held.start - held.start % CRC_BLOCK_BYTES
+        try:
+            return all(
+                self._is_right(placed, ByteRange(max(start, held.start), min(start + _STEP_BYTES, held.end)))
+                for start in range(begin, held.end, _STEP_BYTES)
+            )
+        except (NotFound, DataLoss):
+            return False
+
+    def _is_right(self, placed: PlacedChunk, span: ByteRange) -> bool:
+        holder = placed.object
+        with self._metadata.read() as txn:
+            grid = grid_of(checksums.runs_covering(txn, holder.id, span), span, holder.length)
+        view = memoryview(bytearray(grid.range.length_bytes))
+        if holder.tier is Tier.COLD:
+            self._etags.read_into(self._storage_of(holder.location_id), holder, grid.range.start, view)
+        elif not self._filled(holder.name, grid.range.start, view):
+            return False
+        bad, _ = grid.first_bad(view, grid.range.start, 0, grid.range.end)
+        if bad is None and holder.tier is Tier.COLD:
+            self._etags.proved(holder)
+        return bad is None
+
+    def _filled(self, name: str, offset: int, view: memoryview) -> bool:
+        fd = self._files.open_for_read(name)
+        try:
+            with map_os_errors(name):
+                return os.preadv(fd, [view], offset) == len(view)
+        finally:
+            os.close(fd)
