@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.recovery.recovering import recovered
 from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss
 from tierfs.metadata import pack
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
@@ -104,7 +106,6 @@ def test_packs_end_at_the_object_limit_and_zero_packs_nothing(tmp_path: Path) ->
         fill(store, 40, 3000)
         report = store.offload()
         assert report.objects == len(packs(store)) == 2
-    from tierfs.config import OffloadSettings
 
     settings = OffloadSettings(pack_below_bytes=0)
     with open_test_store(tmp_path / "t", policy=POLICY, settings=settings) as store:
@@ -253,3 +254,54 @@ def test_nothing_is_evicted_before_the_journal_names_the_whole_pack(
     for name in ("d0/s000", "d1/s001"):
         segment = store.segment(name)
         assert evict.evict(store.metadata, segment.id, cold_before_ms=store.clock.now_ms()).chunks == 0
+
+
+def test_what_is_left_of_a_mostly_dead_pack_moves(tmp_path: Path) -> None:
+    settings = OffloadSettings(relocate_min_bytes=1000)
+    with open_test_store(tmp_path / "s", policy=POLICY, settings=settings) as store:
+        data = fill(store, 20)
+        store.offload()
+        store.evict()
+        (old,) = packs(store)
+        kept = sorted(data)[:3]
+        store.engine.truncate(kept[0], 1000, cold_due_ms=0)
+        for name in sorted(data)[5:]:
+            store.engine.delete(name, recursive=False, cold_due_ms=0)
+        store.consolidate()
+        assert packs(store) == [old]  # a quarter of it counts
+        for name in sorted(data)[3:5]:
+            store.engine.delete(name, recursive=False, cold_due_ms=0)
+        store.offload()
+        store.consolidate()
+        assert len(packs(store)) == 2
+        for name in kept:
+            cut = store.segment(name).start_offset
+            assert store.read(name, Tier.COLD)[cut:] == data[name][cut:]
+        store.clock.advance(7200)
+        store.work().settle()
+        (new,) = packs(store)
+        assert new != old
+        for name in kept:
+            cut = store.segment(name).start_offset
+            assert store.read(name, Tier.COLD)[cut:] == data[name][cut:]
+        store.consolidate()
+        assert packs(store) == [new]
+        with recovered(tmp_path / "again", store.cold) as again:
+            for name in kept:
+                cut = again.store.segment(name).start_offset
+                assert again.store.read(name, Tier.COLD)[cut:] == data[name][cut:]
+
+
+def test_a_dead_pack_whose_chunks_were_moved_by_concat_stays(tmp_path: Path) -> None:
+    settings = OffloadSettings(relocate_min_bytes=1000)
+    with open_test_store(tmp_path / "s", policy=POLICY, settings=settings) as store:
+        data = fill(store, 20)
+        store.offload()
+        store.evict()
+        store.append("target", b"t")
+        store.engine.concat("target", "d0/s000")
+        for name in sorted(data)[1:]:
+            store.engine.delete(name, recursive=False, cold_due_ms=0)
+        store.offload()
+        store.consolidate()
+        assert store.read("target", Tier.COLD)[1:] == data["d0/s000"]

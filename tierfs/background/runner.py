@@ -43,6 +43,8 @@ _OFFLOAD = "offload"
 _PACK = "pack"
 """Names what concerns a whole pack, as when the cold tier is away: all of them wait then, under one name."""
 
+_REPACK = "repack"
+
 _ANY_BYTES = 2**63
 """No limit of a group's size but those of the policies."""
 
@@ -287,6 +289,8 @@ class BackgroundWriter:
     async def _consolidate_next(self, watch: ConsolidationWatch) -> None:
         action = await self._in_thread(partial(self._next_consolidation, watch))
         if action is None:
+            if not watch.more:
+                await self._attempt(_REPACK, partial(self._in_thread, self._work.repacker.step))
             await trio.sleep(_PAUSE_S if watch.more else self._settings.tick_s)
             return
         work = partial(self._work.consolidator.run, action, lambda _: None)

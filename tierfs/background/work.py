@@ -25,6 +25,7 @@ from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.packing import PackOffload
 from tierfs.background.pressure import missing_bytes
 from tierfs.background.publish import Publisher
+from tierfs.background.repack import Repack
 from tierfs.background.retention import Expired, Retention
 from tierfs.background.segment_restore import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.background.upload import Named, OffloadReport, Progress, Report, Upload
@@ -83,6 +84,7 @@ class ColdWork:
         self.tools = tools
         self._metadata = tools.engine.metadata
         self._publishing = threading.Lock()
+        self.repacker = Repack(self._metadata, tools.cold, tools.settings)
         self.packs = PackOffload(self._metadata, tools.engine.files, tools.cold)
         self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
 
@@ -123,6 +125,8 @@ class ColdWork:
         if dry_run:
             return run.would_do(segments)
         done = run.run(segments, self.publish)
+        while self.repacker.step() is not None:
+            self.publish()
         self.collect()
         return done
 

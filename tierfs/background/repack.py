@@ -1,0 +1,285 @@
+"""Repack: what still counts of a mostly dead pack moves to a new one, and the old one goes.
+
+Found by walking the objects in small steps; the pack's own index tells which segments to look at. Crash order as in
+packing.py; the new chunks replace the old ones, whose object becomes garbage due after the grace period and not before
+the journal names the new one. A pack that chunks point at which its index does not tell of (a concat moved them) stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tierfs.background import intents
+from tierfs.background.cold import ColdTier, pack_metadata
+from tierfs.background.offload import ChunksMoved
+from tierfs.background.pack_index import read_index
+from tierfs.background.readback import CheckedPiece, Mismatch, stretches_of, whole_crc
+from tierfs.checksum import block_crcs, crc32c
+from tierfs.chunkstore.protocol import BufferSource, ObjectPiece, StoredObject
+from tierfs.config import OffloadSettings
+from tierfs.errors import DataLoss, TierfsError
+from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata.marks import mark
+from tierfs.metadata.pack import PACKS_PREFIX, PackEntry, PackIndex, index_and_trailer, pack_name
+from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId, Tier
+
+log = logging.getLogger(__name__)
+
+_ROWS = 2000
+"""Objects looked at per step: the names of others than packs are told from the raw rows, under a millisecond."""
+
+_BATCH = 200
+"""As in packing.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A chunk that still points at the pack."""
+
+    segment_id: SegmentId
+    path: str
+    chunk: ChunkRecord
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """The pack that takes its place."""
+
+    object_id: ObjectId
+    intent: IntentRecord
+    data: bytes
+    entries: tuple[PackEntry, ...]
+
+
+class Repack:
+    """Looks for mostly dead packs of one store. One thread at a time."""
+
+    def __init__(self, metadata: MetadataStore, cold: ColdTier, settings: OffloadSettings) -> None:
+        self._metadata = metadata
+        self._cold = cold
+        self._settings = settings
+        self._next = b""
+        self._walked = -1
+        """The newest transaction when the last walk began: nothing changed since, nothing is to be done."""
+        self._kept: set[ObjectId] = set()
+        """Packs that have to stay as they are."""
+
+    def step(self) -> int | None:
+        """Look at some objects, and repack at most one; returns its live bytes, None when the walk is over."""
+        newest = self._metadata.last_transaction_id()
+        if not self._next:
+            if newest == self._walked:
+                return None
+            self._walked = newest
+        with self._metadata.read() as txn:
+            rows = list(islice(txn.scan_raw(OBJECTS.name, self._next), _ROWS))
+            found = [key for key, row in rows if PACKS_PREFIX.encode() in row]
+            holders = [holder for key in found if (holder := txn.get(OBJECTS, key)) is not None]
+            dead = next((one for one in holders if self._is_dead(txn, one)), None)
+        if dead is not None:
+            self._kept.add(dead.id)
+            self._next = keys.u64(dead.id)
+            try:
+                return self.run(dead)
+            except TierfsError:
+                self._kept.discard(dead.id)  # tried again by a later walk
+                self._next += b"\0"
+                raise
+        self._next = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
+        return 0 if self._next else None
+
+    def run(self, holder: ObjectRecord) -> int:
+        """Move what counts of a pack; returns how many bytes that were, 0 when the pack has to stay.
+
+        Raises ChunksMoved, DataLoss where a chunk is damaged (it is then suspect), and what the storage raises.
+        """
+        index = read_index(self._cold.storage, holder.name, holder.length)
+        live = self._live(holder, index)
+        size = sum(one.chunk.length for one in live)
+        if len(live) != holder.references or 100 * (holder.length - size) < self._dead_percent * holder.length:
+            return 0
+        new = self._make(live, [self._read(holder, one) for one in live])
+        try:
+            with self._metadata.read() as txn:
+                metadata = pack_metadata(txn.store, new.intent.attempt, crc32c(new.data))
+            stored = self._cold.storage.put(new.intent.name, BufferSource(new.data), metadata=metadata)
+            if stored.length_bytes != len(new.data):
+                raise DataLoss(f"{new.intent.name}: {stored.length_bytes} of {len(new.data)} bytes arrived")
+            self._swap(holder, new, stored, live)
+        except TierfsError as exc:
+            log.info("repacking of %s ended: %s", holder.name, exc)
+            intents.abandon(self._metadata, new.intent)
+            raise
+        return size
+
+    @property
+    def _dead_percent(self) -> int:
+        return self._settings.relocate_dead_percent
+
+    def _is_dead(self, txn: ReadTransaction, holder: ObjectRecord) -> bool:
+        """Whether few of its chunks are left; bytes are counted once its index was read."""
+        return (
+            holder.id not in self._kept
+            and 0 < 100 * holder.references <= (100 - self._dead_percent) * holder.packed
+            and not holder.foreign
+            and holder.location_id == self._cold.location_id
+            and self._settings.relocate_min_bytes <= holder.length <= self._settings.relocate_max_bytes
+            and holder.linked_sequence <= txn.store.journal.published_sequence
+        )
+
+    def _live(self, holder: ObjectRecord, index: PackIndex) -> list[_Live]:
+        """The chunks that the index leads to, each once."""
+        found: dict[tuple[SegmentId, int], _Live] = {}
+        for at in range(0, len(index.entries), _BATCH):
+            with self._metadata.read() as txn:
+                for entry in index.entries[at : at + _BATCH]:
+                    segment = directories.segment(txn, entry.segment_id)
+                    if segment is None:
+                        continue
+                    path = directories.path_of(txn, segment.parent_id, segment.name)
+                    for chunk in _chunks_of(txn, segment, entry.range):
+                        if chunk.object_id == holder.id and _is_good(chunk):
+                            found[segment.id, chunk.start_offset] = _Live(segment.id, path, chunk)
+        return sorted(found.values(), key=lambda one: (one.path.split("/"), one.chunk.start_offset))
+
+    def _read(self, holder: ObjectRecord, live: _Live) -> bytes:
+        """The bytes of a chunk, checked."""
+        chunk = live.chunk
+        try:
+            expected = chunk.bytes_crc32c
+            if expected is None:
+                expected = self._expected(holder, chunk)
+            view = memoryview(bytearray(chunk.length))
+            self._cold.storage.read_into(holder.name, chunk.object_offset, view, if_match=holder.etag)
+            if crc32c(view) != expected:
+                raise Mismatch(f"{holder.name} does not match its checksum", chunk.object_offset)
+        except Mismatch:
+            mark(self._metadata, live.segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
+            raise
+        return bytes(view)
+
+    def _expected(self, holder: ObjectRecord, chunk: ChunkRecord) -> int:
+        held = ByteRange(chunk.object_offset, chunk.object_offset + chunk.length)
+        with self._metadata.read() as txn:
+            runs = checksums.runs_covering(txn, holder.id, held)
+        piece = ObjectPiece(holder.name, held.start, held.length_bytes, holder.etag)
+        return whole_crc(stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs)))
+
+    def _make(self, live: Sequence[_Live], parts: Sequence[bytes]) -> _New:
+        attempt, now_ms = AttemptId(new_id()), self._metadata.clock.now_ms()
+        entries = tuple(_entries(live, parts))
+        payload = b"".join(parts)
+        with self._metadata.read() as view:
+            store = view.store
+        data = payload + index_and_trailer(
+            PackIndex(store.store_id, store.store_epoch, attempt, now_ms, entries), len(payload)
+        )
+        with self._metadata.write() as txn:
+            object_id = ObjectId(txn.allocate_id())
+            intent = IntentRecord(
+                attempt=attempt,
+                location_id=self._cold.location_id,
+                name=pack_name(object_id, store.store_epoch, attempt, crc32c(data)),
+                segment_id=SegmentId(0),
+                start_offset=0,
+                end_offset=len(data),
+                created_ms=txn.now_ms,
+                store_epoch=store.store_epoch,
+            )
+            txn.put(INTENTS, attempt.encode(), intent)
+        return _New(object_id, intent, data, entries)
+
+    def _swap(self, old: ObjectRecord, new: _New, stored: StoredObject, live: Sequence[_Live]) -> None:
+        """Commits of bounded size; those whose chunks moved meanwhile stay where they are."""
+        begun = False
+        for at in range(0, len(live), _BATCH):
+            with self._metadata.write() as txn:
+                pairs = list(zip(live[at : at + _BATCH], new.entries[at : at + _BATCH], strict=True))
+                found = [(one, entry) for one, entry in pairs if _is_unmoved(txn, one)]
+                holder = txn.get(OBJECTS, keys.u64(new.object_id)) if begun else self._begin(txn, old, new, stored)
+                if holder is None or not found:
+                    raise ChunksMoved(f"{old.name}: its chunks changed meanwhile")
+                self._swap_batch(txn, holder, found)
+            begun = True
+
+    def _begin(self, txn: WriteTransaction, old: ObjectRecord, new: _New, stored: StoredObject) -> ObjectRecord:
+        if not txn.delete(INTENTS.name, new.intent.attempt.encode()):
+            raise ChunksMoved(f"{new.intent.name}: another holder took this object for a dead one's")
+        for run in checksums.runs_of(new.object_id, block_crcs(new.data)):
+            checksums.put_run(txn, new.object_id, replace(run, object_id=0))
+        return ObjectRecord(
+            id=new.object_id,
+            tier=Tier.COLD,
+            location_id=self._cold.location_id,
+            name=new.intent.name,
+            length=stored.length_bytes,
+            etag=stored.etag,
+            crc32c=crc32c(new.data),
+            store_epoch=new.intent.store_epoch,
+            attempt=new.intent.attempt,
+            created_ms=old.created_ms,  # since when its bytes have been cold: copying does not make them new
+            written_ms=old.written_by_ms,
+        )
+
+    def _swap_batch(
+        self, txn: WriteTransaction, holder: ObjectRecord, found: Sequence[tuple[_Live, PackEntry]]
+    ) -> None:
+        linked: list[tuple[SegmentRecord, ChunkRecord]] = []
+        references, sequence = 0, txn.store.next_outbox
+        due_ms = txn.now_ms + self._settings.grace_s * 1000
+        for one, entry in found:
+            segment = directories.segment(txn, one.segment_id)
+            assert segment is not None
+            current = txn.get(CHUNKS, keys.chunk(one.segment_id, Tier.COLD, one.chunk.start_offset))
+            assert current is not None
+            segment = chains.remove(txn, segment, Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence)
+            chunk = ChunkRecord(
+                start_offset=entry.start_offset,
+                length=entry.length,
+                object_id=holder.id,
+                object_offset=entry.object_offset,
+                first_entry_id=current.first_entry_id,
+                crc32c=entry.crc32c,
+                crc_offset=entry.object_offset,
+                crc_length=entry.length,
+            )
+            segment, counted = chains.link(txn, segment, Tier.COLD, chunk)
+            segment = replace(segment, changed_ms=txn.now_ms)
+            txn.put(SEGMENTS, keys.u64(segment.id), segment)
+            txn.touch(inode=segment.inode, segment_id=segment.id)
+            references += counted
+            linked.append((segment, chunk))
+        count = holder.references + references
+        holder = replace(holder, references=count, packed=holder.packed + references, linked_sequence=sequence)
+        txn.put(OBJECTS, keys.u64(holder.id), holder)
+        journal.pack_linked(txn, holder, linked)
+
+
+def _chunks_of(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> Iterator[ChunkRecord]:
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD, span.start):
+        if chunk.start_offset >= span.end:
+            return
+        yield chunk
+
+
+def _is_good(chunk: ChunkRecord) -> bool:
+    return chunk.state is ChunkState.GOOD and chunk.encoding is PayloadEncoding.RAW
+
+
+def _is_unmoved(txn: ReadTransaction, live: _Live) -> bool:
+    current = txn.get(CHUNKS, keys.chunk(live.segment_id, Tier.COLD, live.chunk.start_offset))
+    return current is not None and replace(current, next=0, stored=b"") == replace(live.chunk, next=0, stored=b"")
+
+
+def _entries(live: Sequence[_Live], parts: Sequence[bytes]) -> Iterator[PackEntry]:
+    at = 0
+    for one, data in zip(live, parts, strict=True):
+        yield PackEntry(one.segment_id, one.path, one.chunk.start_offset, len(data), at, crc32c(data))
+        at += len(data)
