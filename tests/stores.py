@@ -58,7 +58,7 @@ class TestStore:
     def cold_work(self) -> ColdWork:
         """The holder's tasks, as a new process would make them."""
         publisher = Publisher(self.metadata, self.cold)
-        tier = ColdTier(LOCATION, self.cold)
+        tier = ColdTier(LOCATION, self.cold, publisher.require_recent_ownership)
         return ColdWork(
             ColdTools(
                 engine=self.engine,

@@ -21,6 +21,7 @@ from tierfs.background.ask import Question, ask
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
+from tierfs.background.cold_identity import wrong_cold_tier
 from tierfs.background.collect import Collected, Collector
 from tierfs.background.holder import HeldElsewhere
 from tierfs.background.inline import InlineWork
@@ -275,7 +276,12 @@ class Store:
         with self.metadata.read() as txn:
             location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
         require_allowed(location, self.settings.cold)
-        bare = connect_bare(location, self.path, self.settings.cold, sweep=self.metadata.clock)
+        try:
+            bare = connect_bare(location, self.path, self.settings.cold, sweep=self.metadata.clock)
+        except NotFound as exc:
+            if not location.writable:
+                raise
+            raise wrong_cold_tier(str(exc)) from exc
         self._providers[location_id] = bare
         return wrapped(bare, location, self.settings.cold, self.metrics)
 
@@ -302,8 +308,9 @@ class Store:
         location_id = self.cold_location_id
         if location_id is None:
             raise Unavailable(f"{what} needs a cold tier, and this store has none (init --cold none)")
-        cold = ColdTier(location_id, self.storage_of(location_id))
-        publisher = Publisher(self.metadata, cold.storage)
+        storage = self.storage_of(location_id)
+        publisher = Publisher(self.metadata, storage)
+        cold = ColdTier(location_id, storage, publisher.require_recent_ownership)
         every = self.settings.offload.checkpoint_entries
         grace_s, background = self.settings.offload.grace_s, self.settings.background
         return ColdWork(

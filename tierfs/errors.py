@@ -12,6 +12,7 @@
         Sealed            the segment ended                     EROFS    exit 7
         OffsetMismatch    append at another offset              EINVAL   exit 8
       Unavailable         retry later                           EAGAIN   exit 11
+        WrongColdTier     mount it, or bring it back            EAGAIN   exit 12
       StorageFull         make room                             ENOSPC   exit 28
       DataLoss            stop and page someone                 EIO      exit 74
       Closed              you closed it                         EBADF    exit 70
@@ -111,6 +112,12 @@ class Unavailable(TierfsError):
 
     errno = _errno.EAGAIN
     exit_code = 11
+
+
+class WrongColdTier(Unavailable):
+    """The place answers, but is not the store's cold tier: not mounted, emptied, rolled back, or another store's."""
+
+    exit_code = 12
 
 
 class StorageFull(TierfsError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tierfs import store_directory
+from tierfs.background import store_mark
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.publish import Publisher
 from tierfs.background.status import advisory_fence_warning, shared_filesystem_warning
@@ -22,7 +23,7 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
 from tierfs.connect import FILE_SCHEME, S3_SCHEME, connect_bare
-from tierfs.errors import AlreadyExists, Fenced, InvalidRequest
+from tierfs.errors import AlreadyExists, Fenced, InvalidRequest, WrongColdTier
 from tierfs.metadata import directories, journal, keys, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
@@ -115,7 +116,7 @@ def _claimable(location: LocationRecord, paths: StorePaths) -> ChunkStorage:
     if location.url == FILE_SCHEME + _DEFAULT_COLD:
         DirectoryStorage.create(paths.cold).close()
     storage = connect_bare(location, paths.root, Settings().cold)
-    if next(storage.list(JOURNAL_PREFIX), None) is not None:
+    if next(storage.list(JOURNAL_PREFIX), None) is not None or store_mark.is_there(storage):
         storage.close()
         raise _holds_a_store(location)
     return storage
@@ -153,10 +154,10 @@ def _write_first_records(metadata: MetadataStore, location: LocationRecord | Non
 
 
 def _claim(metadata: MetadataStore, location: LocationRecord, storage: ChunkStorage) -> None:
-    """Win the journal's first slot; from then on the bucket is ours."""
+    """Win the journal's first slot; from then on the bucket is ours, and marked."""
     try:
-        Publisher(metadata, storage).publish()
-    except Fenced as exc:
+        Publisher(metadata, storage).publish(claims=True)
+    except (Fenced, WrongColdTier) as exc:
         raise _holds_a_store(location) from exc
 
 

@@ -38,8 +38,8 @@ def entries(store: TestStore) -> list[pb.JournalEntry]:
     return [journal.parse_entry(read_small(store.cold, name), name) for name in names]
 
 
-def put_entry(store: TestStore, slot: int, *, epoch: int, store_id: str = "f" * 32, attempt: str = "x") -> None:
-    entry = pb.JournalEntry(version=1, store_id=store_id, store_epoch=epoch, slot=slot, attempt=attempt)
+def put_entry(store: TestStore, slot: int, *, epoch: int, attempt: str = "x") -> None:
+    entry = pb.JournalEntry(version=1, store_id=store.metadata.store_id, store_epoch=epoch, slot=slot, attempt=attempt)
     store.cold.put(slot_name(slot), BufferSource(journal.frame(entry)))
 
 

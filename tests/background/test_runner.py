@@ -67,10 +67,12 @@ class FlakyStorage(MemoryStorage):
 
     down = False
 
-    def put(self, name: str, source: Source, *, metadata: Mapping[str, str]) -> StoredObject:
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
         if self.down:
             raise Unavailable("the server does not answer")
-        return super().put(name, source, metadata=metadata)
+        return super().put(name, source, metadata=metadata, create_only=create_only)
 
 
 class InLine:

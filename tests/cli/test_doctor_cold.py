@@ -93,7 +93,7 @@ def test_a_cold_directory_that_is_gone(tmp_path: Path) -> None:
     tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "store")
     (tmp_path / "cold").rename(tmp_path / "moved")
     found = checks(store=tmp_path / "store", code=1)["cold tier"]
-    assert found["found"] == f"{tmp_path}/cold: No such file or directory"
+    assert found["found"] == f"this is not the store's cold tier: {tmp_path}/cold: No such file or directory"
 
 
 def test_a_directory_that_holds_no_journal(tmp_path: Path) -> None:
@@ -102,7 +102,8 @@ def test_a_directory_that_holds_no_journal(tmp_path: Path) -> None:
     for file in (path / "cold" / "journal").iterdir():
         file.unlink()
     found = checks(store=path, code=1)["cold tier"]
-    assert (found["level"], found["found"]) == ("FAIL", "file:cold: holds no journal of a store")
+    said = f"directory {path}/cold holds no journal, and this store published slot 1"
+    assert (found["level"], found["found"]) == ("FAIL", f"this is not the store's cold tier: {said}")
 
 
 @pytest.mark.parametrize(

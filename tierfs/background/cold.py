@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -16,6 +17,8 @@ class ColdTier:
 
     location_id: LocationId
     storage: ChunkStorage
+    require_ours: Callable[[], None]
+    """Raises unless the place was seen to be ours a moment ago (Publisher.require_recent_ownership)."""
 
 
 def object_name(

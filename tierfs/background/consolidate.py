@@ -72,6 +72,7 @@ class Consolidate:
         if action.merges:
             self._merge(action)
             return Consolidated()
+        self._cold.require_ours()
         try:
             return self._copy(action, progress)
         except EtagDiffers as exc:

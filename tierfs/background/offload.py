@@ -61,8 +61,9 @@ class Offload:
         """Make the action's bytes cold; returns how many. Idempotent: nothing is uploaded twice for good.
 
         Raises ChunksMoved when the chunks moved meanwhile, DataLoss when a source is damaged (its chunk is
-        then suspect), Fenced, and what the storage raises; the local bytes stay in every case.
+        then suspect), Fenced, WrongColdTier, and what the storage raises; the local bytes stay in every case.
         """
+        self._cold.require_ours()
         with closing(ChunkSource(self._files, self._sources(action))) as source:
             crc = self._suspecting(action, source.crc32c)
             job = self._intend(action, crc)

@@ -2,7 +2,8 @@
 
 The journal is the fence (design §6). Crash order: intent committed (slot, range, attempt) -> slot
 created -> ownership confirmed by a listing -> rows dropped and the position moved in one commit. After
-a crash the same intent yields the same entry, and a slot that holds it already is our own.
+a crash the same intent yields the same entry, and a slot that holds it already is our own. Before a slot is
+created, a listing shows the one before it: else the place is not the store's cold tier (cold_identity.py).
 """
 
 from __future__ import annotations
@@ -11,14 +12,11 @@ import logging
 import threading
 from dataclasses import dataclass, replace
 
-from tierfs.background.journal_names import (
-    JOURNAL_PREFIX,
-    checkpoint_slot,
-    entry_slot,
-    slot_name,
-)
+from tierfs.background import cold_identity
+from tierfs.background.cold_identity import read_small
+from tierfs.background.journal_names import entry_slot, slot_name
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.errors import AlreadyExists, Conflict, DataLoss, Fenced
+from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
 from tierfs.metadata import fence, journal, keys
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import Fencer, PublishIntent, StoreRecord
@@ -26,7 +24,18 @@ from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction
 
+__all__ = ["PROOF_S", "Publisher", "read_small"]
+
 log = logging.getLogger(__name__)
+
+PROOF_S = 10.0
+"""So long a listing that proved the place ours counts for the next upload, slot or eviction, suspended time included.
+
+Shorter than anybody takes to exchange a disk or bucket, and one LIST per 10 s is no cost. A guess.
+"""
+
+_MARK_S = 60.0
+"""How long the mark counts. It tells stores apart, and what a connection leads to changes less often than what it holds."""
 
 _ENTRY_BYTES = 4 * 1024 * 1024
 """Changes per entry end here: half of what a journal object may have, so that framing always fits."""
@@ -48,36 +57,48 @@ class Publisher:
         self._metadata = metadata
         self._storage = storage
         self._one_at_a_time = threading.RLock()
+        self._proven_s: float | None = None
+        self._marked_s: float | None = None
+        """Time since boot at which the place, and its mark, were last seen to be ours."""
 
-    def publish(self) -> int:
+    def publish(self, *, claims: bool = False) -> int:
         """Publish until the outbox is empty; returns the number of entries written. Idempotent.
 
-        Raises Fenced when another owner's entries are found (the store is read-only from then on), and
-        what the storage raises: then nothing is lost, and the next call goes on.
+        `claims`: a new owner wins its first slot, and nothing of its own is there yet to know the place by.
+        Raises Fenced when another owner's entries are found (the store is read-only from then on), WrongColdTier,
+        and what the storage raises: then nothing is lost, and the next call goes on.
         """
         entries = 0
         with self._one_at_a_time:
             while self._is_queued() and (entry := self._next_entry()) is not None:
+                if not claims and not self._is_proven():
+                    self._require_newest()
                 if not self._create(entry):
                     self._skip(entry.intent)
                     continue
-                self._require_newest(entry.intent.slot, checkpoints_from=entry.intent.slot)
+                self._require_newest(entry.intent.slot, claims=claims)
                 self._confirm(entry.intent)
-                entries += 1
+                entries, claims = entries + 1, False
         return entries
 
     def require_ownership(self) -> None:
-        """Make certain by one listing that nobody took the bucket over, as before a deletion.
+        """Make certain by one listing that the place is ours and nobody took it over, as before a deletion.
 
-        Raises Fenced, and what the storage raises: then nothing is certain.
+        Raises Fenced, WrongColdTier, and what the storage raises: then nothing is certain.
         """
         with self._one_at_a_time:
             if self._store_record().journal.intent.attempt:
                 self.publish()  # an entry that is on its way may be in the bucket already
-            store = self._store_record()
-            fence.require_owner(store)
-            next_slot = store.journal.next_slot
-            self._require_newest(next_slot - 1, checkpoints_from=next_slot)
+            fence.require_owner(self._store_record())
+            self._require_newest()
+
+    def require_recent_ownership(self) -> None:
+        """As require_ownership, unless that was certain in the last PROOF_S. Costs a microsecond then."""
+        if not self._is_proven():
+            self.require_ownership()
+
+    def _is_proven(self) -> bool:
+        return _is_recent(self._proven_s, self._metadata.clock.boot_s(), PROOF_S)
 
     def _is_queued(self) -> bool:
         """Whether there is anything to publish; asked each second, so the one writer is not taken for it."""
@@ -108,41 +129,66 @@ class Publisher:
         try:
             self._storage.put(name, BufferSource(entry.data), metadata={"attempt": entry.intent.attempt})
         except AlreadyExists as exc:
-            return self._is_own(name, entry, exc)
+            return self._resolve_taken(name, entry.intent, exc)
         return True
 
-    def _is_own(self, name: str, entry: _Entry, taken: AlreadyExists) -> bool:
+    def _resolve_taken(self, name: str, intent: PublishIntent, taken: AlreadyExists) -> bool:
         """Whether the entry that has a slot is ours, or void; raises Fenced when it is neither."""
         other = journal.parse_entry(read_small(self._storage, name), name)
         store = self._store_record()
-        if (other.store_id, other.store_epoch, other.attempt) == (
-            store.store_id,
-            store.store_epoch,
-            entry.intent.attempt,
-        ):
-            log.info("slot %d was written before a crash and is our own", entry.intent.slot)
+        if _is_own(other, intent, store):
+            log.info("slot %d was written before a crash and is our own", intent.slot)
             return True
         if _is_void(other, store):
-            log.info("slot %d holds a void entry of epoch %d", entry.intent.slot, other.store_epoch)
+            log.info("slot %d holds a void entry of epoch %d", intent.slot, other.store_epoch)
             return False
-        raise self._fenced(other.store_epoch, _fencer(other)) from taken
+        raise self._fenced_by(name, other.store_epoch, _fencer(other)) from taken
 
-    def _require_newest(self, slot: int, *, checkpoints_from: int) -> None:
-        """A create that succeeds is not yet ownership: superseded slots are deleted. Later ones are not.
+    def _require_newest(self, created: int = 0, *, claims: bool = False) -> None:
+        """Make certain by one listing that the place is ours, up to our newest slot and the one just created.
+
+        A create that succeeds is not yet ownership: superseded slots are deleted. Later ones are not.
+        """
+        self._proven_s = None
+        began_s = self._metadata.clock.boot_s()
+        store = self._store_record()
+        try:
+            self._judge(store, created, claims=claims)
+            if not _is_recent(self._marked_s, began_s, _MARK_S):
+                marked = cold_identity.require_mark(self._storage, store, created)
+                self._marked_s = began_s if marked else None
+        except WrongColdTier as exc:
+            self._note(cold_identity.as_warning(exc))
+            raise
+        self._note("")
+        self._proven_s = began_s
+
+    def _judge(self, store: StoreRecord, created: int, *, claims: bool) -> None:
+        state = store.journal
+        sighting = cold_identity.look(self._storage, state.next_slot - 1)
+        for name in sighting.later:
+            if entry_slot(name) != created:
+                self._judge_later(store, name)
+        for slot in (0 if claims else state.newest_slot, created):
+            cold_identity.require_shown(self._storage, sighting, slot)
+
+    def _judge_later(self, store: StoreRecord, name: str) -> None:
+        """Raise Fenced for what another owner put behind our newest slot.
 
         Entries of lower epochs are void wherever they stand, so they prove nothing.
         """
-        store = self._store_record()
-        for found in self._storage.list(JOURNAL_PREFIX, after=slot_name(slot)):
-            later = entry_slot(found.name)
-            if later is not None and later > slot:
-                other = journal.parse_entry(read_small(self._storage, found.name), found.name)
-                if not _is_void(other, store):
-                    raise self._fenced(other.store_epoch, _fencer(other))
-            checkpoint = checkpoint_slot(found.name)
-            if checkpoint is not None and checkpoint >= checkpoints_from:
-                manifest = journal.parse_manifest(read_small(self._storage, found.name), found.name)
-                raise self._fenced(manifest.store_epoch, Fencer(store_id=manifest.store_id))
+        data = read_small(self._storage, name)
+        if entry_slot(name) is None:
+            manifest = journal.parse_manifest(data, name)
+            raise self._fenced_by(name, manifest.store_epoch, Fencer(store_id=manifest.store_id))
+        other = journal.parse_entry(data, name)
+        if not (_is_own(other, store.journal.intent, store) or _is_void(other, store)):
+            raise self._fenced_by(name, other.store_epoch, _fencer(other))
+
+    def _fenced_by(self, name: str, epoch: int, fencer: Fencer) -> Fenced:
+        """The error of another owner's object. Raises WrongColdTier when it is of another store."""
+        cold_identity.require_same_store(self._storage, name, fencer.store_id, self._store_record())
+        return self._fenced(epoch, fencer)
 
     def _skip(self, intent: PublishIntent) -> None:
         """Go on behind a slot that a void entry has; readers skip it too."""
@@ -170,11 +216,30 @@ class Publisher:
         with self._metadata.read() as txn:
             return txn.store
 
+    def _note(self, wrong_place: str) -> None:
+        """Write down for `status` whether the place was ours, if that changed."""
+        if self._store_record().journal.wrong_place == wrong_place:
+            return
+        try:
+            with self._metadata.write_notes() as txn:
+                txn.update_store(journal=replace(txn.store.journal, wrong_place=wrong_place))
+        except TierfsError as exc:  # a full disk, most likely, where eviction must go on
+            log.warning("whether the cold tier is ours cannot be written down: %s", exc)
+
     def _fenced(self, epoch: int, fencer: Fencer) -> Fenced:
         """Remember it: from now on the store changes nothing, here or in the bucket (invariant 7)."""
         with self._metadata.write_notes() as txn:
             txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=epoch, fencer=fencer))
             return fence.fenced(txn.store)
+
+
+def _is_own(entry: pb.JournalEntry, intent: PublishIntent, store: StoreRecord) -> bool:
+    """Whether an entry is that of this intent, as after a crash."""
+    return bool(intent.attempt) and (entry.store_id, entry.store_epoch, entry.attempt) == (
+        store.store_id,
+        store.store_epoch,
+        intent.attempt,
+    )
 
 
 def _is_void(entry: pb.JournalEntry, store: StoreRecord) -> bool:
@@ -201,12 +266,5 @@ def _next_range(txn: ReadTransaction, published: int) -> tuple[int, int] | None:
     return (first, last) if first else None
 
 
-def read_small(storage: ChunkStorage, name: str) -> bytes:
-    """All of a journal object. Its size is checked before it is read: what is in a bucket is hostile."""
-    length = storage.stat(name).length_bytes
-    if length > journal.MAX_OBJECT_BYTES:
-        raise DataLoss(f"{name} has {length} bytes; an object of a journal has at most {journal.MAX_OBJECT_BYTES}")
-    buffer = memoryview(bytearray(length))
-    if length:
-        storage.read_into(name, 0, buffer)
-    return bytes(buffer)
+def _is_recent(since_s: float | None, now_s: float, limit_s: float) -> bool:
+    return since_s is not None and 0 <= now_s - since_s <= limit_s

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from tierfs.background import holder, requests
 from tierfs.background.dead_uploads import DeadUpload
+from tierfs.background.cold_identity import as_warning, wrong_cold_tier
 from tierfs.background.endangered import Endangered, endangered
 from tierfs.background.holder import Holder
+from tierfs.background.journal_names import checkpoint_name, slot_name
 from tierfs.background.orphans import Orphan
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.metadata import fence, keys
@@ -175,7 +177,12 @@ def _warnings(store: Path, location: LocationRecord | None, record: StoreRecord)
     found: list[str] = []
     if record.journal.fenced_by_epoch:
         found.append(str(fence.fenced(record)))
-    shared = shared_filesystem_warning(store, location.url if location is not None else None)
+    cold_url = location.url if location is not None else None
+    if record.journal.wrong_place:
+        found.append(record.journal.wrong_place)
+    elif fence.owns_bucket(record):
+        found += missing_place_warning(store, cold_url, record.journal.newest_slot)
+    shared = shared_filesystem_warning(store, cold_url)
     if shared:
         found.append(shared)
     advisory = advisory_fence_warning(location)
@@ -189,6 +196,16 @@ def advisory_fence_warning(location: LocationRecord | None) -> str | None:
     if location is None or location.create_only_put:
         return None
     return "the server ignores If-None-Match: two owners of one bucket are not kept apart"
+
+
+def missing_place_warning(store: Path, cold_url: str | None, newest_slot: int) -> list[str]:
+    """Why a directory is not the store's cold tier, as far as one look at two names tells; nothing for a bucket."""
+    if cold_url is None or not cold_url.startswith("file:") or not newest_slot:
+        return []
+    cold = store / cold_url.removeprefix("file:")
+    if any((cold / name).exists() for name in (slot_name(newest_slot), checkpoint_name(newest_slot))):
+        return []
+    return [as_warning(wrong_cold_tier(f"{cold} does not hold slot {newest_slot} of its journal"))]
 
 
 def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:

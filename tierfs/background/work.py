@@ -119,6 +119,8 @@ class ColdWork:
 
         Raises NotFound, Fenced, and the first error after all else was done; what succeeded stays.
         """
+        if not dry_run:
+            self.tools.publisher.require_ownership()
         segments = [(name, segment.id) for name, segment in self._segments(path) if segment.cold.count]
         tools = self.tools
         run = Consolidation(self._metadata, self.consolidator, tools.cold.location_id, tools.settings, report)
@@ -151,7 +153,12 @@ class ColdWork:
         return result
 
     def evict_segment(self, segment_id: SegmentId, *, cold_before_ms: int) -> Evicted:
-        """Drop the segment's local chunks that were cold at `cold_before_ms`."""
+        """Drop the segment's local chunks that were cold at `cold_before_ms`.
+
+        Raises Fenced, WrongColdTier, and what the storage raises, unless the cold tier was seen to be ours in the
+        last PROOF_S: what it should hold is no copy while nobody can say whose place it is.
+        """
+        self.tools.cold.require_ours()
         return ballast.with_room(
             self.tools.ballast_path,
             lambda: evict.evict(self._metadata, segment_id, cold_before_ms=cold_before_ms),

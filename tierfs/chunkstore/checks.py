@@ -26,6 +26,9 @@ FIRST_STEP_BYTES = CRC_BLOCK_BYTES
 ATTEMPT_KEY = "attempt"
 """Metadata key of the random id that tells an object's own upload from somebody else's."""
 
+MARK_NAME = "tierfs-store"
+"""Object at a location's root that says which store's cold tier it is."""
+
 # No underscore: Ceph RGW turns it into a dash.
 _METADATA_KEY = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _METADATA_VALUE = re.compile(r"([!-~]([ -~]*[!-~])?)?")

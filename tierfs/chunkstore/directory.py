@@ -30,7 +30,7 @@ from tierfs.chunkstore.protocol import (
     StoredObject,
 )
 from tierfs.clock import Clock
-from tierfs.errors import InvalidRequest
+from tierfs.errors import InvalidRequest, NotFound, Unavailable
 from tierfs.names import printable
 
 HIDDEN = frozenset({METADATA_DIRECTORY, TEMPORARY_DIRECTORY})
@@ -127,7 +127,12 @@ class DirectoryStorage:
     ) -> None:
         """See ChunkStorage.read_into."""
         _check(name)
-        self._reader.read_into(name, offset, buffer, if_match, progress)
+        try:
+            self._reader.read_into(name, offset, buffer, if_match, progress)
+        except (NotFound, Unavailable):
+            if not self._tree.follow():
+                raise
+            self._reader.read_into(name, offset, buffer, if_match, progress)
 
     def range_url(self, name: str) -> RangeUrl | None:
         """None: no server has it."""
@@ -159,7 +164,11 @@ class DirectoryStorage:
             self._tree.prune(parent)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects."""
+        """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects.
+
+        What is mounted there by now is listed, and used from then on.
+        """
+        self._tree.follow()
         for name, status in list_files(self._tree, prefix, after, HIDDEN):
             yield _described(name, status)
 

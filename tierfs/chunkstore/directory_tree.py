@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tierfs.chunkstore.checks import check_open
+from tierfs.chunkstore.checks import MARK_NAME, check_open
 from tierfs.errors import (
     AlreadyExists,
     InvalidRequest,
@@ -25,6 +25,7 @@ DIRECTORY_MODE = 0o700
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 DIRECTORY_FLAGS = READ_FLAGS | os.O_DIRECTORY
 _ROOT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+"""The root itself may be a link: it is named by the store's own settings."""
 
 _DEAD_MOUNT = frozenset({errno.ESTALE, errno.ENOTCONN})
 """The filesystem below a held descriptor is gone for good, although another one may be mounted at its path."""
@@ -45,6 +46,8 @@ class HeldTree:
         with map_os_errors(str(root)):
             self._fd = os.open(root, _ROOT_FLAGS)
             self._is_mount = _is_mount(self._fd)
+        self._before: list[int] = []
+        """Directories that were held before, until no call uses them."""
 
     @contextmanager
     def use(self) -> Iterator[int]:
@@ -52,8 +55,9 @@ class HeldTree:
         with self._lock:
             check_open(self._closed, self.root)
             self._users += 1
+            fd = self._fd
         try:
-            yield self._fd
+            yield fd
         finally:
             with self._lock:
                 self._users -= 1
@@ -120,6 +124,28 @@ class HeldTree:
                 raise
             path = parent
 
+    def follow(self) -> bool:
+        """Hold the directory that the root's path names by now, as after a mount; returns whether it is another one.
+
+        A bare mount point does not take the place of a store's directory, which is marked, or the root of a mount: so
+        a lazy unmount leaves what is held in use.
+        """
+        with self._lock:
+            if self._closed:
+                return False
+            try:
+                fd = os.open(self.root, _ROOT_FLAGS)
+            except OSError:  # not there: what is held is all there is
+                return False
+            worse = (_is_marked(self._fd) and not _is_marked(fd)) or (self._is_mount and not _is_mount(fd))
+            if worse or _identity(fd) == _identity(self._fd):
+                os.close(fd)
+                return False
+            self._before.append(self._fd)
+            self._fd, self._is_mount = fd, _is_mount(fd)
+            self._release_if_unused()
+            return True
+
     def close(self) -> None:
         """Release the descriptor once no call uses it; idempotent."""
         with self._lock:
@@ -127,6 +153,8 @@ class HeldTree:
             self._release_if_unused()
 
     def _release_if_unused(self) -> None:
+        while self._before and not self._users:
+            os.close(self._before.pop())
         if self._closed and not self._users and self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -135,6 +163,24 @@ class HeldTree:
 def _is_mount(fd: int) -> bool:
     """Whether a directory is the root of a mounted filesystem."""
     return os.fstat(fd).st_dev != os.stat("..", dir_fd=fd).st_dev
+
+
+def _identity(fd: int) -> tuple[int, int] | None:
+    """What tells directories apart; None for one that does not answer any more, as after a server's death."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _is_marked(fd: int) -> bool:
+    """Whether the directory says that it is a store's cold tier."""
+    try:
+        os.stat(MARK_NAME, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _enter(fd: int, part: str, *, create: bool) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from tierfs.app import Store
+from tierfs.background import cold_identity
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.chunkstore.probe import ReadAbilities, ServedStorage, probe, probe_reads
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
@@ -14,6 +15,7 @@ from tierfs.clock import Clock
 from tierfs.connect import connect_bare
 from tierfs.doctor.clocks import clock_finding
 from tierfs.doctor.findings import Finding, fail, ok, warn
+from tierfs.errors import NotFound
 from tierfs.metadata import fence, keys
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import LOCATIONS
@@ -32,17 +34,27 @@ _CLOCK = "clock of the cold tier"
 def check_cold(store: Store, location_id: LocationId) -> Iterator[Finding]:
     """Every check of the location, which is asked without retries. Raises what the storage raises."""
     with store.metadata.read() as txn:
-        owns = fence.owns_bucket(txn.store)
+        record = txn.store
+        owns = fence.owns_bucket(record)
         location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
-    with closing(connect_bare(location, store.path, store.settings.cold)) as storage:
+    with closing(_connected(store, location)) as storage:
         served = storage if isinstance(storage, ServedStorage) else None
         if served is not None:  # before all others: a wrong clock is why they are refused
             yield server_clock(served, store.clock)
+        if owns:  # else nothing is written there either
+            cold_identity.examine(storage, record)
         yield reachable(storage, location, store.clock)
         if owns:  # probing writes, which a store that may only be read does not
             yield from abilities(Abilities(**_recorded(location)), probe(storage))
         if owns and served is not None:
             yield from reads(probe_reads(storage, served))
+
+
+def _connected(store: Store, location: LocationRecord) -> ChunkStorage:
+    try:
+        return connect_bare(location, store.path, store.settings.cold)
+    except NotFound as exc:
+        raise cold_identity.wrong_cold_tier(str(exc)) from exc
 
 
 def server_clock(served: ServedStorage, clock: Clock) -> Finding:

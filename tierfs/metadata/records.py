@@ -307,6 +307,12 @@ class JournalState:
     fenced_by_epoch: int = 0
     checkpoint: CheckpointIntent = field(default_factory=CheckpointIntent)
     fencer: Fencer = field(default_factory=Fencer)
+    wrong_place: str = ""
+
+    @property
+    def newest_slot(self) -> int:
+        """The newest slot that this owner knows to be in the bucket; 0 before it published anything."""
+        return self.next_slot - 1 if self.published_sequence else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,7 +209,7 @@ class StoreRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ...) -> None: ...
 
 class JournalState(_message.Message):
-    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer")
+    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place")
     NEXT_SLOT_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +218,7 @@ class JournalState(_message.Message):
     FENCED_BY_EPOCH_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     FENCER_FIELD_NUMBER: _ClassVar[int]
+    WRONG_PLACE_FIELD_NUMBER: _ClassVar[int]
     next_slot: int
     published_sequence: int
     checkpoint_slot: int
@@ -226,7 +227,8 @@ class JournalState(_message.Message):
     fenced_by_epoch: int
     checkpoint: CheckpointIntent
     fencer: Fencer
-    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ...) -> None: ...
+    wrong_place: str
+    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ..., wrong_place: _Optional[str] = ...) -> None: ...
 
 class Fencer(_message.Message):
     __slots__ = ("store_id", "host", "since_ms")

@@ -164,7 +164,7 @@ class Rebuilding:
             )
             txn.update_store(journal=state)
             journal.owner_begins(txn, socket.gethostname())
-        publisher.publish()
+        publisher.publish(claims=True)
         Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint()
         return epoch
 

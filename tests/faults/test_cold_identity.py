@@ -1,0 +1,376 @@
+"""The cold tier is ours (design, invariant 12): what is done in a place that is not the store's, and what is said."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tests.conftest import Bucket
+from tests.faults.flaky import FlakyChunkStorage
+from tests.faults.places import Nas
+from tests.faults.two_owners import bucket, new_owner
+from tests.stores import TestStore, open_test_store, quiet
+from tierfs import app
+from tierfs.background import store_mark
+from tierfs.background.journal_names import entry_slot, slot_name
+from tierfs.background.publish import PROOF_S, Publisher
+from tierfs.background.store_mark import MARK_NAME
+from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.errors import AlreadyExists, Fenced, Unavailable, WrongColdTier
+from tierfs.types import Tier
+
+NOT_OURS = "this is not the store's cold tier"
+
+VERBS: dict[str, Callable[[TestStore], object]] = {
+    "publish": lambda store: store.cold_work().publish(),
+    "offload": lambda store: store.offload(),
+    "evict": lambda store: store.evict(),
+    "evict --force": lambda store: store.evict(force=True),
+    "consolidate": lambda store: store.consolidate(),
+    "checkpoint": lambda store: store.cold_work().tools.checkpointer.checkpoint(),
+    "holder's eviction": lambda store: store.cold_work().evict_segment(
+        store.segment("s").id, cold_before_ms=store.clock.now_ms()
+    ),
+    "holder's offload": lambda store: store.cold_work().tools.cold.require_ours(),
+}
+
+
+@pytest.fixture
+def nas(tmp_path: Path) -> Iterator[Nas]:
+    place = Nas(tmp_path / "nas")
+    place.mount()
+    yield place
+    place.unmount()
+
+
+def slots(storage: ChunkStorage) -> list[int]:
+    found = (entry_slot(item.name) for item in storage.list("journal/"))
+    return [slot for slot in found if slot is not None]
+
+
+def written(store: TestStore) -> None:
+    """Two objects that the journal names, bytes that are here alone, and a change that is to be published."""
+    store.append("s", b"abcd")
+    store.offload()
+    store.append("t", b"efgh")
+    store.offload()
+    store.append("s", b"only")
+    store.append("u", b"")
+
+
+def empty(storage: ChunkStorage) -> None:
+    for found in list(storage.list("")):
+        storage.delete(found.name)
+
+
+def roll_back(storage: ChunkStorage) -> None:
+    """An earlier copy: everything that came with and after the newest two slots is missing."""
+    *_, last, newest = slots(storage)
+    storage.delete(slot_name(newest))
+    storage.delete(slot_name(last))
+    for found in list(storage.list("segments/t/")):
+        storage.delete(found.name)
+
+
+def exchange(storage: ChunkStorage) -> None:
+    """Another store's objects, as many slots as ours and the same names in the journal."""
+    count = len(slots(storage))
+    empty(storage)
+    with other_store(storage) as other:
+        for number in range(count - 1):
+            other.append(f"of-another-{number}", b"abcd")
+            other.cold_work().publish()
+
+
+@contextmanager
+def other_store(storage: ChunkStorage) -> Iterator[TestStore]:
+    with tempfile.TemporaryDirectory() as path, open_test_store(Path(path) / "other", cold=storage) as other:
+        other.cold_work().publish()
+        yield other
+
+
+PLACES = {"emptied": empty, "rolled back": roll_back, "another store's": exchange}
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("what", PLACES)
+def test_nothing_is_done_in_a_place_that_is_not_ours(tmp_path: Path, what: str, marked: bool) -> None:
+    storage = MemoryStorage()
+    with open_test_store(tmp_path / "store", cold=storage) as store:
+        written(store)
+        if not marked:
+            storage.delete(MARK_NAME)
+        PLACES[what](storage)
+        if not marked and what == "another store's":
+            storage.delete(MARK_NAME)
+        objects, local = bucket(storage), store.segment("s").local
+        for verb in VERBS.values():
+            with pytest.raises(WrongColdTier, match=NOT_OURS) as caught:
+                verb(store)
+            assert caught.value.remedy
+            assert bucket(storage) == objects
+            assert store.segment("s").local == local
+        assert store.read("s", Tier.LOCAL) == b"abcdonly"
+
+
+@pytest.mark.parametrize("what", PLACES)
+def test_what_waits_to_be_deleted_stays_while_the_place_is_not_ours(tmp_path: Path, what: str) -> None:
+    storage = MemoryStorage()
+    with open_test_store(tmp_path / "store", cold=storage) as store:
+        written(store)
+        store.offload()
+        before = {found.name: found for found in storage.list("")}
+        store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms())
+        store.cold_work().publish()
+        ours = [name for name in before if name.startswith("segments/s/")]
+        kept = bucket(storage)
+        PLACES[what](storage)
+        for name in ours:
+            if name not in bucket(storage):
+                storage.put(name, BufferSource(kept[name]))
+        assert store.cold_work().collect().failed == len(ours)
+        assert set(ours) <= set(bucket(storage))
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_place_that_is_ours_again_is_used_again(tmp_path: Path, marked: bool) -> None:
+    storage = MemoryStorage()
+    with open_test_store(tmp_path / "store", cold=storage) as store:
+        written(store)
+        if not marked:
+            storage.delete(MARK_NAME)
+        kept = bucket(storage)
+        empty(storage)
+        with pytest.raises(WrongColdTier):
+            store.offload()
+        with store.metadata.read() as txn:
+            assert NOT_OURS in txn.store.journal.wrong_place
+        for name, data in kept.items():
+            storage.put(name, BufferSource(data))
+        store.offload()
+        store.evict()
+        assert store.read("s", Tier.COLD) == b"abcdonly"
+        assert slots(storage) == list(range(1, len(slots(storage)) + 1))  # no hole
+        with store.metadata.read() as txn:
+            assert txn.store.journal.wrong_place == ""
+
+
+def test_an_unmounted_nas_takes_nothing_and_costs_nothing(tmp_path: Path, nas: Nas) -> None:
+    path = tmp_path / "store"
+    app.init_store(path, app.ColdChoice(cold_dir=nas.path))
+    append(path, "s", b"first")
+    with app.open_store(path) as store:
+        store.offload("", quiet)
+    nas.unmount()
+    append(path, "s", b"second")
+    for verb in (["evict", ""], ["evict", "--force", ""], ["offload", ""], ["consolidate", ""]):
+        done = tierfs(*verb, store=path, check=False)
+        assert (done.code, NOT_OURS in done.err, "mount" in done.err) == (12, True, True), done
+    tierfs("gc", "--delete", store=path, check=False)
+    done = tierfs("doctor", "--json", store=path, check=False)
+    found = {one["name"]: one for one in done.json["checks"]}["cold tier"]
+    assert (done.code, found["level"], NOT_OURS in found["found"]) == (1, "FAIL", True)
+    status = tierfs("status", store=path)
+    assert NOT_OURS in status.out
+    assert "mount" in status.out
+    assert nas.below_the_mount_point() == []
+    nas.mount()
+    with app.open_store(path) as store:
+        assert store.evict("", force=True, report=quiet).bytes == 5
+        store.offload("", quiet)
+        store.evict("", force=True, report=quiet)
+        with closing(DirectoryStorage(nas.path)) as storage:
+            found_slots = slots(storage)
+        assert found_slots == list(range(1, len(found_slots) + 1))
+        assert not [text for text in store.status().warnings if NOT_OURS in text]
+    assert tierfs("cat", "s", store=path).out == "firstsecond"
+
+
+def append(path: Path, name: str, data: bytes) -> None:
+    tierfs("append", name, store=path, stdin=data)
+
+
+def test_a_process_that_began_before_the_mount_goes_on_after_it(tmp_path: Path, nas: Nas) -> None:
+    path = tmp_path / "store"
+    app.init_store(path, app.ColdChoice(cold_dir=nas.path))
+    append(path, "s", b"first")
+    nas.unmount()
+    with app.open_store(path) as store:
+        with pytest.raises(WrongColdTier):
+            store.offload("", quiet)
+        nas.mount()
+        assert store.offload("", quiet).bytes == 5
+        nas.unmount()  # lazily: this process holds what was mounted, and goes on there
+        append(path, "s", b"second")
+        store.offload("", quiet)
+    assert nas.below_the_mount_point() == []
+    nas.mount()
+    assert tierfs("cat", "s", "--read-priority", "offloaded-only", store=path).out == "firstsecond"
+
+
+def test_a_mount_point_that_is_gone_is_named(tmp_path: Path) -> None:
+    (tmp_path / "nas").mkdir()
+    path = tmp_path / "store"
+    app.init_store(path, app.ColdChoice(cold_dir=tmp_path / "nas"))
+    append(path, "s", b"first")
+    (tmp_path / "nas").rename(tmp_path / "elsewhere")
+    done = tierfs("offload", "", store=path, check=False)
+    assert (done.code, NOT_OURS in done.err) == (12, True), done
+    assert not (tmp_path / "nas").exists()
+    assert NOT_OURS in tierfs("status", store=path).out
+
+
+def test_an_emptied_bucket(moto_bucket: Bucket, tmp_path: Path) -> None:
+    endpoint, name = moto_bucket
+    path = tmp_path / "store"
+    app.init_store(path, app.ColdChoice(bucket_url=f"s3://{name}/p", endpoint_url=endpoint.endpoint_url))
+    append(path, "s", b"first")
+    tierfs("offload", "", store=path)
+    with closing(endpoint.client()) as client:
+        keys = [entry["Key"] for entry in client.list_objects_v2(Bucket=name)["Contents"]]
+        assert f"p/{MARK_NAME}" in keys
+        for key in keys:
+            client.delete_object(Bucket=name, Key=key)
+        for verb in (["evict", ""], ["offload", ""]):
+            done = tierfs(*verb, store=path, check=False)
+            assert (done.code, NOT_OURS in done.err, "recover" in done.err) == (12, True, True), done
+        assert client.list_objects_v2(Bucket=name)["KeyCount"] == 0
+    assert NOT_OURS in tierfs("status", store=path).out
+    assert tierfs("cat", "s", store=path).out == "first"
+
+
+def test_a_store_of_before_gets_its_mark_once_the_journal_proves_it(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        store.cold_work().publish()
+        store.cold.delete(MARK_NAME)
+        store.cold_work().tools.publisher.require_ownership()
+        mark = store_mark.read(store.cold)
+        assert mark is not None
+        assert mark.store_id == store.metadata.store_id
+        assert b'"store": "' + mark.store_id.encode() in bucket(store.cold)[MARK_NAME]
+
+
+def test_a_damaged_mark_is_mended_by_the_journal(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        store.offload()
+        store.cold.put(MARK_NAME, BufferSource(b"{damaged"), create_only=False)
+        store.offload()
+        store.append("s", b"x")
+        store.offload()
+        mark = store_mark.read(store.cold)
+        assert mark is not None
+        assert mark.store_id == store.metadata.store_id
+
+
+def test_a_new_store_needs_no_slot_to_begin_and_a_marked_place_refuses_it(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    with open_test_store(tmp_path / "first", cold=storage) as first:
+        first.cold_work().tools.publisher.require_ownership()  # nothing there, and nothing is claimed of it
+        assert bucket(storage) == {}
+        first.offload()
+        for found in list(storage.list("journal/")):
+            storage.delete(found.name)
+        with open_test_store(tmp_path / "second", cold=storage) as second, pytest.raises(WrongColdTier):
+            second.offload()
+        assert slots(storage) == []
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_standing_intent_is_taken_up_whether_its_slot_is_there_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        store.offload()
+        store.append("s", b"abcd")
+
+        def die(*_: object, **__: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Publisher, "_confirm" if landed else "_create", die)
+            with pytest.raises(Killed):
+                store.cold_work().publish()
+        assert len(slots(store.cold)) == 1 + landed
+        store.cold_work().tools.publisher.require_ownership()
+        store.offload()
+        found = slots(store.cold)
+        assert found == list(range(1, len(found) + 1))
+
+
+def test_trimmed_slots_are_no_doubt(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(6):
+            store.append("s", b"%04d" % number)
+            store.offload()
+            store.cold_work().tools.checkpointer.checkpoint()
+        assert min(slots(store.cold)) > 1
+        newest = max(slots(store.cold))
+        store.evict()
+        store.cold.delete(slot_name(newest))  # its checkpoint has all it said
+        store.cold_work().tools.publisher.require_ownership()
+        store.offload()
+
+
+def test_a_copy_taken_by_another_owner_is_a_fence_and_not_a_wrong_place(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        written(store)
+        with new_owner(store, tmp_path / "second") as second:
+            for _ in range(3):
+                second.append("u", b"abcd")
+                second.offload()
+                second.cold_work().tools.checkpointer.checkpoint()
+            with pytest.raises(Fenced):
+                store.offload()
+
+
+def test_a_proof_counts_for_seconds_only(tmp_path: Path) -> None:
+    flaky = FlakyChunkStorage(MemoryStorage())
+    with open_test_store(tmp_path / "store", cold=flaky) as store:
+        written(store)
+        work = store.cold_work()
+        listings = flaky.calls["list"]
+        work.tools.cold.require_ours()
+        work.tools.cold.require_ours()
+        assert flaky.calls["list"] == listings + 1
+        store.clock.advance(PROOF_S + 1)  # type: ignore[attr-defined]
+        flaky.fail("list", Unavailable("the server does not answer"))
+        with pytest.raises(Unavailable):
+            work.evict_segment(store.segment("s").id, cold_before_ms=store.clock.now_ms())
+        assert store.read("s", Tier.LOCAL) == b"abcdonly"
+        work.evict_segment(store.segment("s").id, cold_before_ms=store.clock.now_ms())
+        assert store.segment("s").local.bytes == 4
+
+
+def test_init_refuses_the_place_of_a_store_whose_journal_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "cold").mkdir()
+    app.init_store(tmp_path / "first", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    shutil.rmtree(tmp_path / "cold" / "journal")
+    with pytest.raises(AlreadyExists, match="holds a tierfs store"):
+        app.init_store(tmp_path / "second", app.ColdChoice(cold_dir=tmp_path / "cold"))
+
+
+def test_recover_marks_the_place_it_owns(tmp_path: Path) -> None:
+    (tmp_path / "cold").mkdir()
+    report = app.init_store(tmp_path / "first", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    append(tmp_path / "first", "s", b"first")
+    tierfs("offload", "", store=tmp_path / "first")
+    (tmp_path / "cold" / MARK_NAME).unlink()
+    tierfs("recover", "--cold-dir", tmp_path / "cold", store=tmp_path / "second", check=False)
+    with closing(DirectoryStorage(tmp_path / "cold")) as storage:
+        mark = store_mark.read(storage)
+    assert mark is not None
+    assert mark.store_id == report.store_id
+    assert replace(mark, created_ms=0).format == 1
