@@ -66,6 +66,13 @@ class FlakyStorage(MemoryStorage):
     """Fails while told to."""
 
     down = False
+    gone = False
+    """Whether nothing is answered at all."""
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        if self.gone:
+            raise Unavailable("the server does not answer")
+        return super().list(prefix, after=after)
 
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
@@ -195,6 +202,41 @@ async def test_what_fails_is_listed_tried_again_and_never_dropped(
         assert troubles(store) == []
         assert_layout(store, "s", local=[4], cold=[4])
         assert nothing_left(store) or store.cold.stat(next(iter(store.cold.list("segments/"))).name)
+
+
+async def test_a_cold_tier_that_fails_every_call_costs_no_local_byte(
+    store: TestStore, storage: FlakyStorage, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings += ["does not answer"]
+    store.append("s", b"abcdefgh", seal=True)
+    async with working(store):
+        await trio.sleep(HOUR_S)
+        assert_layout(store, "s", local=[4, 4], cold=[8])
+        storage.gone = True
+        await trio.sleep(5 * HOUR_S)
+        assert_layout(store, "s", local=[4, 4], cold=[8])
+        assert {"owner", "evict"} <= {row.what for row in troubles(store)}
+        storage.gone = False
+        await trio.sleep(6 * MINUTE_S)
+        assert_layout(store, "s", local=[], cold=[8])
+        assert troubles(store) == []
+
+
+async def test_a_place_that_is_not_ours_is_one_row_of_trouble(
+    store: TestStore, storage: FlakyStorage, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings += ["not the store's cold tier"]
+    store.offload()
+    kept = list(storage.list(""))
+    for found in kept:
+        storage.delete(found.name)
+    for number in range(10):
+        store.append(f"s{number}", b"abcd", seal=True)
+    async with working(store):
+        await trio.sleep(HOUR_S)
+        assert {row.what for row in troubles(store)} == {"owner", "publish"}
+        assert {row.error_kind for row in troubles(store)} == {"WrongColdTier"}
+    assert list(storage.list("")) == []
 
 
 async def test_pauses_outlive_the_holder(

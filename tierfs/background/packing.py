@@ -94,9 +94,10 @@ class PackOffload:
     def run(self, action: PackAction) -> Packed:
         """Make the action's bytes cold, all that did not move and are not damaged. Idempotent, as Offload.run.
 
-        A damaged chunk becomes suspect, and the others are packed without it. Raises Fenced and what the storage
-        raises; the local bytes stay in every case.
+        A damaged chunk becomes suspect, and the others are packed without it. Raises Fenced, WrongColdTier and what
+        the storage raises; the local bytes stay in every case.
         """
+        self._cold.require_ours()
         parts, moved = self._gather(action.actions)
         parts.sort(key=lambda part: (part.path.split("/"), part.action.range.start))  # as a listing shows them
         failed: list[tuple[OffloadAction, TierfsError]] = []

@@ -35,7 +35,7 @@ Shorter than anybody takes to exchange a disk or bucket, and one LIST per 10 s i
 """
 
 _MARK_S = 60.0
-"""How long the mark counts. It tells stores apart, and what a connection leads to changes less often than what it holds."""
+"""How long the mark counts. It tells stores apart, and a connection leads to another place less often than to changes."""
 
 _ENTRY_BYTES = 4 * 1024 * 1024
 """Changes per entry end here: half of what a journal object may have, so that framing always fits."""
@@ -94,8 +94,11 @@ class Publisher:
 
     def require_recent_ownership(self) -> None:
         """As require_ownership, unless that was certain in the last PROOF_S. Costs a microsecond then."""
-        if not self._is_proven():
-            self.require_ownership()
+        if self._is_proven():
+            return
+        with self._one_at_a_time:
+            fence.require_owner(self._store_record())
+            self._require_newest()  # an entry on its way is known by its intent, and waits for its own turn
 
     def _is_proven(self) -> bool:
         return _is_recent(self._proven_s, self._metadata.clock.boot_s(), PROOF_S)

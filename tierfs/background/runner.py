@@ -47,6 +47,8 @@ _REPACK = "repack"
 
 _ANY_BYTES = 2**63
 """No limit of a group's size but those of the policies."""
+_OWNER = "owner"
+"""Whether the cold tier is ours."""
 
 _PAUSE_S = 2 * SLICE_S
 """Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
@@ -149,8 +151,8 @@ class BackgroundWriter:
         if todo.rolls:
             await self._in_thread(partial(self._roll, todo.rolls))
         await self._offer(send)
-        if todo.evictions:
-            await self._in_thread(partial(self._evict, todo.evictions))
+        if todo.evictions:  # on its own: one that waits for the cold tier holds up no roll or offload
+            await self._attempt("evict", partial(self._in_thread, partial(self._evict, todo.evictions)))
 
     def _plan(self, ended: Collection[ObjectKey]) -> Actions:
         """In a thread, in slices: a new holder has every segment to look at."""
@@ -190,6 +192,8 @@ class BackgroundWriter:
 
     async def _offer(self, send: trio.MemorySendChannel[Group]) -> None:
         """Hand the most urgent uploads to workers that are free; the others stay in the planner's queue."""
+        if not self._troubles.may_try(_OWNER, self._metadata.clock.now_ms()):
+            return
         while not self._uploads.is_paused() and send.statistics().tasks_waiting_receive:
             taken, group = await self._in_thread(self._take)
             if not taken:
@@ -225,6 +229,9 @@ class BackgroundWriter:
     async def _upload_each(self, receive: trio.MemoryReceiveChannel[Group]) -> None:
         async for group in receive:
             try:
+                # First of all: one row of trouble says that the place is not ours, instead of one per object.
+                if not await self._attempt(_OWNER, partial(self._in_thread, self._work.tools.cold.require_ours)):
+                    continue
                 if len(group) == 1:
                     await self._upload(group[0])
                 else:
@@ -275,7 +282,7 @@ class BackgroundWriter:
     async def _watch_owner(self) -> None:
         """Learn of another owner of the bucket also while there is nothing to publish."""
         while True:
-            await self._attempt("owner", partial(self._in_thread, self._work.tools.publisher.require_ownership))
+            await self._attempt(_OWNER, partial(self._in_thread, self._work.tools.publisher.require_ownership))
             await trio.sleep(self._settings.owner_check_s)
 
     async def _consolidate(self) -> None:

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 from tierfs.background import holder, requests
-from tierfs.background.dead_uploads import DeadUpload
 from tierfs.background.cold_identity import as_warning, wrong_cold_tier
+from tierfs.background.dead_uploads import DeadUpload
 from tierfs.background.endangered import Endangered, endangered
 from tierfs.background.holder import Holder
 from tierfs.background.journal_names import checkpoint_name, slot_name
