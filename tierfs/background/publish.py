@@ -35,7 +35,7 @@ Shorter than anybody takes to exchange a disk or bucket, and one LIST per 10 s i
 """
 
 _MARK_S = 60.0
-"""How long the mark counts. It tells stores apart, and a connection leads to another place less often than to changes."""
+"""How long the mark counts: where a connection leads changes less often than what is there."""
 
 _ENTRY_BYTES = 4 * 1024 * 1024
 """Changes per entry end here: half of what a journal object may have, so that framing always fits."""
