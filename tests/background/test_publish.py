@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.stores import TestStore, open_test_store
 from tierfs.background.journal_names import checkpoint_name, checkpoint_slot, entry_slot, part_of, slot_name
 from tierfs.background.publish import Publisher, read_small
-from tierfs.chunkstore.protocol import BufferSource
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
+from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.config import OffloadSettings
-from tierfs.errors import DataLoss, Fenced
+from tierfs.errors import AlreadyExists, DataLoss, Fenced, Unavailable
 from tierfs.metadata import journal
 from tierfs.metadata import records_pb2 as pb
 
@@ -193,6 +196,47 @@ def test_parts_without_a_manifest_are_deleted_by_the_next_checkpoint(
     checkpointer.checkpoint()
     assert len(parts(store)) == 1
     assert crashed not in parts(store)
+
+
+@pytest.mark.parametrize("keeps_metadata", [True, False])
+def test_a_manifest_that_landed_behind_a_503_is_our_own(tmp_path: Path, keeps_metadata: bool) -> None:
+    class Landing(MemoryStorage):
+        """Stores a manifest and answers 503; may forget user metadata, as plain copies do."""
+
+        failed = False
+
+        def put(
+            self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+        ) -> StoredObject:
+            kept = metadata if keeps_metadata else None
+            stored = super().put(name, source, metadata=kept, create_only=create_only)
+            if checkpoint_slot(name) is not None and not self.failed:
+                self.failed = True
+                raise Unavailable("503")
+            return stored
+
+    storage = RetryingStorage(Landing(), attempts=3, base_delay_s=0, max_delay_s=0)
+    with open_test_store(tmp_path / "landing", cold=storage) as store:
+        store.append("s", b"x")
+        assert store.cold_work().tools.checkpointer.checkpoint() == 1
+        with store.metadata.read() as txn:
+            assert txn.store.journal.checkpoint_slot == 1
+        assert len(parts(store)) == 1
+
+
+def test_a_manifest_of_another_attempt_is_in_the_way(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.cold_work().publish()
+    checkpointer = store.cold_work().tools.checkpointer
+    written = type(checkpointer)._write_parts
+
+    def and_another_comes(self: Any, intent: Any) -> pb.CheckpointManifest:
+        other = pb.CheckpointManifest(version=1, store_id=store.metadata.store_id, slot=intent.slot, attempt="other")
+        store.cold.put(checkpoint_name(intent.slot), BufferSource(journal.frame(other)))
+        return written(self, intent)
+
+    monkeypatch.setattr(type(checkpointer), "_write_parts", and_another_comes)
+    with pytest.raises(AlreadyExists):
+        checkpointer.checkpoint()
 
 
 def test_a_manifest_that_was_not_confirmed_is_a_checkpoint(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from tests.servers.endpoint import S3Endpoint
 from tierfs.checksum import Buffer
@@ -186,6 +186,59 @@ def test_answer_lost_after_the_object_was_stored(
     assert (stored.length_bytes, stored.metadata) == (size, OWN)
     assert [found.name for found in storage.list("")] == ["object"]
     assert moto.incomplete_uploads() == []
+
+
+def conflicting(bench: Bench, monkeypatch: pytest.MonkeyPatch, verb: str, *, lands: Callable[[], object]) -> None:
+    """The first such request meets one of the same name in flight, which `lands` afterwards."""
+    original = getattr(bench.client, verb)
+    answers = iter([409])
+
+    def answer(**request: Any) -> Any:
+        if next(answers, None) is None:
+            return original(**request)
+        lands()
+        raise ClientError(
+            {
+                "Error": {"Code": "ConditionalRequestConflict"},
+                "ResponseMetadata": {"HTTPStatusCode": 409},  # type: ignore[typeddict-item]
+            },
+            verb,
+        )
+
+    monkeypatch.setattr(bench.client, verb, answer)
+
+
+@pytest.mark.parametrize(("size", "verb"), [(5, "put_object"), (LARGE, "complete_multipart_upload")])
+def test_a_put_in_flight_that_came_to_nothing_is_repeated(
+    moto: Bench, monkeypatch: pytest.MonkeyPatch, size: int, verb: str
+) -> None:
+    conflicting(moto, monkeypatch, verb, lands=lambda: None)
+    with pytest.raises(Unavailable, match="another request"):
+        moto.storage.put("object", BufferSource(bytes(size)), metadata=OWN)
+    conflicting(moto, monkeypatch, verb, lands=lambda: None)
+    storage = RetryingStorage(moto.storage, attempts=3, base_delay_s=0, max_delay_s=0)
+    assert storage.put("object", BufferSource(bytes(size)), metadata=OWN).metadata == OWN
+    assert moto.incomplete_uploads() == []
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_put_in_flight_that_landed_is_told_by_its_attempt(
+    moto: Bench, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    put = moto.client.put_object
+    key = moto.storage.location.key("object")
+    attempt = OWN if own else {"attempt": "other"}
+    conflicting(
+        moto,
+        monkeypatch,
+        "put_object",
+        lands=lambda: put(Bucket=moto.bucket, Key=key, Body=b"bytes", Metadata=attempt),
+    )
+    if own:
+        assert moto.storage.put("object", BufferSource(b"bytes"), metadata=OWN).metadata == OWN
+    else:
+        with pytest.raises(AlreadyExists):
+            moto.storage.put("object", BufferSource(b"bytes"), metadata=OWN)
 
 
 def test_ambiguous_completion_is_not_aborted(moto: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,9 @@ from tierfs.background.journal_names import (
 )
 from tierfs.background.publish import Publisher, read_small
 from tierfs.checksum import crc32c
+from tierfs.chunkstore.checks import ATTEMPT_KEY
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.errors import NotFound
+from tierfs.errors import AlreadyExists, NotFound
 from tierfs.metadata import journal
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import RECORD_VERSION, CheckpointIntent, JournalState
@@ -62,10 +63,19 @@ class Checkpointer:
         manifest = self._write_parts(intent)
         self._publisher.publish()  # what the parts contain beyond the slot is named by the journal first
         self._publisher.require_ownership()  # readers start here: nobody but the owner says where
-        self._storage.put(checkpoint_name(intent.slot), BufferSource(journal.frame(manifest)))
+        self._put_manifest(intent, manifest)
         self._confirm(intent)
         self._delete_superseded()
         return intent.slot
+
+    def _put_manifest(self, intent: CheckpointIntent, manifest: pb.CheckpointManifest) -> None:
+        """Create it, or find that it is there: an answer may get lost after the server has stored it."""
+        name = checkpoint_name(intent.slot)
+        try:
+            self._storage.put(name, BufferSource(journal.frame(manifest)), metadata={ATTEMPT_KEY: intent.attempt})
+        except AlreadyExists:
+            if journal.parse_manifest(read_small(self._storage, name), name).attempt != intent.attempt:
+                raise
 
     def _resolve_crashed(self) -> None:
         """Confirm a crashed checkpoint whose manifest was written; delete the parts of one without."""
@@ -112,7 +122,7 @@ class Checkpointer:
             for index, part in enumerate(_parts(journal.state_changes(txn), intent.attempt)):
                 data = journal.frame(part)
                 name = part_name(intent.slot, intent.attempt, index)
-                self._storage.put(name, BufferSource(data), metadata={"attempt": intent.attempt})
+                self._storage.put(name, BufferSource(data), metadata={ATTEMPT_KEY: intent.attempt})
                 manifest.part_crc32c.append(crc32c(data))
             manifest.parts = len(manifest.part_crc32c)
         return manifest

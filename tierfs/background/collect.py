@@ -45,15 +45,26 @@ class Collected:
     failed: int = 0
     aborted: int = 0
     """Dead uploads."""
+    error: str = ""
+    """Of the first deletion that failed: what it was to delete, and why it stays."""
+    error_kind: str = ""
 
     def plus(self, other: Collected) -> Collected:
         """Both together."""
+        first = self if self.error else other
         return Collected(
             self.deleted + other.deleted,
             self.bytes + other.bytes,
             self.failed + other.failed,
             self.aborted + other.aborted,
+            first.error,
+            first.error_kind,
         )
+
+    @classmethod
+    def failure(cls, name: str, error: TierfsError) -> Collected:
+        """One deletion that failed."""
+        return cls(failed=1, error=f"{name}: {error}", error_kind=type(error).__name__)
 
 
 class Collector:
@@ -85,6 +96,14 @@ class Collector:
             published = txn.store.journal.published_sequence
             rows = self._rows(txn, self._passed_over(txn, tuple(Tier)))
             return any(record.tier is tier and record.after_sequence <= published for _, record in rows)
+
+    def retry_failed(self) -> None:
+        """Make what failed before due now, however long it was put off: somebody asks for it."""
+        self._left.clear()
+        with self._metadata.write() as txn:
+            for key, record in [row for row in txn.scan(GARBAGE) if row[1].attempts and row[1].due_ms > txn.now_ms]:
+                txn.delete(GARBAGE.name, key)
+                txn.put(GARBAGE, keys.pair(txn.now_ms, record.sequence), replace(record, due_ms=txn.now_ms))
 
     def collect(self, *, tiers: tuple[Tier, ...] = tuple(Tier)) -> Collected:
         """Delete what is due in these tiers. Failures are logged, counted and put off.
@@ -165,7 +184,7 @@ class Collector:
                     total = total.plus(Collected(deleted=1, bytes=record.length))
                 else:
                     _put_off(txn, record, error)
-                    total = total.plus(Collected(failed=1))
+                    total = total.plus(Collected.failure(record.name, error))
                 txn.delete(GARBAGE.name, key)
         return total
 
@@ -194,7 +213,7 @@ class Collector:
         except TierfsError as exc:
             log.info("cannot delete %s yet: %s", record.name, exc)
             _put_off(txn, record, exc)
-            return Collected(failed=1)
+            return Collected.failure(record.name, exc)
         return Collected(deleted=1, bytes=record.length)
 
     def _delete_object(self, record: GarbageRecord) -> None:

@@ -131,7 +131,7 @@ class OrphanFinder:
                     self._files.delete(orphan.name)
                 except TierfsError as exc:
                     log.warning("cannot delete %s, which nothing names: %s", orphan.name, exc)
-                    total = total.plus(Collected(failed=1))
+                    total = total.plus(Collected.failure(orphan.name, exc))
                 else:
                     total = total.plus(Collected(deleted=1, bytes=orphan.length))
         return total

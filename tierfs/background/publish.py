@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from tierfs.background import cold_identity
 from tierfs.background.cold_identity import read_small
 from tierfs.background.journal_names import entry_slot, slot_name
+from tierfs.chunkstore.checks import ATTEMPT_KEY
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
 from tierfs.metadata import fence, journal, keys
@@ -130,7 +131,7 @@ class Publisher:
         """Win the slot, or find that it holds this very entry already; False when a void one has it."""
         name = slot_name(entry.intent.slot)
         try:
-            self._storage.put(name, BufferSource(entry.data), metadata={"attempt": entry.intent.attempt})
+            self._storage.put(name, BufferSource(entry.data), metadata={ATTEMPT_KEY: entry.intent.attempt})
         except AlreadyExists as exc:
             return self._resolve_taken(name, entry.intent, exc)
         return True

@@ -237,8 +237,9 @@ class ColdWork:
         return self._dead_uploads().find(grace_ms=grace_s * 1000)
 
     def collect_all(self, *, grace_s: int) -> Collected:
-        """Delete the garbage that is due, and orphans; abort dead uploads."""
+        """Delete the garbage that is due or failed before, and orphans; abort dead uploads."""
         self.publish()
+        self.tools.collector.retry_failed()
         unlinked = self._orphan_finder().discard(self.orphans(grace_s=grace_s))
         aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s))
         return replace(self.collect().plus(unlinked), aborted=aborted)

@@ -132,8 +132,16 @@ class S3Storage:
         return found
 
     def _own(self, name: str, length_bytes: int, metadata: Mapping[str, str]) -> StoredObject:
-        """The object that is in the way, when an earlier try of this upload stored it; else AlreadyExists."""
-        found = self.stat(name)
+        """The object that is in the way, when an earlier try of this upload stored it; else AlreadyExists.
+
+        Nothing in the way is a request in flight that may still land (ConditionalRequestConflict), or an object that
+        went meanwhile: Unavailable, so that the next try finds out.
+        """
+        try:
+            found = self.stat(name)
+        except NotFound as exc:
+            url = self.location.url(name)
+            raise Unavailable(f"{url}: another request for it is in flight at {self.location.endpoint}") from exc
         if is_own(found, metadata, length_bytes):
             return found
         raise AlreadyExists(f"{self.location.url(name)}: already exists at {self.location.endpoint}")

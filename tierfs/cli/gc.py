@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs import errors
 from tierfs.cli import format
 from tierfs.cli.lazy import command
 from tierfs.cli.session import Session
@@ -16,6 +17,7 @@ from tierfs.names import printable
 from tierfs.units import parse_duration
 
 if TYPE_CHECKING:
+    from tierfs.background.collect import Collected
     from tierfs.background.dead_uploads import DeadUpload
     from tierfs.background.orphans import Orphan
     from tierfs.background.status import GarbageReport
@@ -41,15 +43,24 @@ def gc(session: Session, delete: bool, grace: str | None) -> None:
     with session.open_store() as store:
         if delete:
             done = store.collect(grace_s=grace_s)
-            failed = f"; {format.count(done.failed, 'deletion')} failed, see: tierfs status" if done.failed else ""
             deleted = f"deleted {format.count(done.deleted, 'object')}, {format.size(done.bytes)}"
             if done.aborted:
                 deleted += f"; ended {format.count(done.aborted, 'dead upload')}"
-            session.done(asdict(done), deleted + failed)
+            session.done(asdict(done), deleted)
+            _raise_failed(done)
             return
         found = store.garbage(grace_s=grace_s)
     for line in _json_lines(found) if session.json else _text_lines(found):
         click.echo(line)
+
+
+def _raise_failed(done: Collected) -> None:
+    """Raise the first deletion that failed, as the kind of error that it was."""
+    if done.failed:
+        raise errors.named(done.error_kind)(
+            f"{format.count(done.failed, 'deletion')} failed, the first: {done.error}",
+            remedy="they stay listed and are tried again; see all of them with: tierfs gc",
+        )
 
 
 def _seconds(text: str) -> int:
