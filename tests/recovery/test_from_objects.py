@@ -20,6 +20,7 @@ from tierfs.background.cold import object_name
 from tierfs.background.journal_names import JOURNAL_PREFIX, checkpoint_name, slot_name
 from tierfs.background.orphans import chunk_objects
 from tierfs.checksum import crc32c
+from tierfs.chunkstore.checks import MARK_NAME
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
@@ -224,7 +225,7 @@ def test_the_newest_owners_bytes_win(cold: MemoryStorage, tmp_path: Path) -> Non
 
 
 STORE_IDS = {
-    "its mark": lambda cold: cold.put("tierfs-store", BufferSource(b'{"store": "%s"}' % (b"6" * 32))),
+    "its mark": lambda cold: cold.put(MARK_NAME, BufferSource(b'{"store": "%s"}' % (b"6" * 32))),
     "an object that kept its metadata": lambda cold: put(cold, "t", 0, b"abcd", number=999),
 }
 
@@ -240,6 +241,7 @@ def test_names_are_enough(tmp_path: Path, told_by: str) -> None:
         store.consolidate()
         store.work().collect_all(grace_s=0)
         copy_tier(store.cold)
+        store.cold.delete(MARK_NAME)
         told = {"its mark": "6" * 32, "an object that kept its metadata": STORE, "its journal": store.metadata.store_id}
         if told_by in STORE_IDS:
             STORE_IDS[told_by](store.cold)

@@ -25,6 +25,7 @@ _STORE_KEY = "store"
 
 _MAX_BYTES = 4096
 _ID_DIGITS = 32
+_UNKNOWN = "1970-01-01T00:00:00Z"
 _NOTE = "cold tier of a tierfs store; leave this object here"
 _MS_PER_S = 1000
 
@@ -103,10 +104,11 @@ def _parsed(data: bytes) -> StoreMark:
     """What is in a bucket is hostile: only what has the right form counts."""
     try:
         fields: Any = json.loads(data)
-        store_id, version, created = fields[_STORE_KEY], fields["format"], fields["created"]
-        created_ms = round(datetime.fromisoformat(created).timestamp() * _MS_PER_S)
-    except (ValueError, KeyError, TypeError, OverflowError) as exc:
-        raise _damaged("it is no JSON object with store, format and created") from exc
+        store_id, version = fields[_STORE_KEY], fields.get("format", RECORD_VERSION)
+        created = datetime.fromisoformat(fields.get("created", _UNKNOWN))
+        created_ms = round(created.timestamp() * _MS_PER_S)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as exc:
+        raise _damaged("it is no JSON object that names a store") from exc
     if not isinstance(store_id, str) or not _is_id(store_id):
         raise _damaged(f"its store {printable(str(store_id))} is no id of a store")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 from tierfs import names
+from tierfs.background import store_mark
 from tierfs.background.cold import object_name
 from tierfs.background.orphans import COLD_NAME, chunk_objects
 from tierfs.background.pack_index import read_index
@@ -43,12 +44,6 @@ _MAX_SEGMENT_ID = 2**62
 """Far more than a counter reaches, and it can go on from there."""
 
 _FORMAT = "1"
-
-_MARK = "tierfs-store"
-"""Object at the root of a store's location, JSON whose `store` is the store's id."""
-
-_MAX_MARK_BYTES = 4096
-_STORE_ID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,16 +297,11 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject]:
 def _marked(storage: ChunkStorage) -> str | None:
     """The store that the mark at the location's root names."""
     try:
-        found = storage.stat(_MARK)
-        buffer = bytearray(min(found.length_bytes, _MAX_MARK_BYTES))
-        storage.read_into(_MARK, 0, memoryview(buffer))
-        store_id = json.loads(bytes(buffer))["store"]
-    except NotFound:
+        mark = store_mark.read(storage)
+    except DataLoss as exc:
+        log.warning("the mark cannot be read: %s", exc)
         return None
-    except (ValueError, KeyError, TypeError, DataLoss) as exc:
-        log.warning("the mark %s cannot be read: %s", _MARK, exc)
-        return None
-    return store_id if isinstance(store_id, str) and _STORE_ID.fullmatch(store_id) else None
+    return None if mark is None else mark.store_id
 
 
 def _journaled(storage: ChunkStorage) -> str | None:
