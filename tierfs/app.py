@@ -16,9 +16,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tierfs import forks, names, settings, settings_text
-from tierfs.background import holder, requests, serve
+from tierfs.background import clock_accept, holder, requests, serve
 from tierfs.background.ask import Question, ask
 from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.clock_accept import ClockAccepted
 from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
 from tierfs.background.cold_identity import wrong_cold_tier
@@ -166,6 +167,12 @@ class Store:
         options = {serve.GRACE_S: str(grace_s)}
         question = Question(serve.COLLECT, "", options, lambda: asdict(work.collect_all(grace_s=grace_s)))
         return Collected(**ask(self.metadata, question, lambda _: None))
+
+    def accept_clock(self) -> ClockAccepted:
+        """Take the wall clock for right; see clock_accept. Raises ClockDisagrees when the server's differs."""
+        if self.cold_location_id is not None:
+            self.cold_work("gc").tools.clocks.require_server_agrees()
+        return clock_accept.accept(self.metadata, grace_s=self.settings.offload.grace_s)
 
     def plan_delete(self, path: str, *, recursive: bool) -> Deletion:
         """What `delete` would remove."""

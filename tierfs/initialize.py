@@ -28,6 +28,7 @@ from tierfs.metadata import directories, journal, keys, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.nested_stores import refuse_nested
 from tierfs.store_paths import StorePaths
 from tierfs.types import ROOT_DIRECTORY, LocationId, ReadPriority
 
@@ -119,6 +120,11 @@ def _claimable(location: LocationRecord, paths: StorePaths) -> ChunkStorage:
     if next(storage.list(JOURNAL_PREFIX), None) is not None or store_mark.is_there(storage):
         storage.close()
         raise _holds_a_store(location)
+    try:
+        refuse_nested(location, paths.root, storage, Settings().cold)
+    except BaseException:
+        storage.close()
+        raise
     return storage
 
 

@@ -81,8 +81,16 @@ def _off(ahead_ms: int, reference: str) -> str | None:
     return f"it is {abs(ahead_ms) / _MS_PER_S:,.0f} s {side} {reference}"
 
 
+ACCEPT = "tierfs gc --accept-clock"
+"""What an operator types who knows that the present time is right."""
+
+
 class ClockDisagrees(Unavailable):
     """Timed deletions pause."""
+
+
+def _with_way_out(reason: str) -> str:
+    return f"{reason}; set it, or if it is right now: {ACCEPT}"
 
 
 class ClockCheck:
@@ -90,18 +98,21 @@ class ClockCheck:
 
     def __init__(self, metadata: MetadataStore, clock: Clock, server_time_ms: Callable[[], int | None]) -> None:
         """`server_time_ms` asks the cold tier's server; None where there is no server."""
+        self._metadata = metadata
         self._clock = clock
         self._server_time_ms = server_time_ms
         self._lock = threading.Lock()
         self._server: Instant | None = None
         self._asked_s: float | None = None
         self._told = False
-        with metadata.read() as txn:
-            self._last_wall_ms = txn.store.last_wall_ms
-        self._began = self._now()
+        self._begin()
 
     def reason(self) -> str | None:
         """Why timed deletions pause now, or None. Cheap; asks nobody. The first time is a warning in the log."""
+        with self._metadata.read() as txn:
+            accepted = txn.store.clock_accepted_ms != self._accepted_ms
+        if accepted:
+            self._begin()
         now = self._now()
         server = self._server
         if server is not None and now.boot_s - server.boot_s > 2 * _ASK_EVERY_S:
@@ -110,7 +121,7 @@ class ClockCheck:
         with self._lock:
             told, self._told = self._told, found is not None
         if found is not None and not told:
-            log.warning("the wall clock is not trusted, so timed deletions pause: %s", found)
+            log.warning("the wall clock is not trusted, so timed deletions pause: %s", _with_way_out(found))
         if found is None and told:
             log.info("the clocks agree again: timed deletions go on")
         return found
@@ -135,7 +146,21 @@ class ClockCheck:
         self.ask()
         found = self.reason()
         if found is not None:
-            raise ClockDisagrees(f"timed deletions pause, as the wall clock is not trusted: {found}")
+            raise ClockDisagrees(f"timed deletions pause, as the wall clock is not trusted: {_with_way_out(found)}")
+
+    def require_server_agrees(self) -> None:
+        """Raise ClockDisagrees when the server shows another time: then nobody may take ours for right."""
+        self.ask()
+        view = ClockView(self._now(), self._began, self._last_wall_ms, self._server)
+        found = disagreement(view) if self._server is not None else None
+        if found is not None:
+            raise ClockDisagrees(f"the wall clock is not taken for right: {found}", remedy="set this machine's clock")
+
+    def _begin(self) -> None:
+        """What the wall clock is compared with from now on."""
+        with self._metadata.read() as txn:
+            self._last_wall_ms, self._accepted_ms = txn.store.last_wall_ms, txn.store.clock_accepted_ms
+        self._began = self._now()
 
     def _now(self) -> Instant:
         return Instant(self._clock.now_ms(), self._clock.boot_s())

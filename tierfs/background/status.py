@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from tierfs.background import holder, requests
+from tierfs.background.clock_check import ACCEPT, TOLERANCE_S
 from tierfs.background.cold_identity import as_warning, wrong_cold_tier
 from tierfs.background.dead_uploads import DeadUpload
 from tierfs.background.endangered import Endangered, endangered
@@ -132,6 +133,7 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
         totals = txn.sums or recount(txn.scan_raw)
         location = txn.get(LOCATIONS, keys.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
         state = txn.store.journal
+        warnings = (*_warnings(store, location, txn.store), *clock_warning(metadata.clock.now_ms(), txn.store))
         return StoreStatus(
             path=str(store),
             store_id=txn.store.store_id,
@@ -162,7 +164,7 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
             garbage_bytes=totals.garbage_bytes,
             garbage_errors=tuple(_garbage_errors(txn, totals)),
             holder=holder.current(holder_path),
-            warnings=_warnings(store, location, txn.store),
+            warnings=warnings,
         )
 
 
@@ -189,6 +191,14 @@ def _warnings(store: Path, location: LocationRecord | None, record: StoreRecord)
     if advisory:
         found.append(advisory)
     return tuple(found)
+
+
+def clock_warning(now_ms: int, record: StoreRecord) -> list[str]:
+    """Why timed deletions wait although nothing fails: the clock was set back below what it showed before."""
+    behind_s = (record.last_wall_ms - now_ms) // 1000
+    if behind_s <= TOLERANCE_S:
+        return []
+    return [f"the clock is {behind_s:,} s behind the store's newest change: set it, or if it is right now: {ACCEPT}"]
 
 
 def advisory_fence_warning(location: LocationRecord | None) -> str | None:

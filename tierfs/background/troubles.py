@@ -18,6 +18,7 @@ from tierfs.metadata.tables import TROUBLES
 log = logging.getLogger(__name__)
 
 _MAX_DOUBLINGS = 20
+_MS_PER_S = 1000
 
 
 class Troubles:
@@ -36,9 +37,13 @@ class Troubles:
         return self.next_try_ms(what) <= now_ms
 
     def next_try_ms(self, what: str) -> int:
-        """When the pause of work that failed is over; 0 for work that did not."""
+        """When the pause of work that failed is over; 0 for work that did not.
+
+        A pause longer than the longest was written by a clock that has been set back since: it is over.
+        """
         row = self._rows.get(what)
-        return 0 if row is None else row.next_try_ms
+        latest_ms = self._metadata.clock.now_ms() + round(self._settings.retry_longest_s * _MS_PER_S)
+        return 0 if row is None or row.next_try_ms > latest_ms else row.next_try_ms
 
     def failed(self, what: str, error: Exception, *, name: str = "", size_bytes: int = 0) -> None:
         """Note a failure and when to try again. The first of a row is a warning in the log."""
@@ -50,7 +55,7 @@ class Troubles:
             name=name,
             bytes=size_bytes,
             attempts=old.attempts + 1,
-            next_try_ms=now_ms + round(self._pause_s(old.attempts) * 1000),
+            next_try_ms=now_ms + round(self._pause_s(old.attempts) * _MS_PER_S),
             error_kind=type(error).__name__,
             error=str(error),
         )

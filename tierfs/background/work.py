@@ -40,6 +40,9 @@ from tierfs.types import ReadPriority, SegmentId, Tier
 
 _MS_PER_S = 1000
 
+_WHENEVER_MS = (1 << 63) - 1
+"""Cold at any time, also one that a wrong clock wrote: an explicit command waives the lag and goes by no clock."""
+
 
 @dataclass(frozen=True, slots=True)
 class EvictReport:
@@ -273,10 +276,9 @@ class ColdWork:
 
     def _evict_by_command(self, segment: SegmentRecord, *, force: bool, dry_run: bool) -> tuple[Evicted, str]:
         """What was dropped, and why the rest stays."""
-        now_ms = self._metadata.clock.now_ms()
         with self._metadata.read() as txn:
             if not force and policies.effective(txn, segment).read_priority is ReadPriority.LOCAL_ONLY:
                 return Evicted(), "read priority is local-only (--force overrides)"
             if dry_run:
-                return evict.would_evict(txn, segment, cold_before_ms=now_ms), "not cold yet"
-        return self.evict_segment(segment.id, cold_before_ms=now_ms), "not cold yet"
+                return evict.would_evict(txn, segment, cold_before_ms=_WHENEVER_MS), "not cold yet"
+        return self.evict_segment(segment.id, cold_before_ms=_WHENEVER_MS), "not cold yet"

@@ -10,6 +10,7 @@ import click
 
 from tierfs import errors
 from tierfs.cli import format
+from tierfs.cli.asking import ask, yes_option
 from tierfs.cli.lazy import command
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
@@ -17,6 +18,7 @@ from tierfs.names import printable
 from tierfs.units import parse_duration
 
 if TYPE_CHECKING:
+    from tierfs.app import Store
     from tierfs.background.collect import Collected
     from tierfs.background.dead_uploads import DeadUpload
     from tierfs.background.orphans import Orphan
@@ -32,15 +34,25 @@ _SIZE_WIDTH = len("1023.9 MiB")
 @command("gc")
 @click.option("--delete", is_flag=True, help="Delete what is due, and orphans; end dead uploads.")
 @click.option("--grace", metavar="TIME", help="How old an orphan or upload has to be  [default: offload.grace_s]")
-def gc(session: Session, delete: bool, grace: str | None) -> None:
+@click.option("--accept-clock", is_flag=True, help="Take the wall clock for right, after it was wrong.")
+@yes_option
+def gc(session: Session, delete: bool, grace: str | None, accept_clock: bool, yes: bool) -> None:
     """List garbage: what waits to be deleted, orphans, which no record names, and dead uploads, which nobody
     will finish. Deletes and aborts with --delete.
 
     Garbage is deleted by itself once it is due; orphans and dead uploads only by this. Finding them lists all
     chunk files, all objects and all unfinished uploads of the cold tier. With --json one object per line.
+
+    With --accept-clock it does nothing else: what was dated into the future, by a clock that ran ahead and was set
+    back, is dated now, and deletions that paused for it go on.
     """
     grace_s = None if grace is None else _seconds(grace)
+    if accept_clock and delete:
+        raise InvalidRequest("--accept-clock and --delete are two commands", remedy="first: tierfs gc --accept-clock")
     with session.open_store() as store:
+        if accept_clock:
+            _accept_clock(session, store, yes=yes)
+            return
         if delete:
             done = store.collect(grace_s=grace_s)
             deleted = f"deleted {format.count(done.deleted, 'object')}, {format.size(done.bytes)}"
@@ -52,6 +64,20 @@ def gc(session: Session, delete: bool, grace: str | None) -> None:
         found = store.garbage(grace_s=grace_s)
     for line in _json_lines(found) if session.json else _text_lines(found):
         click.echo(line)
+
+
+def _accept_clock(session: Session, store: Store, *, yes: bool) -> None:
+    now = format.timestamp(store.clock.now_ms())
+    if not yes:
+        ask("gc --accept-clock", f"take {now} for the right time? What is older than its policy allows goes then.")
+    done = store.accept_clock()
+    later = [
+        format.count(number, what)
+        for number, what in ((done.segments, "segment"), (done.objects, "object"), (done.deletions, "deletion"))
+        if number
+    ]
+    dated = f"; dated later, now dated so: {', '.join(later)}" if later else ""
+    session.done(asdict(done), f"{now} is taken for the right time{dated}")
 
 
 def _raise_failed(done: Collected) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tierfs.app import Store
+from tierfs.background.clock_check import ACCEPT
 from tierfs.background.pressure import disk_view
 from tierfs.background.status import StoreStatus, shared_filesystem_warning
 from tierfs.chunkstore.chunkfiles import DiskBytes
@@ -176,4 +178,6 @@ def cold_place(store: Path, cold_url: str | None) -> Finding:
 
 def commit_clock(now_ms: int, last_commit_ms: int) -> Finding:
     """Whether the clock ran back since the newest commit; times of what is written now would be too late."""
-    return clock_finding("clock since last commit", max(0, last_commit_ms - now_ms), "behind the newest commit")
+    difference_ms = max(0, last_commit_ms - now_ms)
+    found = clock_finding("clock since last commit", difference_ms, "behind the newest commit")
+    return replace(found, remedy=f"{found.remedy}; if it is right now: {ACCEPT}") if found.remedy else found

@@ -333,6 +333,7 @@ class StoreRecord(Record):
     cold_location_id: LocationId = LocationId(0)
     next_request: int = 1
     replica: bool = False
+    clock_accepted_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
