@@ -10,7 +10,7 @@ import logging
 import os
 import stat
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -158,7 +158,7 @@ class Store:
         with self.metadata.read() as txn:
             rows = tuple(row for _, row in txn.scan(GARBAGE))
             intents = tuple(dead_intents(txn, holder.current(self.paths.holder)))
-        return GarbageReport(rows, tuple(orphans), tuple(uploads), intents)
+        return GarbageReport(rows, tuple(orphans), tuple(uploads), intents, tuple(work.superseded()))
 
     def collect(self, *, grace_s: int | None = None) -> Collected:
         """Delete garbage that is due, and orphans; here or by the holder."""
@@ -320,6 +320,10 @@ class Store:
         cold = ColdTier(location_id, storage, publisher.require_recent_ownership)
         every = self.settings.offload.checkpoint_entries
         grace_s, background = self.settings.offload.grace_s, self.settings.background
+        settings = self.settings.offload
+        location = self.cold_location
+        if location is not None and location.keeps_objects:
+            settings = replace(settings, consolidate_chunks=0)  # the old objects would stay beside the new ones
         return ColdWork(
             ColdTools(
                 engine=self.engine,
@@ -328,7 +332,7 @@ class Store:
                 publisher=publisher,
                 checkpointer=Checkpointer(self.metadata, cold.storage, publisher, every),
                 collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
-                settings=self.settings.offload,
+                settings=settings,
                 ballast_path=self.paths.ballast,
                 retention=Retention(
                     self.metadata, self.engine, grace_s=grace_s, needs_offload=background.retention_needs_offload

@@ -16,7 +16,7 @@ from tierfs import store_directory
 from tierfs.background import store_mark
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.publish import Publisher
-from tierfs.background.status import advisory_fence_warning, shared_filesystem_warning
+from tierfs.background.status import advisory_fence_warning, kept_objects_warning, shared_filesystem_warning
 from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.probe import probe
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -109,6 +109,7 @@ def probed(location: LocationRecord, storage: ChunkStorage) -> LocationRecord:
         create_only_put=abilities.create_only_put,
         create_only_multipart=abilities.create_only_multipart,
         verifies_crc32c=abilities.verifies_crc32c,
+        keeps_objects=not abilities.deletes,
     )
 
 
@@ -176,4 +177,5 @@ def warnings_of(paths: StorePaths, location: LocationRecord | None) -> tuple[str
     advisory = advisory_fence_warning(location)
     if advisory:
         found.append(advisory)
+    found += kept_objects_warning(location)
     return tuple(found)

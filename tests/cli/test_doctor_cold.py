@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.cli.test_doctor import checks
 from tests.commands import tierfs
 from tests.conftest import Bucket
+from tests.servers.endpoint import S3Endpoint
 from tests.servers.moto_server import MotoServer
 from tierfs.chunkstore.probe import ReadAbilities
 from tierfs.chunkstore.protocol import Abilities
@@ -26,8 +28,11 @@ NAMES = [
     "create-only",
     "create-only in parts",
     "upload checksum",
+    "delete",
     "presigned ranges",
     "If-Match",
+    "versions",
+    "object lock",
 ]
 
 
@@ -59,8 +64,8 @@ def test_ceph_honours_what_tierfs_relies_on_and_nothing_is_left_there(rgw_bucket
 def test_a_directory(tmp_path: Path) -> None:
     tierfs("-q", "init", store=tmp_path / "store")
     found = checks(store=tmp_path / "store")
-    assert list(found)[-4:] == NAMES[1:5]
-    assert [found[name]["level"] for name in NAMES[1:5]] == ["OK"] * 4
+    assert list(found)[-5:] == NAMES[1:6]
+    assert [found[name]["level"] for name in NAMES[1:6]] == ["OK"] * 5
     assert list((tmp_path / "store" / "cold").glob("probe*")) == []
 
 
@@ -147,9 +152,26 @@ def test_a_server_that_stopped_honouring_what_was_recorded() -> None:
     def levels(recorded: Abilities, found: Abilities) -> list[Level]:
         return [one.level for one in cold.abilities(recorded, found)]
 
-    assert levels(all_of_it, all_of_it) == [Level.OK, Level.OK, Level.OK]
-    assert levels(all_of_it, nothing) == [Level.FAIL, Level.OK, Level.FAIL]
-    assert levels(nothing, nothing) == [Level.WARN, Level.OK, Level.OK]
+    assert levels(all_of_it, all_of_it) == [Level.OK, Level.OK, Level.OK, Level.OK]
+    assert levels(all_of_it, nothing) == [Level.FAIL, Level.OK, Level.FAIL, Level.OK]
+    assert levels(nothing, nothing) == [Level.WARN, Level.OK, Level.OK, Level.OK]
+    assert levels(nothing, replace(nothing, deletes=False)) == [Level.WARN, Level.OK, Level.OK, Level.WARN]
+
+
+def test_a_bucket_that_keeps_what_is_deleted_is_named(moto_s3: S3Endpoint, tmp_path: Path) -> None:
+    plain, kept = moto_s3.create_bucket(), "kept-by-object-lock"
+    with closing(moto_s3.client()) as client:
+        client.create_bucket(Bucket=kept, ObjectLockEnabledForBucket=True)
+        found = checks(store=store_over((moto_s3, kept), tmp_path / "locked"))
+        assert (found["versions"]["level"], found["object lock"]["level"]) == ("WARN", "OK")
+        rule = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 30}}
+        configuration = {"ObjectLockEnabled": "Enabled", "Rule": rule}
+        client.put_object_lock_configuration(Bucket=kept, ObjectLockConfiguration=configuration)
+    found = checks(store=tmp_path / "locked")
+    assert (found["object lock"]["level"], "(COMPLIANCE 30 days)" in found["object lock"]["found"]) == ("WARN", True)
+    assert "expire noncurrent versions" in found["versions"]["remedy"]
+    found = checks(store=store_over((moto_s3, plain), tmp_path / "plain"))
+    assert (found["versions"]["found"], found["object lock"]["found"]) == ("not kept", "no default retention")
 
 
 def test_reads_without_signed_urls_cost_more() -> None:

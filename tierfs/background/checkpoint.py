@@ -8,6 +8,7 @@ manifest that was not confirmed, which it takes for what it is: a complete check
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -22,12 +23,14 @@ from tierfs.background.journal_names import (
 from tierfs.background.publish import Publisher, read_small
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.checks import ATTEMPT_KEY
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.errors import AlreadyExists, NotFound
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.errors import AlreadyExists, NotFound, PermissionDenied
 from tierfs.metadata import journal
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import RECORD_VERSION, CheckpointIntent, JournalState
 from tierfs.metadata.store import MetadataStore, new_id
+
+log = logging.getLogger(__name__)
 
 _PART_BYTES = 4 * 1024 * 1024
 """Changes per part end here, so that with one more of them a part stays below the 8 MiB it may have."""
@@ -65,7 +68,7 @@ class Checkpointer:
         self._publisher.require_ownership()  # readers start here: nobody but the owner says where
         self._put_manifest(intent, manifest)
         self._confirm(intent)
-        self._delete_superseded()
+        self.delete_superseded()
         return intent.slot
 
     def _put_manifest(self, intent: CheckpointIntent, manifest: pb.CheckpointManifest) -> None:
@@ -138,13 +141,10 @@ class Checkpointer:
             )
             txn.update_store(journal=moved)
 
-    def _delete_superseded(self) -> None:
-        """Everything below the newest checkpoint but one; the listing is ascending, so a crash leaves a tail."""
+    def superseded(self) -> Iterator[StoredObject]:
+        """Objects of the journal below the newest checkpoint but one, ascending: a crash leaves a tail of them."""
         keep_from = self._state().previous_checkpoint_slot
-        if not keep_from:
-            return
-        self._publisher.require_ownership()
-        for found in self._storage.list(JOURNAL_PREFIX):
+        for found in self._storage.list(JOURNAL_PREFIX) if keep_from else ():
             slot = entry_slot(found.name)
             checkpoint = checkpoint_slot(found.name)
             part = part_of(found.name)
@@ -152,12 +152,48 @@ class Checkpointer:
             old_checkpoint = checkpoint is not None and checkpoint < keep_from
             old_part = part is not None and part[0] < keep_from
             if old_slot or old_checkpoint or old_part:
-                self._storage.delete(found.name)
+                yield found
+
+    def kept(self) -> list[StoredObject]:
+        """Superseded objects that could not be deleted; asks the bucket only if there were some."""
+        return list(self.superseded()) if self._state().superseded_kept else []
+
+    def delete_superseded(self) -> PermissionDenied | None:
+        """Delete what is superseded; returns why it stays where the key may not delete, which is no failure.
+
+        Nothing is deleted behind an object that stays: slots go in ascending order.
+        """
+        if not self._state().previous_checkpoint_slot:
+            return None
+        self._publisher.require_ownership()
+        found = self.superseded()
+        for item in found:
+            try:
+                self._storage.delete(item.name)
+            except PermissionDenied as exc:
+                log.info("%s is superseded and stays: %s", item.name, exc)
+                self._note_kept(1 + sum(1 for _ in found), str(exc))
+                return exc
+        self._note_kept(0, "")
+        return None
+
+    def _note_kept(self, count: int, error: str) -> None:
+        """For `status`, and for `gc`, which lists them."""
+        state = self._state()
+        if (state.superseded_kept, state.superseded_error) != (count, error):
+            with self._metadata.write() as txn:
+                noted = replace(txn.store.journal, superseded_kept=count, superseded_error=error)
+                txn.update_store(journal=noted)
 
     def _delete_parts(self, crashed: CheckpointIntent) -> None:
+        """Delete what a crashed checkpoint left; where the key may not delete, it is superseded by and by."""
         for found in list(self._storage.list(checkpoint_name(crashed.slot))):
-            if part_of(found.name) == (crashed.slot, crashed.attempt):
+            if part_of(found.name) != (crashed.slot, crashed.attempt):
+                continue
+            try:
                 self._storage.delete(found.name)
+            except PermissionDenied as exc:
+                log.info("%s of a crashed checkpoint stays: %s", found.name, exc)
 
 
 def _parts(changes: Iterator[pb.Change], attempt: str) -> Iterator[pb.CheckpointPart]:

@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
+from tierfs.background.collect import Collected
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject
+from tierfs.errors import TierfsError
 from tierfs.metadata import chains, pack
 from tierfs.metadata.pack import PACKS_PREFIX
 from tierfs.metadata.records import GarbageRecord
@@ -56,9 +58,9 @@ class DeadUploads:
         written = list(self._jobs(before_ms))
         return [*self._without_intent(pending), *self._without_record(written)]
 
-    def abort(self, dead: Iterable[DeadUpload]) -> int:
-        """Abort uploads, and make objects of dead jobs garbage that is due now; returns how many. Idempotent."""
-        count = 0
+    def abort(self, dead: Iterable[DeadUpload]) -> Collected:
+        """Abort uploads, and make objects of dead jobs garbage that is due now. Idempotent; tells what failed."""
+        done = Collected()
         for one in dead:
             with self._metadata.write() as txn:
                 if not one.upload_id:
@@ -70,10 +72,14 @@ class DeadUploads:
                         length=one.length,
                     )
                     chains.add_garbage(txn, garbage)
-            if one.upload_id:
-                self._storage.abort_upload(PendingUpload(one.name, one.upload_id, one.started_ms))
-            count += 1
-        return count
+            try:
+                if one.upload_id:
+                    self._storage.abort_upload(PendingUpload(one.name, one.upload_id, one.started_ms))
+            except TierfsError as exc:
+                done = done.plus(Collected.failure(one.name, exc))
+            else:
+                done = done.plus(Collected(aborted=1))
+        return done
 
     def _jobs(self, before_ms: int) -> Iterator[StoredObject]:
         """Objects of jobs to which nothing was added since `before_ms`."""

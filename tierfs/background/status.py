@@ -17,11 +17,13 @@ from tierfs.background.holder import Holder
 from tierfs.background.journal_names import checkpoint_name, slot_name
 from tierfs.background.orphans import Orphan
 from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.protocol import StoredObject
 from tierfs.metadata import fence, keys
 from tierfs.metadata.records import (
     Fencer,
     GarbageRecord,
     IntentRecord,
+    JournalState,
     LocationRecord,
     RequestRecord,
     StoreRecord,
@@ -69,6 +71,8 @@ class GarbageReport:
     """What nobody will finish."""
     intents: tuple[IntentRecord, ...] = ()
     """Objects that an owner was making as it died; the next holder makes them garbage."""
+    superseded: tuple[StoredObject, ...] = ()
+    """Of the journal, where the key may not delete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,7 @@ def _warnings(store: Path, location: LocationRecord | None, record: StoreRecord)
     advisory = advisory_fence_warning(location)
     if advisory:
         found.append(advisory)
+    found += kept_objects_warning(location, record.journal)
     return tuple(found)
 
 
@@ -216,6 +221,16 @@ def missing_place_warning(store: Path, cold_url: str | None, newest_slot: int) -
     if any((cold / name).exists() for name in (slot_name(newest_slot), checkpoint_name(newest_slot))):
         return []
     return [as_warning(wrong_cold_tier(f"{cold} does not hold slot {newest_slot} of its journal"))]
+
+
+def kept_objects_warning(location: LocationRecord | None, state: JournalState | None = None) -> list[str]:
+    """What stays in the bucket because the key may not delete."""
+    if state is not None and state.superseded_kept:
+        kept = f"{state.superseded_kept:,} superseded objects of the journal"
+        return [f"{kept} cannot be deleted, and are listed by tierfs gc: {state.superseded_error}"]
+    if location is None or not location.keeps_objects:
+        return []
+    return ["the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"]
 
 
 def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:

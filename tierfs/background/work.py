@@ -29,6 +29,7 @@ from tierfs.background.repack import Repack
 from tierfs.background.retention import Expired, Retention
 from tierfs.background.segment_restore import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.background.upload import Named, OffloadReport, Progress, Report, Upload
+from tierfs.chunkstore.protocol import StoredObject
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound
 from tierfs.metadata import directories, fence, policies
@@ -245,7 +246,17 @@ class ColdWork:
         self.tools.collector.retry_failed()
         unlinked = self._orphan_finder().discard(self.orphans(grace_s=grace_s))
         aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s))
-        return replace(self.collect().plus(unlinked), aborted=aborted)
+        return self.collect().plus(unlinked).plus(aborted).plus(self._delete_superseded())
+
+    def superseded(self) -> list[StoredObject]:
+        """Objects of the journal that are superseded and could not be deleted."""
+        return self.tools.checkpointer.kept()
+
+    def _delete_superseded(self) -> Collected:
+        """Try what could not be deleted again, as the key may have got the right."""
+        kept = self.superseded()
+        refused = self.tools.checkpointer.delete_superseded() if kept else None
+        return Collected() if refused is None else Collected.failure(kept[0].name, refused)
 
     def _dead_uploads(self) -> DeadUploads:
         cold = self.tools.cold

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from tierfs.chunkstore.protocol import Abilities, BufferSource, ChunkStorage
-from tierfs.errors import AlreadyExists
+from tierfs.errors import AlreadyExists, PermissionDenied
 
 PROBE_DIRECTORY = "probe/"
+
+_KEPT_NAME = f"{PROBE_DIRECTORY}kept"
+"""Written again by each probe of a place where nothing can be deleted."""
 
 _FIRST = b"first"
 _SECOND = b"second"
@@ -51,39 +52,62 @@ class ServedStorage(Protocol):
         """Find out by experiment on the object `name`, which exists."""
         ...
 
+    def bucket_rules(self) -> BucketRules:
+        """What the bucket does with what is deleted. Raises Unavailable."""
+        ...
 
-def probe_reads(storage: ChunkStorage, served: ServedStorage) -> ReadAbilities:
+
+@dataclass(frozen=True, slots=True)
+class BucketRules:
+    """What a bucket does with objects that are deleted or overwritten; None where the key may not ask."""
+
+    versioned: bool | None
+    """Old versions stay, and are paid for."""
+    lock: str | None
+    """How long its object lock holds every new object by default; "" without a lock, or a lock without default."""
+
+
+def probe_reads(storage: ChunkStorage, served: ServedStorage, *, keeps: bool = False) -> ReadAbilities:
     """What reads of `storage`, which is `served`, may rely on. Works as `probe` does, and raises the same."""
-    with _probe_name(storage) as name:
-        storage.put(name, BufferSource(_FIRST))
+    name = _name(keeps=keeps)
+    try:
+        storage.put(name, BufferSource(_FIRST), create_only=not keeps)
         return served.read_abilities(name)
+    finally:
+        _removed(storage, name)
 
 
-def probe(storage: ChunkStorage) -> Abilities:
+def probe(storage: ChunkStorage, *, keeps: bool = False) -> Abilities:
     """What `storage`, a provider and not a decorator around one, honours.
 
-    Works on objects of random names under `probe/` and removes them. Raises what put and delete raise:
-    a location that cannot be written cannot be probed.
+    Works on objects of random names under `probe/` and removes them; where it is known to keep everything, on one
+    object that stays. Raises what put raises: a location that cannot be written cannot be probed.
     """
-    with _probe_name(storage) as name:
-        if isinstance(storage, ProbeableStorage):
-            return storage.probe_abilities(name)
-        return _probe_put(storage, name)
-
-
-@contextmanager
-def _probe_name(storage: ChunkStorage) -> Iterator[str]:
-    """A name for an object, which is removed at the end."""
-    name = f"{PROBE_DIRECTORY}{uuid.uuid4().hex}"
+    name = _name(keeps=keeps)
+    deletes = False
     try:
-        yield name
+        found = storage.probe_abilities(name) if isinstance(storage, ProbeableStorage) else _probe_put(storage, name)
     finally:
+        deletes = _removed(storage, name)
+    return replace(found, deletes=deletes)
+
+
+def _name(*, keeps: bool) -> str:
+    return _KEPT_NAME if keeps else f"{PROBE_DIRECTORY}{uuid.uuid4().hex}"
+
+
+def _removed(storage: ChunkStorage, name: str) -> bool:
+    """Remove what a probe wrote; False when that is not allowed."""
+    try:
         storage.delete(name)
+    except PermissionDenied:
+        return False
+    return True
 
 
 def _probe_put(storage: ChunkStorage, name: str) -> Abilities:
     """For providers whose puts are all of one kind and travel over no wire."""
-    storage.put(name, BufferSource(_FIRST))
+    storage.put(name, BufferSource(_FIRST), create_only=False)
     try:
         storage.put(name, BufferSource(_SECOND))
     except AlreadyExists:

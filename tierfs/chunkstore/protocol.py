@@ -20,6 +20,8 @@ class Abilities:
     """Completing a multipart upload with If-None-Match fails on an existing name (RGW ignores it)."""
     verifies_crc32c: bool = False
     """The server refuses bytes that do not match a CRC32C sent along; else Content-MD5 is sent."""
+    deletes: bool = True
+    """The key may delete. Where it may not, as in archives that only grow, nothing else depends on it."""
 
 
 @dataclass(frozen=True, slots=True)

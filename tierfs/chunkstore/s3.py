@@ -15,7 +15,7 @@ from tierfs.chunkstore.checks import (
     composed_bytes,
     is_own,
 )
-from tierfs.chunkstore.probe import ReadAbilities
+from tierfs.chunkstore.probe import BucketRules, ReadAbilities
 from tierfs.chunkstore.protocol import (
     Abilities,
     ComposedObject,
@@ -30,7 +30,7 @@ from tierfs.chunkstore.s3_client import connect
 from tierfs.chunkstore.s3_compose import Composer
 from tierfs.chunkstore.s3_errors import map_s3_errors, s3_code
 from tierfs.chunkstore.s3_location import S3Location
-from tierfs.chunkstore.s3_probe import honours_if_match, probe_abilities, server_time_ms
+from tierfs.chunkstore.s3_probe import bucket_rules, honours_if_match, probe_abilities, server_time_ms
 from tierfs.chunkstore.s3_read import RangeReader
 from tierfs.chunkstore.s3_upload import Uploader
 from tierfs.clock import Clock, SystemClock
@@ -269,6 +269,11 @@ class S3Storage:
         """See ServedStorage.read_abilities."""
         check_open(self._closed, self)
         return ReadAbilities(self._reader.serves_presigned(name), honours_if_match(self._connection, name))
+
+    def bucket_rules(self) -> BucketRules:
+        """See ServedStorage.bucket_rules."""
+        check_open(self._closed, self)
+        return bucket_rules(self._connection)
 
     def _address(self, name: str) -> dict[str, Any]:
         return {"Bucket": self.location.bucket, "Key": self.location.key(name)}

@@ -13,6 +13,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from tierfs.checksum import crc32c
+from tierfs.chunkstore.probe import BucketRules
 from tierfs.chunkstore.protocol import Abilities, BufferSource
 from tierfs.chunkstore.s3_client import S3Connection
 from tierfs.chunkstore.s3_errors import map_s3_errors
@@ -25,6 +26,17 @@ _UNCHECKED = Abilities(create_only_put=True, create_only_multipart=True, verifie
 """Sends the conditions and leaves the answer to the server."""
 _NO_ETAG = '"tierfs-probes-an-etag-that-no-object-has"'
 _MS_PER_S = 1000
+
+_CANNOT_TELL = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.NOT_IMPLEMENTED,
+    }
+)
+"""How servers answer a question that they do not know, or that the key may not ask."""
 
 
 def probe_abilities(connection: S3Connection, executor: Executor, name: str) -> Abilities:
@@ -109,3 +121,38 @@ def server_time_ms(connection: S3Connection) -> int | None:
             answer = exc.response
     date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
     return None if date is None else round(parsedate_to_datetime(date).timestamp() * _MS_PER_S)
+
+
+def bucket_rules(connection: S3Connection) -> BucketRules:
+    """What the bucket does with objects that are deleted; two small requests. Raises Unavailable."""
+    return BucketRules(_is_versioned(connection), _default_lock(connection))
+
+
+def _is_versioned(connection: S3Connection) -> bool | None:
+    answer = _asked(connection, "get_bucket_versioning")
+    return None if answer is None else answer.get("Status") == "Enabled"
+
+
+def _default_lock(connection: S3Connection) -> str | None:
+    answer = _asked(connection, "get_object_lock_configuration")
+    if answer is None:
+        return None
+    rule = answer.get("ObjectLockConfiguration", {}).get("Rule", {}).get("DefaultRetention", {})
+    period = f"{rule['Years']} years" if "Years" in rule else f"{rule['Days']} days" if "Days" in rule else ""
+    return f"{rule.get('Mode', '')} {period}".strip() if period else ""
+
+
+def _asked(connection: S3Connection, request: str) -> Mapping[str, Any] | None:
+    """The answer; empty where the bucket has no such rule, None where the key may not ask or the server cannot tell."""
+    location = connection.location
+    with map_s3_errors(location, "describe"):
+        try:
+            answer: Mapping[str, Any] = getattr(connection.client, request)(Bucket=location.bucket)
+            return answer
+        except ClientError as exc:
+            status = exc.response["ResponseMetadata"]["HTTPStatusCode"]
+            if status == HTTPStatus.NOT_FOUND:
+                return {}
+            if status in _CANNOT_TELL:
+                return None
+            raise

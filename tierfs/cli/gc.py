@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tierfs.background.dead_uploads import DeadUpload
     from tierfs.background.orphans import Orphan
     from tierfs.background.status import GarbageReport
+    from tierfs.chunkstore.protocol import StoredObject
     from tierfs.metadata.records import GarbageRecord, IntentRecord
 
 
@@ -98,7 +99,8 @@ def _seconds(text: str) -> int:
 
 def _json_lines(found: GarbageReport) -> list[str]:
     rows = [_row(row) for row in found.rows] + [_orphan(one) for one in found.orphans]
-    return [json.dumps(row) for row in [*rows, *map(_upload, found.uploads), *map(_intent, found.intents)]]
+    rows += [_upload(one) for one in found.uploads] + [_intent(one) for one in found.intents]
+    return [json.dumps(row) for row in [*rows, *map(_superseded, found.superseded)]]
 
 
 def _row(row: GarbageRecord) -> dict[str, Any]:
@@ -133,10 +135,17 @@ def _intent(one: IntentRecord) -> dict[str, Any]:
     return {"kind": "intent", "tier": "cold", "name": one.name, "bytes": size, "started": started}
 
 
+def _superseded(one: StoredObject) -> dict[str, Any]:
+    return {"kind": "superseded", "tier": "cold", "name": one.name, "bytes": one.length_bytes}
+
+
 def _text_line(what: str, one: GarbageRecord | Orphan, error: str) -> str:
     because = f": {printable(error)}" if error else ""
-    tier, size = one.tier.name.lower(), format.size(one.length)
-    return f"{what:<{_WHAT_WIDTH}}  {tier:<{_TIER_WIDTH}}  {size:>{_SIZE_WIDTH}}  {printable(one.name)}{because}"
+    return _line(what, one.tier.name.lower(), format.size(one.length), one.name) + because
+
+
+def _line(what: str, tier: str, size: str, name: str) -> str:
+    return f"{what:<{_WHAT_WIDTH}}  {tier:<{_TIER_WIDTH}}  {size:>{_SIZE_WIDTH}}  {printable(name)}"
 
 
 def _text_lines(found: GarbageReport) -> list[str]:
@@ -144,20 +153,26 @@ def _text_lines(found: GarbageReport) -> list[str]:
     lines += [_text_line("orphan", one, "") for one in found.orphans]
     lines += [_upload_line(one) for one in found.uploads]
     lines += [_intent_line(one) for one in found.intents]
+    lines += [_line("superseded", "cold", format.size(one.length_bytes), one.name) for one in found.superseded]
     garbage, orphans = format.count(len(found.rows), "object"), format.count(len(found.orphans), "orphan")
-    size = format.size(sum(row.length for row in found.rows) + sum(one.length for one in found.orphans))
+    size = format.size(
+        sum(row.length for row in found.rows)
+        + sum(one.length for one in found.orphans)
+        + sum(one.length_bytes for one in found.superseded)
+    )
     uploads = f", {format.count(len(found.uploads), 'dead upload')}" if found.uploads else ""
     intents = f", {format.count(len(found.intents), 'object')} of an owner that died" if found.intents else ""
-    return [*lines, f"{garbage} to be deleted, {orphans}{uploads}{intents}; {size} in all"]
+    kept = f", {format.count(len(found.superseded), 'superseded object')} of the journal" if found.superseded else ""
+    return [*lines, f"{garbage} to be deleted, {orphans}{uploads}{intents}{kept}; {size} in all"]
 
 
 def _upload_line(one: DeadUpload) -> str:
     since = f"dead {format.clock_time(one.started_ms)}"
     size = format.size(one.length) if one.length else "-"
-    return f"{since:<{_WHAT_WIDTH}}  {'cold':<{_TIER_WIDTH}}  {size:>{_SIZE_WIDTH}}  {printable(one.name)}"
+    return _line(since, "cold", size, one.name)
 
 
 def _intent_line(one: IntentRecord) -> str:
     """An object that may be there or not; the next holder makes it garbage."""
     since, size = f"left {format.clock_time(one.created_ms)}", format.size(one.end_offset - one.start_offset)
-    return f"{since:<{_WHAT_WIDTH}}  {'cold':<{_TIER_WIDTH}}  {size:>{_SIZE_WIDTH}}  {printable(one.name)}"
+    return _line(since, "cold", size, one.name)

@@ -9,7 +9,7 @@ from contextlib import closing
 from tierfs.app import Store
 from tierfs.background import cold_identity
 from tierfs.background.journal_names import JOURNAL_PREFIX
-from tierfs.chunkstore.probe import ReadAbilities, ServedStorage, probe, probe_reads
+from tierfs.chunkstore.probe import BucketRules, ReadAbilities, ServedStorage, probe, probe_reads
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.clock import Clock
 from tierfs.connect import connect_bare
@@ -45,9 +45,10 @@ def check_cold(store: Store, location_id: LocationId) -> Iterator[Finding]:
             cold_identity.examine(storage, record)
         yield reachable(storage, location, store.clock)
         if owns:  # probing writes, which a store that may only be read does not
-            yield from abilities(Abilities(**_recorded(location)), probe(storage))
+            yield from abilities(Abilities(**_recorded(location)), probe(storage, keeps=location.keeps_objects))
         if owns and served is not None:
-            yield from reads(probe_reads(storage, served))
+            yield from reads(probe_reads(storage, served, keeps=location.keeps_objects))
+            yield from rules(served.bucket_rules())
 
 
 def _connected(store: Store, location: LocationRecord) -> ChunkStorage:
@@ -96,6 +97,23 @@ def abilities(recorded: Abilities, found: Abilities) -> Iterator[Finding]:
     multipart = "honoured" if found.create_only_multipart else "not honoured; a look before each upload stands in"
     yield ok("create-only in parts", multipart)
     yield _checksum(recorded, found)
+    yield _deletes(recorded, found)
+
+
+def rules(found: BucketRules) -> Iterator[Finding]:
+    """What the bucket does with objects that are deleted: it keeps them, perhaps, and has them paid for."""
+    name = "versions"
+    if found.versioned:
+        text = "the bucket is versioned: what tierfs deletes stays as an old version and is paid for"
+        yield warn(name, text, "let a lifecycle rule of the bucket expire noncurrent versions")
+    else:
+        yield ok(name, "not kept" if found.versioned is not None else "not told: the key may not ask")
+    name = "object lock"
+    if found.lock:
+        text = f"every new object is locked ({found.lock}): what tierfs deletes stays until then and is paid for"
+        yield warn(name, text, "use a bucket without a default retention, unless that is what it is for")
+    else:
+        yield ok(name, "no default retention" if found.lock is not None else "not told: the key may not ask")
 
 
 def reads(found: ReadAbilities) -> Iterator[Finding]:
@@ -130,9 +148,18 @@ def _checksum(recorded: Abilities, found: Abilities) -> Finding:
     return fail(name, text, "use a server that honours x-amz-checksum-crc32c, as this one did at tierfs init")
 
 
+def _deletes(recorded: Abilities, found: Abilities) -> Finding:
+    name = "delete"
+    if found.deletes:
+        return ok(name, "allowed" if recorded.deletes else "allowed by now; when the store was made it was not")
+    text = "the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"
+    return warn(name, text, "give the key the right to delete, unless this is an archive that only grows")
+
+
 def _recorded(location: LocationRecord) -> dict[str, bool]:
     return {
         "create_only_put": location.create_only_put,
         "create_only_multipart": location.create_only_multipart,
         "verifies_crc32c": location.verifies_crc32c,
+        "deletes": not location.keeps_objects,
     }

@@ -308,6 +308,8 @@ class JournalState:
     checkpoint: CheckpointIntent = field(default_factory=CheckpointIntent)
     fencer: Fencer = field(default_factory=Fencer)
     wrong_place: str = ""
+    superseded_kept: int = 0
+    superseded_error: str = ""
 
     @property
     def newest_slot(self) -> int:
@@ -370,6 +372,7 @@ class LocationRecord(Record):
     create_only_multipart: bool = True
     verifies_crc32c: bool = False
     from_journal: bool = False
+    keeps_objects: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -211,7 +211,7 @@ class StoreRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ..., clock_accepted_ms: _Optional[int] = ...) -> None: ...
 
 class JournalState(_message.Message):
-    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place")
+    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place", "superseded_kept", "superseded_error")
     NEXT_SLOT_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -221,6 +221,8 @@ class JournalState(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     FENCER_FIELD_NUMBER: _ClassVar[int]
     WRONG_PLACE_FIELD_NUMBER: _ClassVar[int]
+    SUPERSEDED_KEPT_FIELD_NUMBER: _ClassVar[int]
+    SUPERSEDED_ERROR_FIELD_NUMBER: _ClassVar[int]
     next_slot: int
     published_sequence: int
     checkpoint_slot: int
@@ -230,7 +232,9 @@ class JournalState(_message.Message):
     checkpoint: CheckpointIntent
     fencer: Fencer
     wrong_place: str
-    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ..., wrong_place: _Optional[str] = ...) -> None: ...
+    superseded_kept: int
+    superseded_error: str
+    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ..., wrong_place: _Optional[str] = ..., superseded_kept: _Optional[int] = ..., superseded_error: _Optional[str] = ...) -> None: ...
 
 class Fencer(_message.Message):
     __slots__ = ("store_id", "host", "since_ms")
@@ -293,7 +297,7 @@ class DirectoryRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ...) -> None: ...
 
 class LocationRecord(_message.Message):
-    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal")
+    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal", "keeps_objects")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
@@ -305,6 +309,7 @@ class LocationRecord(_message.Message):
     CREATE_ONLY_MULTIPART_FIELD_NUMBER: _ClassVar[int]
     VERIFIES_CRC32C_FIELD_NUMBER: _ClassVar[int]
     FROM_JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_OBJECTS_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     url: str
@@ -316,7 +321,8 @@ class LocationRecord(_message.Message):
     create_only_multipart: bool
     verifies_crc32c: bool
     from_journal: bool
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ...) -> None: ...
+    keeps_objects: bool
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ..., keeps_objects: _Optional[bool] = ...) -> None: ...
 
 class PolicyRecord(_message.Message):
     __slots__ = ("version", "target_id", "settings")
