@@ -172,7 +172,13 @@ def test_an_unmounted_nas_takes_nothing_and_costs_nothing(tmp_path: Path, nas: N
         store.offload("", quiet)
     nas.unmount()
     append(path, "s", b"second")
-    for verb in (["evict", ""], ["evict", "--force", ""], ["offload", ""], ["consolidate", ""]):
+    for verb in (
+        ["evict", ""],
+        ["evict", "--force", ""],
+        ["offload", ""],
+        ["consolidate", ""],
+        ["dump", "s", "--to-bucket"],
+    ):
         done = tierfs(*verb, store=path, check=False)
         assert (done.code, NOT_OURS in done.err, "mount" in done.err) == (12, True, True), done
     tierfs("gc", "--delete", store=path, check=False)

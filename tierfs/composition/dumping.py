@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from tierfs import osio, store_directory
 from tierfs.app import Store
-from tierfs.background import ballast, segment_dump, serve
+from tierfs.background import ballast, cold_identity, segment_dump, serve
 from tierfs.background.ask import Question, ask
 from tierfs.background.inline import InlineWork
 from tierfs.background.orphans import OrphanFinder
@@ -87,10 +87,12 @@ def load_store(directory: Path, source: Path, clock: Clock | None = None) -> Loa
 
 
 def dump_segment(store: Store, name: str) -> SegmentDumped:
-    """Write a segment's metadata to its bucket; see segment_dump.dump_segment. Raises Fenced too."""
+    """Write a segment's metadata to its bucket; see segment_dump.dump_segment. Raises Fenced and WrongColdTier too."""
     with store.metadata.read() as txn:
-        fence.require_owner(txn.store)
+        record = txn.store
+    fence.require_owner(record)
     storage = store.cold_work("a dump to the bucket").tools.cold.storage
+    cold_identity.examine(storage, record)
     return segment_dump.dump_segment(store.metadata, storage, name)
 
 
