@@ -12,7 +12,6 @@ import binascii
 import hashlib
 import json
 import logging
-import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
