@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tierfs import forks, names, settings, settings_text
 from tierfs.background import clock_accept, holder, requests, serve
+from tierfs.background.alone import AloneTools, AloneWork
 from tierfs.background.ask import Question, ask
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_accept import ClockAccepted
@@ -196,7 +197,11 @@ class Store:
         without being asked.
         """
         try:
-            self._inline("publishing").settle()
+            if self.cold_location_id is None:
+                with holder.hold(self.paths.holder, self.clock):
+                    AloneWork(self.alone_tools()).collect()
+            else:
+                self._inline("publishing").settle()
         except HeldElsewhere:
             return None
         except (Conflict, Unavailable) as exc:
@@ -340,6 +345,17 @@ class Store:
                 clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location_id)),
                 metrics=self.metrics,
             )
+        )
+
+    def alone_tools(self) -> AloneTools:
+        """What the holder of a store without a cold tier works with."""
+        grace_s = self.settings.offload.grace_s
+        return AloneTools(
+            holder_path=self.paths.holder,
+            engine=self.engine,
+            collector=Collector(self.metadata, self.files, self.storage_of),
+            retention=Retention(self.metadata, self.engine, grace_s=grace_s, needs_offload=False),
+            clocks=ClockCheck(self.metadata, self.clock, lambda: None),
         )
 
     def _server_time_ms(self, location_id: LocationId) -> int | None:

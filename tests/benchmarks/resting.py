@@ -23,7 +23,7 @@ from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import ObjectId, Tier
 
 _BATCH = 1000
-_SETTLE_S = 600.0
+_SETTLE_S = 1200.0
 _REST_S = 60.0
 _TICKS = 200
 _COMMANDS = 5

@@ -78,11 +78,13 @@ def test_a_daemon_in_the_foreground(path: Path) -> None:
         process.wait(30)
 
 
-def test_without_a_cold_tier_there_is_nothing_to_hold(tmp_path: Path) -> None:
-    app.init_store(tmp_path / "store", app.ColdChoice(none=True))
-    refused = tierfs("daemon", store=tmp_path / "store", check=False)
-    assert refused.code == 11
-    assert "needs a cold tier" in refused.err
+def test_a_store_without_a_cold_tier_is_held_too(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    app.init_store(path, app.ColdChoice(none=True))
+    append(path, "s", b"abc", "--seal")
+    with daemon(path):
+        assert tierfs("rm", "s", "--yes", store=path).code == 0
+        assert eventually(lambda: not list((path / "chunks").glob("*/*")))
 
 
 def test_commands_are_done_by_the_holder_and_answer_the_same(path: Path) -> None:

@@ -12,12 +12,13 @@ import trio
 from tierfs import daemonize
 from tierfs.app import Store, open_store
 from tierfs.background import ballast, holder
+from tierfs.background.alone import Alone
 from tierfs.background.following import Following, FollowingTools
 from tierfs.background.holder import HeldElsewhere
 from tierfs.background.keeper import HolderLoop, Keeper, KeeperTools
 from tierfs.background.status import advisory_fence_warning
 from tierfs.background.threads import BackgroundThreads
-from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.errors import InvalidRequest
 from tierfs.recovery.follow import Follower, Refreshed
 from tierfs.signals import HEARD, Reload, until_told_to_end
 from tierfs.store_paths import StorePaths
@@ -27,11 +28,11 @@ log = logging.getLogger(__name__)
 _NAME = "daemon"
 
 
-def keeper_of(store: Store, threads: BackgroundThreads) -> HolderLoop | None:
-    """The keeper of an open store; None without a cold tier, as there is nothing to do then."""
+def keeper_of(store: Store, threads: BackgroundThreads) -> HolderLoop:
+    """The keeper of an open store."""
     location = store.cold_location
     if location is None:
-        return None
+        return Alone(store.alone_tools(), threads, lambda: store.settings.background)
     if store.is_replica:
         tools = FollowingTools(store.paths.holder, store.metadata, lambda: follower_of(store).refresh, threads)
         return Following(tools, lambda: store.settings.background)
@@ -57,23 +58,20 @@ def follower_of(store: Store) -> Follower:
     return Follower(store.metadata, store.storage_of(location.id), location)
 
 
-async def reload(store: Store, keeper: HolderLoop | None, threads: BackgroundThreads) -> None:
+async def reload(store: Store, keeper: HolderLoop, threads: BackgroundThreads) -> None:
     """Read settings and credentials anew and begin the background work with them; raises what is wrong."""
     await threads(store.reload)
-    if keeper is not None:
-        keeper.renew()
+    keeper.renew()
 
 
 def hold_foreground(store_path: Path) -> None:
     """Hold the store and do its background work until SIGTERM or SIGINT.
 
-    Raises HeldElsewhere naming the holder there is, Unavailable without a cold tier.
+    Raises HeldElsewhere naming the holder there is.
     """
     with daemonize.reporting(StorePaths(store_path).log, _NAME) as announce, open_store(store_path) as store:
         threads = BackgroundThreads()
         keeper = keeper_of(store, threads)
-        if keeper is None:
-            raise Unavailable("a daemon needs a cold tier, and this store has none (init --cold none)")
         trio.run(_serve, keeper, partial(reload, store, keeper, threads), announce)
         threads.leave()
 

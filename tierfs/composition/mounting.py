@@ -62,19 +62,17 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         reader,
         store.settings.mount,
         store.metrics,
-        tasks=() if keeper is None else (keeper.run,),
+        tasks=(keeper.run,),
         control=lambda options: control_files(store, reader, keeper, options),
         reload=on_reload,
     )
 
 
-def control_files(
-    store: Store, reader: Reader, keeper: HolderLoop | None, options: MountOptions
-) -> Mapping[str, Content]:
+def control_files(store: Store, reader: Reader, keeper: HolderLoop, options: MountOptions) -> Mapping[str, Content]:
     """What the files of `.tierfs` say."""
 
     def background() -> BackgroundView:
-        return BackgroundView(False, None) if keeper is None else BackgroundView(keeper.holds, keeper.backlog)
+        return BackgroundView(keeper.holds, keeper.backlog)
 
     observation = Observation(Sources(store.path, reader, store.metrics, store.clock, background), options)
     cache_directory = store.paths.cache(store.settings.read.cache_directory)
