@@ -24,6 +24,7 @@ from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
 from tests.benchmarks.recovering import bench_recover
+from tests.benchmarks.resting import bench_rest
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.small_files import bench_small_files
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
@@ -259,6 +260,8 @@ def main() -> None:
             print(bench_week(), flush=True)
         if "scale" in chosen.subjects:
             print(bench_scale(directory), flush=True)
+        if "rest" in chosen.subjects:
+            print(bench_rest(directory), flush=True)
         if "algebra" in chosen.subjects:
             print(bench_algebra(directory), flush=True)
         if "fsck" in chosen.subjects:
