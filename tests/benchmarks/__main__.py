@@ -282,7 +282,8 @@ def main() -> None:
                 if "sustained-s3" in chosen.subjects:
                     print(bench_sustained(path, "Ceph RGW as the cold tier", chosen.seconds), flush=True)
                 if "small-files" in chosen.subjects:
-                    print(bench_small_files(path), flush=True)
+                    for line in bench_small_files(path):
+                        print(line, flush=True)
                 if "consolidate" in chosen.subjects:
                     print(bench_consolidate(path), flush=True)
                 if "whole" in chosen.subjects:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
-from tests.benchmarks.mounts import MountCommand, mounted
+from tests.benchmarks.mounts import Mount, MountCommand, mounted
 from tierfs import app
 from tierfs.metadata import directories
 from tierfs.metadata.transaction import ReadTransaction
@@ -31,26 +32,33 @@ _WAIT_S = 2.0
 _LIMIT_S = 300
 
 
-def bench_small_files(path: Path) -> str:
-    """Rates in files per second, each of one run; latencies of local reads in ms."""
+def bench_small_files(path: Path) -> Iterator[str]:
+    """Rates in files per second, each of one run, with what they cost of a core; latencies of local reads in ms."""
     source = path.parent / "source"
     _make(source)
-    lines = [f"### {FILES:,} files of {FILE_BYTES >> 10} KiB, Ceph RGW", ""]
-
-    def step(name: str, work: Callable[[], object]) -> None:
-        taken = seconds(work)
-        lines.append(f"* {name}: {taken:.1f} s, {FILES / taken:,.0f} files/s")
-
-    step("`tierfs ingest`", lambda: _tierfs(path, "ingest", source, "--into", "a", "--seal"))
+    yield f"### {FILES:,} files of {FILE_BYTES >> 10} KiB, Ceph RGW\n"
+    yield _step("`tierfs ingest`", lambda: _tierfs(path, "ingest", source, "--into", "a", "--seal"), _children_cpu_s)
     done: list[str] = []
-    step("`tierfs offload`", lambda: done.append(_tierfs(path, "--json", "offload", "a")))
-    lines[-1] += f", {json.loads(done[0])['objects']} objects"
+    offload = _step("`tierfs offload`", lambda: done.append(_tierfs(path, "--json", "offload", "a")), _children_cpu_s)
+    yield f"{offload}, {json.loads(done[0])['objects']} objects"
     _tierfs(path, "evict", "a")
-    with _mount(path) as root:
-        step("`grep -r` of the cold files through a mount", lambda: _grep(root / "a"))
-        step("`grep -r` again", lambda: _grep(root / "a"))
-    lines.append(_while_offloading(path, source))
-    return "\n".join(lines) + "\n"
+    with _mount(path) as mount:
+        yield _step("`grep -r` of the cold files through a mount", lambda: _grep(mount.root / "a"), mount.cpu_s)
+        yield _step("`grep -r` again", lambda: _grep(mount.root / "a"), mount.cpu_s)
+    yield _while_offloading(path, source)
+
+
+def _step(name: str, work: Callable[[], object], cpu_s: Callable[[], float]) -> str:
+    before = cpu_s()
+    taken = seconds(work)
+    used = cpu_s() - before
+    return f"* {name}: {taken:.1f} s, {FILES / taken:,.0f} files/s; {1000 * used / FILES:.2f} ms of CPU a file"
+
+
+def _children_cpu_s() -> float:
+    """CPU time of all commands that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _make(source: Path) -> None:
@@ -69,7 +77,8 @@ def _while_offloading(path: Path, source: Path) -> str:
         writer = store.engine.open_writer("local")
         writer.append(os.urandom(LOCAL_BYTES))
         store.engine.close_writer(writer)
-    with _mount(path) as root:
+    with _mount(path) as mount:
+        root = mount.root
         _reads(root / "local", lambda: False, at_most=500)  # every block is checked on its first touch
         rest = _reads(root / "local", lambda: False, at_most=1000)
         ingest = subprocess.Popen(_command(path, "ingest", source, "--into", "b", "--seal"))
@@ -127,10 +136,10 @@ def _grep(directory: Path) -> None:
 
 
 @contextmanager
-def _mount(path: Path) -> Iterator[Path]:
+def _mount(path: Path) -> Iterator[Mount]:
     command = MountCommand(tuple(_command(path, "mount", "-f", path.parent / "mnt")), path.parent / "mount.log")
     with mounted(command, path.parent / "mnt") as mount:
-        yield mount.root
+        yield mount
 
 
 def _command(path: Path, *words: object) -> list[str]:
