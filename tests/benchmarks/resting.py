@@ -22,6 +22,9 @@ from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import ObjectId, Tier
 
+LOCAL_BYTES = 4096
+"""Of each local chunk: all together must not fill the disk, else the holder evicts instead of resting."""
+
 _BATCH = 1000
 _SETTLE_S = 1200.0
 _REST_S = 60.0
@@ -31,7 +34,7 @@ ROOMY = DiskView(0, 0, high_used_bytes=1 << 60, high_local_bytes=1 << 60, high_u
 
 
 def build(path: Path) -> None:
-    """The store of `scale`, where each segment's last chunk is local too."""
+    """The store of `scale`, where each segment's last bytes are local too."""
     scale.build(path)
     with app.open_store(path) as store:
         for first in range(0, scale.SEGMENTS_COUNT, _BATCH):
@@ -42,7 +45,7 @@ def build(path: Path) -> None:
 
 def _add_local(txn: WriteTransaction, name: str) -> None:
     segment = directories.segment_by_name(txn, name)
-    start, size = segment.cold.last_chunk, scale.CHUNK_BYTES
+    start, size = segment.length - LOCAL_BYTES, LOCAL_BYTES
     object_id = ObjectId(txn.allocate_id())
     holder = ObjectRecord(
         id=object_id,
