@@ -8,6 +8,7 @@ the journal names the new one. A pack that chunks point at which its index does 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -59,12 +60,13 @@ class _New:
 
 
 class Repack:
-    """Looks for mostly dead packs of one store. One thread at a time."""
+    """Looks for mostly dead packs of one store. Thread-safe: a command and the holder's own walk take turns."""
 
     def __init__(self, metadata: MetadataStore, cold: ColdTier, settings: OffloadSettings) -> None:
         self._metadata = metadata
         self._cold = cold
         self._settings = settings
+        self._one_at_a_time = threading.Lock()
         self._next = b""
         self._walked = -1
         """The newest transaction when the last walk began: nothing changed since, nothing is to be done."""
@@ -73,6 +75,10 @@ class Repack:
 
     def step(self) -> int | None:
         """Look at some objects, and repack at most one; returns its live bytes, None when the walk is over."""
+        with self._one_at_a_time:
+            return self._step()
+
+    def _step(self) -> int | None:
         newest = self._metadata.last_transaction_id()
         if not self._next:
             if newest == self._walked:
