@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import Bucket
 from tests.faults.worker import reference, report
 from tierfs import app
+from tierfs.background.orphans import chunk_objects
 from tierfs.metadata import policies
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.types import ROOT_DIRECTORY, Tier
@@ -92,7 +93,7 @@ def check_no_orphans(store: app.Store) -> None:
         assert txn.count(INTENTS.name) == 0
         cold = {holder.name for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD}
         location_id = txn.store.cold_location_id
-    found = {item.name for item in store.storage_of(location_id).list("segments/")}
+    found = {item.name for item in chunk_objects(store.storage_of(location_id))}
     assert found == cold
 
 
