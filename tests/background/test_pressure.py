@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.background.test_policy import NOW_MS, pending, sizes, view
-from tierfs.background.policy import ColdCopy, Plan, SegmentView, plan
+from tests.background.reference_plan import Plan
+from tests.background.test_policy import NOW_MS, pending, plan, sizes, view
+from tierfs.background.policy import ColdCopy, SegmentView
 from tierfs.background.pressure import disk_view
 from tierfs.chunkstore.chunkfiles import DiskBytes
 from tierfs.config import BackgroundSettings

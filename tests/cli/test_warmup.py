@@ -190,7 +190,7 @@ def test_what_is_wrong_is_one_line(store: Path) -> None:
     refused(fails("warmup", "d", "none", store=store), 3, "none does not exist")
     refused(fails("warmup", store=store), 2, "PATH...")
     cold_tier_gone(store)
-    refused(fails("warmup", "d", store=store), 3, "cold")
+    refused(fails("warmup", "d", store=store), 12, "not the store's cold tier")
     (store / "store.toml").write_text("[read]\ncache_bytes = 1000\n")
     refused(fails("warmup", "d", store=store), 2, "1000")
     (store / "store.toml").write_text("")

@@ -22,10 +22,7 @@ from tierfs.metadata import journal
 from tierfs.metadata.records import StoreRecord
 from tierfs.names import printable
 
-_REMEDY = (
-    "mount it, or check the bucket and its endpoint; nothing is changed there until it is back\n"
-    "if it is lost, bring its newest copy back, or make a store of what is left of it: tierfs recover"
-)
+_REMEDY = "mount it, or check bucket and endpoint; if it is lost, restore its newest copy, or run: tierfs recover"
 
 
 def wrong_cold_tier(why: str) -> WrongColdTier:
@@ -81,7 +78,7 @@ def require_same_store(storage: ChunkStorage, name: str, store_id: str, ours: St
 
 def as_warning(error: WrongColdTier) -> str:
     """One line of `status`: what is wrong, and what to do about it."""
-    return "; ".join([str(error), *(error.remedy or "").splitlines()])
+    return f"{error}; {error.remedy}"
 
 
 def examine(storage: ChunkStorage, ours: StoreRecord) -> None:
