@@ -20,6 +20,7 @@ from tests.background.cold_pieces import (
 )
 from tests.copied import copy_tier
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
+from tierfs.background import consolidation
 from tierfs.checksum import block_crcs
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.config import OffloadSettings
@@ -42,6 +43,18 @@ def test_small_neighbours_become_one_object(store: TestStore) -> None:
     assert_layout(store, "s", local=[], cold=[len(data)])
     assert store.read("s", Tier.COLD) == data
     assert_grids(store, "s", data)
+
+
+def test_a_long_chain_is_planned_in_windows(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = cold_pieces(store, *range(100, 111))
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, "s")
+        window = consolidation.asked_for(txn, segment, LOCATION, store.settings, 0, window_chunks=4)
+    assert [(len(action.chunks), action.range.end) for action in window.actions] == [(4, window.next_offset)]
+    monkeypatch.setattr(consolidation, "_WINDOW_CHUNKS", 4)
+    store.consolidate()
+    assert_layout(store, "s", local=[], cold=[len(data)])
+    assert store.read("s", Tier.COLD) == data
 
 
 def test_it_is_repeated_with_nothing_to_do(store: TestStore) -> None:

@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.background.test_runner import InLine, TrioClock
+from tests.metadata.test_sums import write_as_older_tierfs
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.holder import HeldElsewhere, current
 from tierfs.background.keeper import Keeper, KeeperTools
@@ -103,3 +104,17 @@ async def test_a_fenced_keeper_lets_go_and_stays_away(
     with trio.fail_after(60):
         await keeper(store).run()
     assert current(store.path / "holder") is None
+
+
+async def test_a_new_holder_counts_a_store_of_an_older_tierfs(
+    store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierfs.metadata.transaction._COUNTED_PER_COMMIT", 0)
+    write_as_older_tierfs(store, forget=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keeper(store).run)
+        await trio.sleep(3)
+        with store.metadata.read() as txn:
+            assert txn.sums is not None
+            assert txn.sums.cold_bytes == 8
+        nursery.cancel_scope.cancel()

@@ -12,6 +12,7 @@ from tests.segments.test_streams import members
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background import retention as retention_module
 from tierfs.background.retention import Expired, Retention
+from tierfs.background.status import store_status
 from tierfs.clock import ManualClock
 from tierfs.metadata import chains, directories, keys, policies
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
@@ -256,3 +257,25 @@ def test_policies_are_looked_at_only_where_one_is_set(store: TestStore) -> None:
         found = retention_module.lifetimes.governed(txn)
         wanted = {directories.segment_by_name(txn, name).id for name in ("a/s", "b/s")}
     assert set(found) == wanted
+
+
+def test_status_tells_when_the_next_bytes_go(store: TestStore, clock: ManualClock) -> None:
+    assert expiry_shown(store) == 0
+    store.append("s", b"abcd", seal=True)
+    written_ms = clock.now_ms()
+    store.offload()
+    clock.advance(HOUR_S)
+    store.append("later", b"abcd", seal=True)
+    store.offload()
+    expire(store)
+    assert expiry_shown(store) == written_ms + DAY_S * 1000
+    clock.advance(DAY_S - HOUR_S)
+    expire(store)
+    assert expiry_shown(store) == written_ms + (HOUR_S + DAY_S) * 1000
+    clock.advance(HOUR_S)
+    expire(store)
+    assert expiry_shown(store) == 0
+
+
+def expiry_shown(store: TestStore) -> int:
+    return store_status(store.metadata, store.files, store.path / "holder", store.path).next_expiry_ms

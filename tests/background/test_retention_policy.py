@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierfs.background.retention_policy import Expiry, Member, Run, expired
+from tierfs.background.retention_policy import Expiry, Member, Run, expired, next_expiry_ms
 from tierfs.policy import Policy
 from tierfs.types import SegmentId
 
@@ -108,3 +108,19 @@ def test_runs_are_read_no_further_than_they_expire() -> None:
 
     endless = Member(SegmentId(1), AGE, 0, 10**12, runs(), sealed=True)
     assert list(expired([endless], NOW_MS)) == [Expiry(SegmentId(1), 4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("members", "in_ms"),
+    [
+        ([member(1, 0, (4, YOUNG), (8, 5))], 1),
+        ([member(1, 4, ended_ms=NOW_MS - 5), member(2, 4, (8, 3))], DAY_MS - 5),
+        ([member(1, 4, names_stream=True), member(2, 4, (8, 3))], DAY_MS - 3),
+        ([member(1, 0, length=8)], None),
+        ([member(1, 0, (4, 1), policy=SIZE)], None),
+        ([], None),
+    ],
+    ids=["the first run", "an empty member", "the stream's name stays", "not cold yet", "by size alone", "nothing"],
+)
+def test_the_next_expiry_is_that_of_the_first_bytes_that_may_go(members: list[Member], in_ms: int | None) -> None:
+    assert next_expiry_ms(members) == (None if in_ms is None else NOW_MS + in_ms)

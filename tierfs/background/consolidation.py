@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tierfs import names
 from tierfs.background import consolidation_policy
@@ -24,6 +25,9 @@ from tierfs.types import LocationId, SegmentId, Tier
 
 _PASSES = 8
 """Times a segment is planned anew: very many tiny chunks become one in two, and others may move them."""
+
+_WINDOW_CHUNKS = 10_000
+"""Chunks of a segment planned at once: some 18 MB. Neighbours on both sides of a border are joined in a later pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +60,31 @@ class ConsolidateReport:
         )
 
 
-def cold_chunks(txn: ReadTransaction, segment: SegmentRecord) -> SegmentChunks:
-    """A segment's cold chunks with their objects."""
-    placed = tuple(
-        PlacedChunk(chunk, chains.object_of(txn, chunk))
-        for chunk in chains.chunks(txn, segment.id, Tier.COLD, segment.start_offset)
-        if not chunk.lost
-    )
-    return SegmentChunks(segment.id, segment.range, placed)
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What there is to do among neighbouring chunks of a segment, and where the next ones begin."""
+
+    actions: tuple[ConsolidateAction, ...] = ()
+    next_offset: int | None = None
 
 
 def asked_for(
-    txn: ReadTransaction, segment: SegmentRecord, location_id: LocationId, settings: OffloadSettings
-) -> list[ConsolidateAction]:
-    """Everything that can be consolidated, however few chunks it is. Adopted objects may be copied too."""
+    txn: ReadTransaction,
+    segment: SegmentRecord,
+    location_id: LocationId,
+    settings: OffloadSettings,
+    start: int = 0,
+    window_chunks: int = _WINDOW_CHUNKS,
+) -> Window:
+    """What can be consolidated from `start` on, however few chunks it is. Adopted objects may be copied too."""
     object_bytes = policies.effective(txn, segment).object_bytes
     eligible = Eligible(location_id, txn.store.journal.published_sequence, foreign=True)
     join = consolidation_policy.when_asked(object_bytes)
-    return list(plan(cold_chunks(txn, segment), eligible, join, consolidation_policy.relocation(settings)))
+    found = list(islice(chains.chunks(txn, segment.id, Tier.COLD, max(start, segment.start_offset)), window_chunks))
+    placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in found if not chunk.lost)
+    known = SegmentChunks(segment.id, segment.range, placed)
+    actions = tuple(plan(known, eligible, join, consolidation_policy.relocation(settings)))
+    return Window(actions, found[-1].end_offset if len(found) == window_chunks else None)
 
 
 class Consolidation:
@@ -101,8 +112,9 @@ class Consolidation:
     def would_do(self, segments: Sequence[tuple[str, SegmentId]]) -> ConsolidateReport:
         """What `run` would do first; nothing is changed. How many bytes go through here shows only by doing it."""
         for _, segment_id in segments:
-            for action in self._plan(segment_id):
-                self._count(action, Consolidated(0 if action.merges else action.range.length_bytes))
+            for actions in self._windows(segment_id):
+                for action in actions:
+                    self._count(action, Consolidated(0 if action.merges else action.range.length_bytes))
         return replace(self.done, segments=len(self._changed))
 
     def run(self, segments: Sequence[tuple[str, SegmentId]], publish: Callable[[], int]) -> ConsolidateReport:
@@ -125,7 +137,10 @@ class Consolidation:
 
     def _run_segment(self, pool: ThreadPoolExecutor, name: str, segment_id: SegmentId) -> bool:
         """Whether there may be more to do."""
-        actions = self._plan(segment_id)
+        return any([self._run_actions(pool, name, actions) for actions in self._windows(segment_id)])
+
+    def _run_actions(self, pool: ThreadPoolExecutor, name: str, actions: Sequence[ConsolidateAction]) -> bool:
+        """Whether it makes sense to look at the segment again."""
         copies = [action for action in actions if not action.merges]
         self._total_bytes += sum(action.range.length_bytes for action in copies)
         for action in actions:
@@ -134,10 +149,17 @@ class Consolidation:
         running = [pool.submit(self._try, name, action) for action in copies]
         return bool(actions) and all([future.result() for future in running])
 
-    def _plan(self, segment_id: SegmentId) -> list[ConsolidateAction]:
-        with self._metadata.read() as txn:
-            segment = directories.segment(txn, segment_id)
-            return [] if segment is None else asked_for(txn, segment, self._location_id, self._settings)
+    def _windows(self, segment_id: SegmentId) -> Iterator[Sequence[ConsolidateAction]]:
+        """The actions of one window after another, each planned when the one before is done."""
+        start: int | None = 0
+        while start is not None:
+            with self._metadata.read() as txn:
+                segment = directories.segment(txn, segment_id)
+                if segment is None:
+                    return
+                window = asked_for(txn, segment, self._location_id, self._settings, start, _WINDOW_CHUNKS)
+            yield window.actions
+            start = window.next_offset
 
     def _try(self, name: str, action: ConsolidateAction) -> bool:
         """Whether it makes sense to look at the segment again."""

@@ -135,6 +135,7 @@ class Keeper(HolderLoop):
         in_thread, settings = self._tools.in_thread, self._tools.settings()
         metadata = work.tools.engine.metadata
         await in_thread(work.resolve_crashed)
+        await in_thread(metadata.count_sums)
         await in_thread(lambda: requests.restart(metadata))
         troubles = await in_thread(lambda: Troubles(metadata, settings))
         self._writer = BackgroundWriter(work, troubles, settings, in_thread)

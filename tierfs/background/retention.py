@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 
 from tierfs import names
 from tierfs.background import lifetimes
-from tierfs.background.retention_policy import Expiry, Member, Run, expired
+from tierfs.background.retention_policy import Expiry, Member, Run, expired, next_expiry_ms
 from tierfs.errors import Conflict
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 _LOOK_BATCH = 1000
 """Segments looked at per transaction, so that no old snapshot of the database is held for long."""
+
+_NEVER_MS = 1 << 62
+"""Later than any time."""
 
 _RUNS_PER_COMMIT = 1000
 """Chunks removed per commit: some 10 ms, so that appends hardly wait."""
@@ -57,17 +60,19 @@ class Retention:
         self._engine = engine
         self._grace_ms = grace_s * 1000
         self._needs_offload = needs_offload
+        self._next_ms = _NEVER_MS
 
     def seal(self) -> int:
         """Seal every segment that is long or old enough; returns how many."""
         return sum(self._engine.end_if_due(segment_id) for segment_id in self._due(self._is_to_be_sealed))
 
     def expire(self) -> Expired:
-        """Take away what is no longer kept. Cold objects go after the grace period."""
-        total = Expired()
+        """Take away what is no longer kept, and note when the next bytes go. Cold objects go after the grace period."""
+        total, self._next_ms = Expired(), _NEVER_MS
         for segment_id in self._due(self._has_expired):
             for expiry in self._expire_stream(segment_id):
                 total = total.plus(expiry)
+        self._note_next(0 if self._next_ms == _NEVER_MS else self._next_ms)
         return total
 
     def _due(self, wanted: Callable[[ReadTransaction, SegmentRecord, int], bool]) -> Iterator[SegmentId]:
@@ -91,7 +96,18 @@ class Retention:
         """Of a stream, its first member answers for all."""
         if streams.predecessor(txn, segment) is not None:
             return False
-        return next(expired(self._members(txn, segment), now_ms), None) is not None
+        if next(expired(self._members(txn, segment), now_ms), None) is not None:
+            return True
+        self._next_ms = min(self._next_ms, next_expiry_ms(self._members(txn, segment)) or _NEVER_MS)
+        return False
+
+    def _note_next(self, next_ms: int) -> None:
+        """For `status`; written only when it is another time than before."""
+        with self._metadata.read() as txn:
+            if txn.store.next_expiry_ms == next_ms:
+                return
+        with self._metadata.write_notes() as txn:
+            txn.update_store(next_expiry_ms=next_ms)
 
     def _expire_stream(self, segment_id: SegmentId) -> Iterator[Expiry]:
         """Take away what has expired of the stream that begins with a segment, in commits of bounded size."""
@@ -103,6 +119,8 @@ class Retention:
                 todo = list(expired(_bounded(self._members(txn, first)), txn.now_ms))
                 going_on = streams.successor(txn, first)
                 taken = list(takewhile(partial(self._take, txn), todo))
+                if not todo:
+                    self._next_ms = min(self._next_ms, next_expiry_ms(self._members(txn, first)) or _NEVER_MS)
             yield from taken
             if not todo or len(taken) < len(todo):
                 return

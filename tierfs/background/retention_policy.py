@@ -74,6 +74,22 @@ def expired(members: Sequence[Member], now_ms: int) -> Iterator[Expiry]:
             return
 
 
+def next_expiry_ms(members: Sequence[Member]) -> int | None:
+    """When age takes bytes of a stream away next; None when nothing that may go has an age to reach."""
+    for member in members:
+        age_s = member.policy.retention_age_s
+        if age_s is None:
+            return None
+        first = next(iter(member.runs), None)
+        if first is not None:
+            return first.written_by_ms + age_s * 1000
+        if member.start_offset < member.length or not member.sealed:
+            return None  # its bytes are not cold yet, or still to come
+        if not member.names_stream:
+            return member.ended_ms + age_s * 1000
+    return None
+
+
 def _is_old(policy: Policy, written_by_ms: int, now_ms: int) -> bool:
     return policy.retention_age_s is not None and now_ms - written_by_ms >= policy.retention_age_s * 1000
 

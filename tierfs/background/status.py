@@ -116,6 +116,8 @@ class StoreStatus:
     garbage_bytes: int
     garbage_errors: tuple[str, ...]
     holder: Holder | None
+    next_expiry_ms: int
+    """When retention takes bytes away next, as of the holder's last look; 0 when nothing is to go."""
     warnings: tuple[str, ...]
 
 
@@ -168,6 +170,7 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
             garbage_bytes=totals.garbage_bytes,
             garbage_errors=tuple(_garbage_errors(txn, totals)),
             holder=holder.current(holder_path),
+            next_expiry_ms=txn.store.next_expiry_ms,
             warnings=warnings,
         )
 

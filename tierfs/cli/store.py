@@ -78,6 +78,7 @@ def status_data(found: StoreStatus) -> dict[str, Any]:
     if found.holder is not None:
         data["holder"] = {**asdict(found.holder), "since": format.timestamp(found.holder.since_ms)}
         del data["holder"]["since_ms"]
+    data["next_expiry"] = format.timestamp(data.pop("next_expiry_ms"))
     data["journal"]["fencer"] = _fencer_data(found.journal)
     data["troubles"] = [_plain(row) for row in found.troubles]
     data["requests"] = [_plain(row) for row in found.requests]
@@ -105,6 +106,8 @@ def status_text(found: StoreStatus, mount_points: Sequence[str], dead: Sequence[
         ("garbage", f"{format.count(found.garbage, 'object')}, {format.size(found.garbage_bytes)}"),
         ("holder", str(found.holder or "none")),
     ]
+    if found.next_expiry_ms:
+        rows.append(("next expiry", f"{format.clock_time(found.next_expiry_ms)}, by retention_age"))
     rows += _endangered(found.endangered)
     rows += [("mount", printable(point)) for point in mount_points]
     rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]

@@ -336,6 +336,7 @@ class StoreRecord(Record):
     next_request: int = 1
     replica: bool = False
     clock_accepted_ms: int = 0
+    next_expiry_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
