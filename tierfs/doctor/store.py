@@ -171,6 +171,8 @@ def cold_place(store: Path, cold_url: str | None) -> Finding:
     warning = shared_filesystem_warning(store, cold_url)
     if warning is None:
         return ok("cold tier's place", "not on the store's filesystem")
+    if "cannot be looked at" in warning:
+        return warn("cold tier's place", warning, "mount it, or bring the directory back")
     return warn(
         "cold tier's place", warning, "make the store anew: tierfs --store DIR init --cold-dir DIR-ON-ANOTHER-DISK"
     )
