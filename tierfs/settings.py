@@ -35,6 +35,7 @@ _MAY_BE_ZERO = frozenset(
         "free_space_floor_bytes",
         "grace_s",
         "high_watermark_bytes",
+        "pack_below_bytes",
         "retry_base_s",
         "retry_max_s",
         "sealed_timeout_s",

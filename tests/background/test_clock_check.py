@@ -60,8 +60,8 @@ def test_the_server_is_asked_by_the_connection_there_is(
     app.init_store(tmp_path / "store", choice)
     made: list[ChunkStorage] = []
 
-    def connected(*arguments: Any) -> ChunkStorage:
-        made.append(connect_bare(*arguments))
+    def connected(*arguments: Any, **named: Any) -> ChunkStorage:
+        made.append(connect_bare(*arguments, **named))
         return made[-1]
 
     monkeypatch.setattr(app, "connect_bare", connected)

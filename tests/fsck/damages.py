@@ -398,6 +398,13 @@ def object_of_another_length(store: Store) -> None:
 @damage(Kind.JOURNAL, cold=True)
 def slot_gone(store: Store) -> None:
     with store.metadata.read() as txn:
+        (store.paths.cold / slot_name(txn.store.journal.next_slot - 2)).unlink()
+
+
+@damage(Kind.JOURNAL, cold=True, mended=False)
+def newest_slot_gone(store: Store) -> None:
+    """So does a cold tier look that was put back to an earlier copy: nothing is written there."""
+    with store.metadata.read() as txn:
         (store.paths.cold / slot_name(txn.store.journal.next_slot - 1)).unlink()
 
 

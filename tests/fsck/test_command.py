@@ -78,6 +78,7 @@ def test_on_ceph(rgw_bucket: Bucket, tmp_path: Path) -> None:
     endpoint, bucket = rgw_bucket
     path = tmp_path / "store"
     tierfs("init", "--bucket", f"s3://{bucket}/p", "--endpoint-url", endpoint.endpoint_url, store=path)
+    (path / "store.toml").write_text("[offload]\npack_below_bytes = 0\n")  # an object each
     for name in ("a/s", "t", "u"):
         tierfs("append", name, "--seal", store=path, stdin=name.encode() * 100_000)
     tierfs("offload", store=path)

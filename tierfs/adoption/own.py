@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tierfs.adoption.plan import LeftOut, Plan
+from tierfs.chunkstore.checks import MARK_NAME
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.metadata import locations
 from tierfs.metadata.records import LocationRecord
@@ -40,6 +41,7 @@ def own_names(txn: ReadTransaction, place: LocationRecord) -> OwnNames:
         return OwnNames()
     named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.location_id == ours.id}
     named.update(intent.name for _, intent in txn.scan(INTENTS))
+    named.add(MARK_NAME)
     named.update(row.name for _, row in txn.scan(GARBAGE) if row.location_id == ours.id)
     prefixes = tuple(f"{ours.url}/{directory}" for directory in _OWN_DIRECTORIES)
     return OwnNames(prefixes, frozenset(f"{ours.url}/{name}" for name in named))

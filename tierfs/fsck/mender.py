@@ -49,7 +49,7 @@ class Mender:
         self._copies = CopyMender(tools.metadata, tools.files, self._scrubber, tools.grace_ms, tools.may_lose)
         self._checksums = ChecksumMender(tools.metadata, tools.files, tools.storage_of)
         self._unrecorded = Unrecorded(tools.metadata, tools.files)
-        self._wants_checkpoint = False
+        self._wants_checkpoint = self._has_checkpointed = False
         self._row_mends: dict[Mend, Callable[[WriteTransaction, Finding], str | None]] = {
             Mend.RAISE_COUNTERS: lambda txn, _: mend_rows.raise_counters(txn),
             Mend.DROP_ROW: lambda txn, found: mend_rows.drop_row(txn, *_row(found)),
@@ -64,6 +64,7 @@ class Mender:
         recount = {found.object_id for found in findings if found.mend is Mend.RECOUNT_REFERENCES}
         unused = {found.object_id for found in findings if found.mend is Mend.COLLECT_OBJECT}
         said = self._count(recount, unused)
+        self._has_checkpointed = False
         for found in findings:
             if found.object_id in said and found.mend in (Mend.RECOUNT_REFERENCES, Mend.COLLECT_OBJECT):
                 yield found, Mended(said[found.object_id])
@@ -116,6 +117,13 @@ class Mender:
         except TierfsError as exc:
             return Mended(str(exc))
 
+    def _checkpoint_once(self) -> None:
+        """One checkpoint mends all that is wrong with the journal. Raises what keeps it from being written."""
+        if not self._has_checkpointed:
+            self._tools.cold()
+            self._tools.checkpoint()
+            self._has_checkpointed = True
+
     def _apply(self, found: Finding) -> str | None:
         assert found.mend is not None
         row_mend = self._row_mends.get(found.mend)
@@ -126,8 +134,7 @@ class Mender:
             self._metadata.count_sums(anew=True)
             return None
         if found.mend is Mend.WRITE_CHECKPOINT:
-            self._tools.cold()
-            self._wants_checkpoint = True
+            self._checkpoint_once()
             return None
         if found.mend is Mend.SET_MODE:
             return self._set_mode(found)

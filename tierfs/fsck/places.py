@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterator
 
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import NotFound, PermissionDenied, Unavailable
+from tierfs.errors import NotFound, PermissionDenied, Unavailable, WrongColdTier
 from tierfs.fsck.journal import JournalCheck
 from tierfs.metadata import keys, locations
 from tierfs.metadata.messages import messages
@@ -52,7 +52,7 @@ class Places:
             if own and store.journal.published_sequence and not JournalCheck(self._metadata, storage).is_ours():
                 return _text(place, "it holds no journal of this store")
             return self._missing(place, storage, own=own)
-        except NotFound as exc:
+        except (NotFound, WrongColdTier) as exc:
             return _text(place, str(exc))
         except (Unavailable, PermissionDenied) as exc:
             if own:
