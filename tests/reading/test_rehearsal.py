@@ -38,8 +38,9 @@ async def test_nothing_is_read_where_nothing_is_cold(store: TestStore, storage: 
 
 @pytest.mark.parametrize("error", [Unavailable("down"), TierfsError("broken")])
 async def test_what_goes_wrong_is_no_reason_not_to_mount(
-    store: TestStore, storage: WatchedStorage, error: TierfsError
+    store: TestStore, storage: WatchedStorage, error: TierfsError, expected_warnings: list[str]
 ) -> None:
+    expected_warnings.append("waits for a tier that does not answer")
     make_cold(store, "s")
     storage.error = error
     async with reader_of(store) as reader:

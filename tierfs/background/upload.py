@@ -7,16 +7,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from tierfs import names
-from tierfs.background.candidates import objects_to_make
+from tierfs.background.candidates import objects_to_make, placed_cold, sealed_local_chunks
 from tierfs.background.offload import ChunksMoved, Offload
 from tierfs.background.packing import Packed, PackOffload
-from tierfs.background.planning import OffloadAction, PackAction, Packer
+from tierfs.background.planning import OffloadAction, PackAction, Packer, cold_copies
 from tierfs.config import OffloadSettings
-from tierfs.errors import Conflict, TierfsError
+from tierfs.errors import Conflict, DataLoss, TierfsError
 from tierfs.metadata import directories
 from tierfs.metadata.policies import Effective
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.types import SegmentId
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import ChunkState, SegmentId
 
 _REPLANS = 3
 """Times a plan is made anew because chunks moved under it; somebody else made progress each time."""
@@ -136,7 +138,26 @@ class Upload:
                 segment = directories.segment(txn, segment_id)
                 if segment is not None:
                     actions += objects_to_make(txn, segment, effective.of(segment).object_bytes)
+                    self._refuse_suspect(txn, name, segment)
         return actions
+
+    def _refuse_suspect(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> None:
+        """Chunks found damaged are not copied: unless they are cold, the command must not end as if they were."""
+        if txn.sums is not None and not txn.sums.suspect_local_bytes:
+            return
+        suspect = [chunk for chunk in sealed_local_chunks(txn, segment) if chunk.state is ChunkState.SUSPECT]
+        cold = cold_copies(
+            suspect,
+            placed_cold(txn, segment),
+            published_sequence=txn.store.next_outbox,
+            start_offset=segment.start_offset,
+        )
+        left = {chunk.start_offset for chunk in suspect} - {chunk.start_offset for chunk, _ in cold}
+        if left:
+            self._error = self._error or DataLoss(
+                f"{names.printable(name)}: the chunk at {min(left)} is damaged, and there is no other copy of it",
+                remedy="see what is left of it, and keep that: tierfs fsck --deep --repair",
+            )
 
     def _reap(self) -> None:
         finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
