@@ -23,9 +23,10 @@ class ReadSettings:
     """Fetches in flight, besides those, of up to 1 MiB that a reader waits for: bounds random reads at once."""
     max_window_bytes: int = 64 * MIB
     """How far one sequential reader runs ahead; beyond this nothing was gained."""
-    deadline_s: float = 120.0
+    deadline_s: float = 90.0
     """A read that has not got its bytes by then ends in EIO; until then it tries again. Long enough for a server to
-    restart: 30 s to end, 12 s to start (measured for Ceph RGW), 30 s for a load balancer to notice, and some."""
+    restart: 30 s to end, 12 s to start (measured for Ceph RGW), 30 s for a load balancer to notice, and some;
+    below the 120 s after which Linux reports a task that hangs."""
     open_files: int = 256
     """Local chunk files kept open for reading."""
     local_threads: int = 8

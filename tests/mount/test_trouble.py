@@ -41,6 +41,7 @@ def test_slow_reads_do_not_starve_a_stat(store: app.Store, mount: Mount) -> None
         append(store, f"s{number}", reference(0, 1000), seal=True)
     store.offload("", lambda _: None)
     store.evict("", force=False, report=lambda _: None)
+    store.paths.settings.write_text("[read]\ndeadline_s = 10\n")  # a killed reader ends with its read
     mounted = mount(fault="stalled-cold")
     readers = [
         subprocess.Popen(["cat", mounted.path / f"s{number}"], stdout=subprocess.DEVNULL) for number in range(150)
