@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tierfs import forks, names, settings, settings_text
 from tierfs.background import clock_accept, holder, requests, serve
-from tierfs.background.alone import AloneTools, AloneWork
+from tierfs.background.alone_work import AloneTools, AloneWork
 from tierfs.background.ask import Question, ask
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_accept import ClockAccepted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tierfs import app
-from tierfs.background.alone import AloneWork
+from tierfs.background.alone_work import AloneWork
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.metadata import directories, policies
 from tierfs.types import ROOT_DIRECTORY

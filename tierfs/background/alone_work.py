@@ -1,0 +1,64 @@
+"""The work of a store without a cold tier, without the loop that repeats it (alone.py): no trio in commands.
+
+Bytes are kept as long as policy says, sealed segments continue in their successors, removed ones are taken apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tierfs.background.clock_check import ClockCheck
+from tierfs.background.collect import Collector
+from tierfs.background.planner import Planner
+from tierfs.background.policy import DiskView
+from tierfs.background.retention import Expired, Retention
+from tierfs.background.snapshot import SLICE_S, Snapshots
+from tierfs.segments import dismantle
+from tierfs.segments.engine import Engine
+from tierfs.types import Tier
+
+_ROOMY = DiskView(0, 0, high_used_bytes=1 << 62, high_local_bytes=1 << 62, high_unoffloaded_bytes=1 << 62)
+"""Nothing can be moved, so that nothing presses."""
+
+
+@dataclass(frozen=True, slots=True)
+class AloneTools:
+    """What a holder without a cold tier needs; made by the composition root."""
+
+    holder_path: Path
+    engine: Engine
+    collector: Collector
+    retention: Retention
+    """That does not wait for an offload."""
+    clocks: ClockCheck
+
+
+class AloneWork:
+    """The tasks of such a holder. One thread at a time."""
+
+    def __init__(self, tools: AloneTools) -> None:
+        self._tools = tools
+        self._metadata = tools.engine.metadata
+        self._planner = Planner()
+        self._snapshots = Snapshots(self._metadata, self._planner)
+
+    def tidy(self) -> None:
+        """End chunks that are old enough to expire some day, and delete what is garbage."""
+        self._snapshots.refresh(slice_s=SLICE_S)
+        for segment_id in self._planner.next(_ROOMY, self._metadata.clock.now_ms()).rolls:
+            view = self._planner.view_of(segment_id)
+            if view is not None and (view.policy.retention_age_s or view.policy.retention_bytes):
+                self._tools.engine.roll(segment_id)
+        self.collect()
+
+    def collect(self) -> None:
+        """Take apart what was removed, and delete its files."""
+        dismantle.dismantle(self._metadata, cold_due_ms=self._metadata.clock.now_ms())
+        self._tools.collector.collect(tiers=(Tier.LOCAL,))
+
+    def end_lifetimes(self) -> Expired:
+        """Seal what policy seals; take away what it no longer keeps, if the clock is trusted."""
+        self._tools.retention.seal()
+        self._tools.clocks.require()
+        return self._tools.retention.expire()
