@@ -61,9 +61,10 @@ class InitReport:
     warnings: tuple[str, ...]
 
 
-def init_store(path: Path, choice: ColdChoice, clock: Clock | None = None) -> InitReport:
+def init_store(path: Path, choice: ColdChoice, clock: Clock | None = None, *, may_nest: bool = False) -> InitReport:
     """Make a store in `path`, which must be missing or empty.
 
+    `may_nest` lets its cold tier lie inside another store's, as that of a benchmark does for a while.
     Raises AlreadyExists for a store or a prefix that holds one, InvalidRequest, PermissionDenied,
     NotFound for a missing bucket, Unavailable for a server that does not answer.
     """
@@ -71,7 +72,7 @@ def init_store(path: Path, choice: ColdChoice, clock: Clock | None = None) -> In
     paths = StorePaths(path.absolute())
     location = locate(choice)
     with store_directory.new_directory(paths):
-        storage = _claimable(location, paths) if location is not None else None
+        storage = _claimable(location, paths, may_nest=may_nest) if location is not None else None
         if location is not None and storage is not None:
             location = probed(location, storage)
         store_id = _create(paths, location, storage, clock)
@@ -113,7 +114,7 @@ def probed(location: LocationRecord, storage: ChunkStorage) -> LocationRecord:
     )
 
 
-def _claimable(location: LocationRecord, paths: StorePaths) -> ChunkStorage:
+def _claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool) -> ChunkStorage:
     """The cold tier, reachable and without a store. Raises what is wrong with it."""
     if location.url == FILE_SCHEME + _DEFAULT_COLD:
         DirectoryStorage.create(paths.cold).close()
@@ -122,7 +123,8 @@ def _claimable(location: LocationRecord, paths: StorePaths) -> ChunkStorage:
         storage.close()
         raise _holds_a_store(location)
     try:
-        refuse_nested(location, paths.root, storage, Settings().cold)
+        if not may_nest:
+            refuse_nested(location, paths.root, storage, Settings().cold)
     except BaseException:
         storage.close()
         raise

@@ -57,7 +57,7 @@ def test_a_store_with_a_directory_and_nothing_stays(tmp_path: Path) -> None:
     assert limits[2] in (RAW, NULL)
     assert limits[3:] == [NULL, None, RAW_SMALL]
     assert os.listdir(tmp_path) == ["store"]
-    assert sorted(os.listdir(path / "cold")) == [".tmp", "journal"]
+    assert sorted(os.listdir(path / "cold")) == [".tmp", "journal", "tierfs-store"]
     assert status_of(path) == before
 
 

@@ -80,7 +80,7 @@ def _location_beside(original: Store, name: str) -> LocationRecord | None:
 
 def _make(original: Store, directory: Path, location: LocationRecord | None) -> None:
     directory.mkdir(mode=_DIRECTORY_MODE)
-    app.init_store(directory / "store", _choice(location), SystemClock())
+    app.init_store(directory / "store", _choice(location), SystemClock(), may_nest=True)
     shutil.copyfile(original.paths.settings, directory / "store" / original.paths.settings.name)
 
 
