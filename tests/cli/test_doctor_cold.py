@@ -159,15 +159,16 @@ def test_a_server_that_stopped_honouring_what_was_recorded() -> None:
 
 
 def test_a_bucket_that_keeps_what_is_deleted_is_named(moto_s3: S3Endpoint, tmp_path: Path) -> None:
-    plain, kept = moto_s3.create_bucket(), "kept-by-object-lock"
+    plain, locked, kept = moto_s3.create_bucket(), "with-object-lock", "kept-by-object-lock"
+    rule = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 30}}
     with closing(moto_s3.client()) as client:
-        client.create_bucket(Bucket=kept, ObjectLockEnabledForBucket=True)
-        found = checks(store=store_over((moto_s3, kept), tmp_path / "locked"))
-        assert (found["versions"]["level"], found["object lock"]["level"]) == ("WARN", "OK")
-        rule = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 30}}
+        for bucket in (locked, kept):
+            client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
         configuration = {"ObjectLockEnabled": "Enabled", "Rule": rule}
         client.put_object_lock_configuration(Bucket=kept, ObjectLockConfiguration=configuration)
-    found = checks(store=tmp_path / "locked")
+    found = checks(store=store_over((moto_s3, locked), tmp_path / "locked"))
+    assert (found["versions"]["level"], found["object lock"]["level"]) == ("WARN", "OK")
+    found = checks(store=store_over((moto_s3, kept), tmp_path / "kept"))
     assert (found["object lock"]["level"], "(COMPLIANCE 30 days)" in found["object lock"]["found"]) == ("WARN", True)
     assert "expire noncurrent versions" in found["versions"]["remedy"]
     found = checks(store=store_over((moto_s3, plain), tmp_path / "plain"))

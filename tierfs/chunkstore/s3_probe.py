@@ -88,8 +88,9 @@ def _refuses_wrong_crc32c(connection: S3Connection, name: str) -> bool:
 
 
 def _takes_crc32c(uploader: Uploader, name: str) -> bool:
-    """Whether right checksums are accepted, in parts too."""
+    """Whether right checksums are accepted, in parts too. A bucket with Object Lock may ask for an MD5."""
     try:
+        uploader.upload(name, BufferSource(_PROBE), {}, create_only=False)
         uploader.multipart(name, BufferSource(_PROBE), {}, create_only=False)
     except InvalidRequest:
         return False
@@ -138,7 +139,8 @@ def _default_lock(connection: S3Connection) -> str | None:
     if answer is None:
         return None
     rule = answer.get("ObjectLockConfiguration", {}).get("Rule", {}).get("DefaultRetention", {})
-    period = f"{rule['Years']} years" if "Years" in rule else f"{rule['Days']} days" if "Days" in rule else ""
+    years, days = rule.get("Years"), rule.get("Days")
+    period = f"{years} years" if years else f"{days} days" if days else ""
     return f"{rule.get('Mode', '')} {period}".strip() if period else ""
 
 
