@@ -28,7 +28,7 @@ from tierfs.composition.holding import keeper_of
 TICK_S = 0.01
 
 PHASES: dict[str, tuple[Any, str]] = {
-    "offload": (Offload, "_prepare"),
+    "offload": (Offload, "_intend"),
     "publish": (Publisher, "_create"),
     "evict": (evict, "_evictable"),
     "collect": (Collector, "_delete"),
