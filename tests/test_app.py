@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,9 @@ def test_threads_that_ask_at_once_share_one_client(tmp_path: Path, monkeypatch: 
     barrier = Barrier(THREADS)
     connect, made = app.connect_bare, []
 
-    def counted(*arguments: object) -> ChunkStorage:
+    def counted(*arguments: Any, **named: Any) -> ChunkStorage:
         time.sleep(SLOW_S)  # the others come in meanwhile, if they can
-        made.append(connect(*arguments))  # type: ignore[arg-type]
+        made.append(connect(*arguments, **named))
         return made[-1]
 
     monkeypatch.setattr(app, "connect_bare", counted)
