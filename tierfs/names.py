@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
 
 from tierfs.errors import InvalidRequest
 
@@ -18,6 +18,8 @@ REMOVED_PREFIX = ".tierfs-removed-"
 _HADOOP_HIDDEN = ("_", ".")
 _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
 _BIDIRECTIONAL = frozenset("\u200e\u200f\u061c" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))
+_FORBIDDEN = re.compile(f"[/\x00-\x1f\x7f-\x9f{''.join(sorted(_BIDIRECTIONAL))}]")
+"""Slashes, control characters (category Cc) and what turns the direction of text around."""
 
 
 def split(name: str) -> tuple[str, ...]:
@@ -49,9 +51,8 @@ def check_component(part: str) -> None:
         raise InvalidRequest(f"{printable(part)}: a name must be valid UTF-8") from exc
     if length_bytes > MAX_COMPONENT_BYTES:
         raise InvalidRequest(f"{printable(part[:40])}…: a component of a name is at most {MAX_COMPONENT_BYTES} bytes")
-    for character in part:
-        if character == "/" or unicodedata.category(character) == "Cc" or character in _BIDIRECTIONAL:
-            raise InvalidRequest(f"{printable(part)}: {character!a} cannot be part of a segment's name")
+    if (forbidden := _FORBIDDEN.search(part)) is not None:
+        raise InvalidRequest(f"{printable(part)}: {forbidden[0]!a} cannot be part of a segment's name")
 
 
 def join(parts: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ A file whose segment exists, or that turns out to be long, is left to ingest_fil
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -17,6 +18,9 @@ from tierfs.types import MIB
 
 _SMALL_FILE_BYTES = MIB
 """A longer file is appended by itself: its syncs are a small part of it (guess)."""
+
+_LEAST_READ_BYTES = 4096
+"""A file that was empty when the plan was made may have grown since."""
 
 _BATCH_BYTES = 16 * MIB
 """Memory of one batch; each of --jobs has one."""
@@ -75,13 +79,16 @@ def _missing(store: Store, batch: Sequence[Item]) -> list[Item]:
 def _small_file(item: Item) -> bytes | None:
     """All bytes of a file; None when it is long by now, or cannot be read, which FileIngest reports."""
     try:
-        with open(item.path, "rb", buffering=0) as file:
+        fd = os.open(item.path, os.O_RDONLY | os.O_CLOEXEC)  # a file object costs twice as much
+        try:
             data = bytearray()
             while len(data) <= _SMALL_FILE_BYTES:
-                more = file.read(_SMALL_FILE_BYTES + 1 - len(data))
+                more = os.read(fd, max(item.size_bytes, _LEAST_READ_BYTES) + 1)
                 if not more:
                     return bytes(data)
                 data += more
+        finally:
+            os.close(fd)
     except OSError:
         return None
     return None

@@ -126,11 +126,16 @@ def _make_directory(txn: WriteTransaction, parent_id: DirectoryId, name: str) ->
 
 def add_entry(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
     """Add a name to a directory; raises AlreadyExists."""
+    put_entry(txn, parent_id, entry)
+    _entry_changed(txn, parent_id, entry.name)
+
+
+def put_entry(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
+    """The same for one of many names: the caller tells mounts of each, and `modify` the directory once."""
     key = keys.dirent(parent_id, entry.name)
-    if txn.get(DIRENTS, key) is not None:
+    if txn.get_raw(DIRENTS.name, key) is not None:
         raise AlreadyExists(f"{names.printable(entry.name)} exists already")
     txn.put(DIRENTS, key, DirentRecord(kind=entry.kind, id=entry.id))
-    _entry_changed(txn, parent_id, entry.name)
 
 
 def remove_entry(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> None:
@@ -154,9 +159,14 @@ def is_empty(txn: ReadTransaction, directory_id: DirectoryId) -> bool:
     return next(entries(txn, directory_id), None) is None
 
 
+def modify(txn: WriteTransaction, parent: DirectoryRecord) -> None:
+    """Names of a directory changed in this transaction."""
+    txn.put(DIRECTORIES, keys.u64(parent.id), replace(parent, modified_ms=txn.now_ms))
+
+
 def _entry_changed(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> None:
     parent = directory(txn, parent_id)
-    txn.put(DIRECTORIES, keys.u64(parent_id), replace(parent, modified_ms=txn.now_ms))
+    modify(txn, parent)
     txn.touch(parent_inode=parent.inode, name=name)
 
 

@@ -91,6 +91,20 @@ def bucket_view(segment: SegmentRecord) -> SegmentRecord:
     )
 
 
+_LOCAL_FIELDS = ("local", "active", "resumable", "writer", "owner_view")
+"""Of a segment: what `bucket_view` leaves out."""
+
+
+def put_segment(txn: WriteTransaction, segment: SegmentRecord) -> int:
+    """Write a segment and tell the journal: one encoding serves both. Returns the change's sequence."""
+    segment.check()
+    message = SEGMENTS.codec.to_message(segment)
+    txn.put_raw(SEGMENTS.name, keys.u64(segment.id), message.SerializeToString(deterministic=True))
+    for name in _LOCAL_FIELDS:
+        message.ClearField(name)
+    return queue(txn, pb.Change(segment=message))  # type: ignore[arg-type]
+
+
 def segment_changed(txn: WriteTransaction, segment: SegmentRecord) -> int:
     """A segment was created, sealed or changed; returns the change's sequence."""
     return queue(txn, pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment))))  # type: ignore[arg-type]

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import directories, journal, keys
+from tierfs.metadata import directories, journal
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import DirectoryId, EntryKind, Inode, SegmentId, SegmentKind
 
@@ -45,8 +44,7 @@ def add(txn: WriteTransaction, new: SegmentRecord) -> SegmentRecord:
 def add_dated(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     """The same for a segment whose times are set."""
     directories.add_entry(txn, segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
-    txn.put(SEGMENTS, keys.u64(segment.id), segment)
-    journal.segment_changed(txn, segment)
+    journal.put_segment(txn, segment)
     return segment
 
 
