@@ -24,7 +24,7 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.etags import Etags
 from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, Tier
@@ -229,8 +229,7 @@ class Consolidate:
         )
         holder = replace(holder, linked_sequence=linked)
         segment = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
-        txn.put(SEGMENTS, keys.u64(segment.id), segment)
-        journal.segment_changed(txn, segment)
+        journal.put_segment(txn, segment)
         txn.touch(inode=segment.inode, segment_id=segment.id)
 
 

@@ -25,7 +25,7 @@ from tierfs.metadata import chains, checksums, directories, journal, keys
 from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import CHUNKS, INTENTS, SEGMENTS
+from tierfs.metadata.tables import CHUNKS, INTENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, Tier
 
@@ -149,8 +149,7 @@ class Offload:
             for run in checksums.runs_of(holder.id, grid):
                 checksums.put_run(txn, holder.id, replace(run, object_id=0))
             linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
-            txn.put(SEGMENTS, keys.u64(segment.id), linked)
-            journal.segment_changed(txn, linked)  # first: a chunk beyond the length is taken for a crashed concat
+            journal.put_segment(txn, linked)  # first: a chunk beyond the length is taken for a crashed concat
             journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
             txn.touch(inode=segment.inode, segment_id=segment.id)
 

@@ -18,18 +18,19 @@ from tierfs.background import intents
 from tierfs.background.candidates import ended_ms
 from tierfs.background.cold import ColdTier, pack_metadata
 from tierfs.background.offload import ChunksMoved, revalidated, source_chunk
+from tierfs.background.pack_link import PackLinks
 from tierfs.background.planning import OffloadAction, PackAction
 from tierfs.background.source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.checksum import combine
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import DataLoss, TierfsError
-from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata import checksums, directories, keys
 from tierfs.metadata.marks import mark
 from tierfs.metadata.pack import PackEntry, PackIndex, index_and_trailer, pack_name
-from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord, StoreRecord
+from tierfs.metadata.records import IntentRecord, ObjectRecord, SegmentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import INTENTS, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import AttemptId, ChunkState, DirectoryId, ObjectId, SegmentId, Tier
 
@@ -237,40 +238,14 @@ def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_Part, PackEntry]]) ->
 
 
 def _link_batch(txn: WriteTransaction, holder: ObjectRecord, batch: Sequence[_Found]) -> None:
-    """Link chunks to the pack, in the database and in the journal."""
-    linked: list[tuple[SegmentRecord, ChunkRecord]] = []
-    newest: dict[SegmentId, SegmentRecord] = {}
-    references = 0
+    """Link chunks to the pack."""
+    links = PackLinks(txn, holder)
     written_ms = holder.written_ms
     for one in batch:
-        action, entry = one.action, one.entry
-        segment = newest.get(action.segment_id, one.segment)
-        chunk = ChunkRecord(
-            start_offset=entry.start_offset,
-            length=entry.length,
-            object_id=holder.id,
-            object_offset=entry.object_offset,
-            crc32c=entry.crc32c,
-            crc_offset=entry.object_offset,
-            crc_length=entry.length,
-        )
-        segment, counted = chains.link(txn, segment, Tier.COLD, chunk)
-        segment = replace(segment, changed_ms=txn.now_ms)
-        txn.put(SEGMENTS, keys.u64(segment.id), segment)
-        txn.touch(inode=segment.inode, segment_id=segment.id)
-        written_ms = max(written_ms, min(ended_ms(txn, segment, action.chunks[-1]), segment.modified_ms))
-        references += counted
-        newest[segment.id] = segment
-        linked.append((segment, chunk))
-    holder = replace(
-        holder,
-        references=holder.references + references,
-        packed=holder.packed + references,
-        written_ms=written_ms,
-        linked_sequence=txn.store.next_outbox,
-    )
-    txn.put(OBJECTS, keys.u64(holder.id), holder)
-    journal.pack_linked(txn, holder, linked)
+        segment = links.newest(one.segment)
+        written_ms = max(written_ms, min(ended_ms(txn, segment, one.action.chunks[-1]), segment.modified_ms))
+        links.add(segment, one.entry)
+    links.end(written_ms=written_ms)
 
 
 def _entries(parts: Sequence[_Part], crcs: Sequence[tuple[int, int]]) -> Iterator[PackEntry]:

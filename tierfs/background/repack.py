@@ -17,17 +17,18 @@ from tierfs.background import intents
 from tierfs.background.cold import ColdTier, pack_metadata
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.pack_index import read_index
+from tierfs.background.pack_link import PackLinks
 from tierfs.background.readback import CheckedPiece, Mismatch, stretches_of, whole_crc
 from tierfs.checksum import block_crcs, crc32c
 from tierfs.chunkstore.protocol import BufferSource, ObjectPiece, StoredObject
 from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss, TierfsError
-from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata import chains, checksums, directories, keys
 from tierfs.metadata.marks import mark
 from tierfs.metadata.pack import PACKS_PREFIX, PackEntry, PackIndex, index_and_trailer, pack_name
 from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId, Tier
 
@@ -237,35 +238,17 @@ class Repack:
     def _swap_batch(
         self, txn: WriteTransaction, holder: ObjectRecord, found: Sequence[tuple[_Live, PackEntry]]
     ) -> None:
-        linked: list[tuple[SegmentRecord, ChunkRecord]] = []
-        references, sequence = 0, txn.store.next_outbox
+        links, sequence = PackLinks(txn, holder), txn.store.next_outbox
         due_ms = txn.now_ms + self._settings.grace_s * 1000
         for one, entry in found:
             segment = directories.segment(txn, one.segment_id)
             assert segment is not None
             current = txn.get(CHUNKS, keys.chunk(one.segment_id, Tier.COLD, one.chunk.start_offset))
             assert current is not None
+            segment = links.newest(segment)
             segment = chains.remove(txn, segment, Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence)
-            chunk = ChunkRecord(
-                start_offset=entry.start_offset,
-                length=entry.length,
-                object_id=holder.id,
-                object_offset=entry.object_offset,
-                first_entry_id=current.first_entry_id,
-                crc32c=entry.crc32c,
-                crc_offset=entry.object_offset,
-                crc_length=entry.length,
-            )
-            segment, counted = chains.link(txn, segment, Tier.COLD, chunk)
-            segment = replace(segment, changed_ms=txn.now_ms)
-            txn.put(SEGMENTS, keys.u64(segment.id), segment)
-            txn.touch(inode=segment.inode, segment_id=segment.id)
-            references += counted
-            linked.append((segment, chunk))
-        count = holder.references + references
-        holder = replace(holder, references=count, packed=holder.packed + references, linked_sequence=sequence)
-        txn.put(OBJECTS, keys.u64(holder.id), holder)
-        journal.pack_linked(txn, holder, linked)
+            links.add(segment, entry, current.first_entry_id)
+        links.end(written_ms=holder.written_ms)
 
 
 def _chunks_of(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> Iterator[ChunkRecord]:

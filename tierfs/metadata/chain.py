@@ -34,6 +34,9 @@ def insert(
 
     A chunk that continues `previous` in the same object merges into it. Raises DataLoss on overlap.
     """
+    at = new.start_offset
+    if not state.count and not new.next:  # most segments have one chunk
+        return ChainEdit(TierState(first_chunk=at, last_chunk=at, count=1, bytes=new.held_bytes), (new,))
     require(previous is None or previous.end_offset <= new.start_offset, "chunks overlap", new.start_offset)
     require(following is None or new.end_offset <= following.start_offset, "chunks overlap", new.start_offset)
     grown = replace(state, bytes=state.bytes + new.held_bytes)

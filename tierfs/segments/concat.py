@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 
 from tierfs import names, units
 from tierfs.errors import Conflict, InvalidRequest, Sealed
-from tierfs.metadata import chains, directories, journal, keys, rekey
+from tierfs.metadata import chains, directories, journal, rekey
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import delete, ownership, seal
 from tierfs.segments.writer_locks import WriterLocks
@@ -99,7 +98,6 @@ def _apply(txn: WriteTransaction, target: SegmentRecord, source: SegmentRecord, 
         modified_ms=txn.now_ms if span else target.modified_ms,
         changed_ms=txn.now_ms,
     )
-    txn.put(SEGMENTS, keys.u64(grown.id), grown)
-    journal.segment_changed(txn, grown)
+    journal.put_segment(txn, grown)
     txn.touch(inode=grown.inode, segment_id=grown.id)
     delete.forget(txn, source)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tierfs.metadata import journal, keys
+from tierfs.metadata import journal
 from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import SegmentStatus
 
@@ -25,7 +24,6 @@ def write(txn: WriteTransaction, segment: SegmentRecord, *, successor_id: int = 
         sealed_ms=segment.sealed_ms or txn.now_ms,
         changed_ms=txn.now_ms,
     )
-    txn.put(SEGMENTS, keys.u64(sealed.id), sealed)
+    journal.put_segment(txn, sealed)
     txn.touch(inode=sealed.inode, segment_id=sealed.id)
-    journal.segment_changed(txn, sealed)
     return sealed

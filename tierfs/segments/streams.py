@@ -13,9 +13,8 @@ from itertools import count
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import directories, journal, keys, policies
+from tierfs.metadata import directories, journal, policies
 from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.policy import Policy
 from tierfs.segments import create, seal_record
@@ -97,9 +96,8 @@ def unlink(txn: WriteTransaction, gone: SegmentRecord) -> None:
 
 def _rewrite(txn: WriteTransaction, segment: SegmentRecord) -> None:
     changed = replace(segment, changed_ms=txn.now_ms)
-    txn.put(SEGMENTS, keys.u64(changed.id), changed)
+    journal.put_segment(txn, changed)
     txn.touch(inode=changed.inode, segment_id=changed.id)
-    journal.segment_changed(txn, changed)
 
 
 def _successor_name(txn: ReadTransaction, segment: SegmentRecord) -> str | None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import chains, directories, journal, keys
+from tierfs.metadata import chains, directories, journal
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import SegmentKind, Tier
 
@@ -113,5 +112,4 @@ def _apply(txn: WriteTransaction, found: _Plan, cold_due_ms: int) -> None:
         active=keeps_active,
         resumable=before.resumable and keeps_active,
     )
-    txn.put(SEGMENTS, keys.u64(shorter.id), shorter)
-    journal.segment_changed(txn, shorter)
+    journal.put_segment(txn, shorter)

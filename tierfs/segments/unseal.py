@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from tierfs import names
 from tierfs.errors import Conflict, InvalidRequest
-from tierfs.metadata import directories, journal, keys
+from tierfs.metadata import directories, journal
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus
 
@@ -37,8 +36,7 @@ def unseal(metadata: MetadataStore, name: str) -> tuple[SegmentRecord, bool]:
             generation=segment.generation + 1,
             changed_ms=txn.now_ms,
         )
-        txn.put(SEGMENTS, keys.u64(opened.id), opened)
-        journal.segment_changed(txn, opened)
+        journal.put_segment(txn, opened)
         return opened, True
 
 
