@@ -17,7 +17,6 @@ from tests.benchmarks.measuring import seconds
 from tests.benchmarks.mounts import Mount, MountCommand, mounted
 from tierfs import app
 from tierfs.metadata import directories
-from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import MIB
 
 FILES = 20_000
@@ -37,6 +36,7 @@ def bench_small_files(path: Path) -> Iterator[str]:
     source = path.parent / "source"
     _make(source)
     yield f"### {FILES:,} files of {FILE_BYTES >> 10} KiB, Ceph RGW\n"
+    yield _step("the disk: as many files written and synced one by one", lambda: _sync_each(source), time.process_time)
     yield _step("`tierfs ingest`", lambda: _tierfs(path, "ingest", source, "--into", "a", "--seal"), _children_cpu_s)
     done: list[str] = []
     offload = _step("`tierfs offload`", lambda: done.append(_tierfs(path, "--json", "offload", "a")), _children_cpu_s)
@@ -45,7 +45,7 @@ def bench_small_files(path: Path) -> Iterator[str]:
     with _mount(path) as mount:
         yield _step("`grep -r` of the cold files through a mount", lambda: _grep(mount.root / "a"), mount.cpu_s)
         yield _step("`grep -r` again", lambda: _grep(mount.root / "a"), mount.cpu_s)
-    yield _while_offloading(path, source)
+    yield from _latencies(path, source)
 
 
 def _step(name: str, work: Callable[[], object], cpu_s: Callable[[], float]) -> str:
@@ -71,24 +71,39 @@ def _make(source: Path) -> None:
         (directory / f"f{number:05d}.log").write_bytes(text[: FILE_BYTES - 1] + b"\n")
 
 
-def _while_offloading(path: Path, source: Path) -> str:
+def _sync_each(source: Path) -> None:
+    """What a file a segment costs at least: a new file, durable."""
+    data, directory = (source / "d000" / "f00000.log").read_bytes(), source.parent / "raw"
+    directory.mkdir()
+    for number in range(FILES):
+        fd = os.open(directory / str(number), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        os.write(fd, data)
+        os.fdatasync(fd)
+        os.close(fd)
+
+
+def _latencies(path: Path, source: Path) -> Iterator[str]:
     """Latency of random local reads of a growing segment, at rest and while the mount makes all files cold."""
     with app.open_store(path) as store:
         writer = store.engine.open_writer("local")
         writer.append(os.urandom(LOCAL_BYTES))
         store.engine.close_writer(writer)
     with _mount(path) as mount:
-        root = mount.root
-        _reads(root / "local", lambda: False, at_most=500)  # every block is checked on its first touch
-        rest = _reads(root / "local", lambda: False, at_most=1000)
-        ingest = subprocess.Popen(_command(path, "ingest", source, "--into", "b", "--seal"))
-        started = time.monotonic()
-        busy = _reads(root / "local", lambda: ingest.poll() is not None and _is_cold(path))
-        taken = time.monotonic() - started
-    return (
-        f"* local reads of 4 KiB through a mount, ms (p50, p99, max): at rest {_figures(rest)}; while it makes the "
-        f"same files cold as they are ingested ({taken:.1f} s in all): {_figures(busy)}"
-    )
+        _reads(mount.root / "local", lambda: False, at_most=500)  # every block is checked on its first touch
+        rest = _reads(mount.root / "local", lambda: False, at_most=1000)
+    yield f"* local reads of 4 KiB through a mount, ms (p50, p99, max): at rest {_figures(rest)}"
+    _tierfs(path, "ingest", source, "--into", "b", "--seal")
+    with _mount(path) as mount:
+        yield _while_offloading(path, mount, "b", lambda: True)
+        ingest = subprocess.Popen(_command(path, "ingest", source, "--into", "c", "--seal"))
+        yield f"{_while_offloading(path, mount, 'c', lambda: ingest.poll() is not None)}, as they are ingested"
+
+
+def _while_offloading(path: Path, mount: Mount, directory: str, ready: Callable[[], bool]) -> str:
+    started = time.monotonic()
+    busy = _reads(mount.root / "local", lambda: ready() and _is_cold(path, directory))
+    taken = time.monotonic() - started
+    return f"* while it makes {FILES:,} files cold ({taken:.1f} s in all): {_figures(busy)}"
 
 
 def _reads(file: Path, ended: Callable[[], bool], at_most: int = 1 << 30) -> list[float]:
@@ -112,16 +127,13 @@ def _reads(file: Path, ended: Callable[[], bool], at_most: int = 1 << 30) -> lis
     return found
 
 
-def _is_cold(path: Path) -> bool:
-    """Whether all that was ingested is cold."""
+def _is_cold(path: Path, directory: str) -> bool:
+    """Whether all that was ingested into a directory is cold."""
     with app.open_store(path) as store, store.metadata.read() as txn:
-        return _cold_files(txn) == FILES
-
-
-def _cold_files(txn: ReadTransaction) -> int:
-    entry = directories.find(txn, "b")
-    assert entry is not None
-    return sum(segment.cold.bytes == segment.length for _, segment in directories.segments_below(txn, entry, "b"))
+        entry = directories.find(txn, directory)
+        assert entry is not None
+        segments = [segment for _, segment in directories.segments_below(txn, entry, directory)]
+    return sum(segment.cold.bytes == segment.length for segment in segments) == FILES
 
 
 def _figures(found: list[float]) -> str:
