@@ -27,7 +27,8 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.errors import AlreadyExists, NotFound, PermissionDenied
 from tierfs.metadata import journal
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import RECORD_VERSION, CheckpointIntent, JournalState
+from tierfs.metadata.journal_state import CheckpointIntent, JournalState
+from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.store import MetadataStore, new_id
 
 log = logging.getLogger(__name__)

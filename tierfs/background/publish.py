@@ -20,7 +20,8 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
 from tierfs.metadata import fence, journal, keys
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import Fencer, PublishIntent, StoreRecord
+from tierfs.metadata.journal_state import Fencer, PublishIntent
+from tierfs.metadata.records import StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction

@@ -19,11 +19,10 @@ from tierfs.background.orphans import Orphan
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.metadata import fence, keys
+from tierfs.metadata.journal_state import Fencer, JournalState
 from tierfs.metadata.records import (
-    Fencer,
     GarbageRecord,
     IntentRecord,
-    JournalState,
     LocationRecord,
     RequestRecord,
     StoreRecord,

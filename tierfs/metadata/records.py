@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tierfs.errors import DataLoss
+from tierfs.metadata.journal_state import JournalState
 from tierfs.types import (
     CRC_BLOCK_BYTES,
     AttemptId,
@@ -268,56 +269,6 @@ class ChecksumRun(Record):
     def check(self) -> None:
         """Whole CRCs only."""
         require(len(self.crcs) % _CRC_BYTES == 0, "a checksum run is cut", self.start)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishIntent:
-    """A journal slot that is about to be created."""
-
-    slot: int = 0
-    first_sequence: int = 0
-    last_sequence: int = 0
-    attempt: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointIntent:
-    """A checkpoint whose parts are being written."""
-
-    attempt: str = ""
-    slot: int = 0
-    last_sequence: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fencer:
-    """The owner that was found in the bucket instead of this store, as far as it is known."""
-
-    store_id: str = ""
-    host: str = ""
-    since_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalState:
-    """Where this owner stands in the bucket's journal. Slots start at 1; an intent without attempt means none."""
-
-    next_slot: int = 0
-    published_sequence: int = 0
-    checkpoint_slot: int = 0
-    previous_checkpoint_slot: int = 0
-    intent: PublishIntent = PublishIntent()
-    fenced_by_epoch: int = 0
-    checkpoint: CheckpointIntent = CheckpointIntent()
-    fencer: Fencer = Fencer()
-    wrong_place: str = ""
-    superseded_kept: int = 0
-    superseded_error: str = ""
-
-    @property
-    def newest_slot(self) -> int:
-        """The newest slot that this owner knows to be in the bucket; 0 before it published anything."""
-        return self.next_slot - 1 if self.published_sequence else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from tierfs.errors import AlreadyExists, DataLoss
 from tierfs.metadata import environment as lmdb_environment
 from tierfs.metadata import keys
 from tierfs.metadata.fence import require_owner
-from tierfs.metadata.records import RECORD_VERSION, DirectoryRecord, JournalState, StoreRecord
+from tierfs.metadata.journal_state import JournalState
+from tierfs.metadata.records import RECORD_VERSION, DirectoryRecord, StoreRecord
 from tierfs.metadata.tables import DIRECTORIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, read_transaction, write_transaction
 from tierfs.types import ROOT_DIRECTORY, ROOT_INODE, DirectoryId

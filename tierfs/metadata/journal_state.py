@@ -1,0 +1,55 @@
+"""Where an owner stands in the bucket's journal: parts of the superblock, records.proto documents their fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishIntent:
+    """A journal slot that is about to be created."""
+
+    slot: int = 0
+    first_sequence: int = 0
+    last_sequence: int = 0
+    attempt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointIntent:
+    """A checkpoint whose parts are being written."""
+
+    attempt: str = ""
+    slot: int = 0
+    last_sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fencer:
+    """The owner that was found in the bucket instead of this store, as far as it is known."""
+
+    store_id: str = ""
+    host: str = ""
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalState:
+    """Where this owner stands in the bucket's journal. Slots start at 1; an intent without attempt means none."""
+
+    next_slot: int = 0
+    published_sequence: int = 0
+    checkpoint_slot: int = 0
+    previous_checkpoint_slot: int = 0
+    intent: PublishIntent = PublishIntent()
+    fenced_by_epoch: int = 0
+    checkpoint: CheckpointIntent = CheckpointIntent()
+    fencer: Fencer = Fencer()
+    wrong_place: str = ""
+    superseded_kept: int = 0
+    superseded_error: str = ""
+
+    @property
+    def newest_slot(self) -> int:
+        """The newest slot that this owner knows to be in the bucket; 0 before it published anything."""
+        return self.next_slot - 1 if self.published_sequence else 0
