@@ -48,6 +48,7 @@ class MetricName(StrEnum):
     MEMORY_USED = "tierfs_memory_used_bytes"
     FETCHES_IN_FLIGHT = "tierfs_fetches_in_flight"
     FETCHES_WAITING = "tierfs_fetches_waiting"
+    READS_WAITING = "tierfs_reads_waiting"
     OPEN_HANDLES = "tierfs_open_handles"
     READ_SESSIONS = "tierfs_read_sessions"
     DISK_CACHE_LIMIT = "tierfs_disk_cache_limit_bytes"
@@ -160,6 +161,7 @@ TABLE: tuple[MetricRow, ...] = (
     MetricRow(MetricName.MEMORY_USED, _SAMPLED, "bytes", "Memory that fetched bytes take."),
     MetricRow(MetricName.FETCHES_IN_FLIGHT, _SAMPLED, "requests", "Fetches from the cold tier under way."),
     MetricRow(MetricName.FETCHES_WAITING, _SAMPLED, "requests", "Fetches from the cold tier that wait for their turn."),
+    MetricRow(MetricName.READS_WAITING, _SAMPLED, "reads", "Reads that wait for a tier which does not answer."),
     MetricRow(MetricName.OPEN_HANDLES, _SAMPLED, "handles", "Open handles of segments."),
     MetricRow(MetricName.READ_SESSIONS, _SAMPLED, "sessions", "Readers with a read-ahead window."),
     MetricRow(MetricName.DISK_CACHE_LIMIT, _SAMPLED, "bytes", "Disk space that the cache of cold bytes may take."),

@@ -34,6 +34,7 @@ KEYS = [
     "cache",
     "memory",
     "fetches",
+    "waiting",
     "handles",
     "sessions",
     "segments_open",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import subprocess
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
@@ -62,6 +64,19 @@ def test_a_restart_in_the_middle_of_a_copy_is_waited_for(
     reopening.join()
     assert (copying.returncode, said) == (0, b"")
     assert (tmp_path / "copy").read_bytes() == reference(0, SIZE)
+
+
+@pytest.mark.parametrize("how", ["refused", "silent"])
+def test_status_names_the_reads_that_wait(store: app.Store, mount: Mount, gate: Gate, how: str) -> None:
+    mnt = mount().path
+    gate.close() if how == "refused" else gate.silence()
+    reading = subprocess.Popen(["cat", mnt / "s"], stdout=subprocess.DEVNULL)
+    try:
+        assert eventually(lambda: f" at {mnt}, up to " in tierfs("status", store=store.path).out)
+    finally:
+        gate.open()
+        assert reading.wait(timeout=60) == 0
+    assert json.loads(tierfs("--json", "status", store=store.path).out)["waiting"] == []
 
 
 @pytest.mark.parametrize("how", ["refused", "silent"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from tierfs.types import ReadPriority, Tier
 DOWN = Unavailable("cannot reach http://cold", remedy="check the network")
 DEADLINE_S = 0.5
 IN_TIME_S = 2.0
+LATE_S, POLL_S = 10.0, 0.01
 
 
 class Failing(WatchedStorage):
@@ -88,6 +89,24 @@ async def test_an_operator_is_told_once_for_a_read(
     assert [record.levelno for record in caplog.records].count(logging.WARNING) == 1
 
 
+async def test_reads_that_wait_are_counted_with_why_and_no_longer_than_they_do(
+    store: TestStore, storage: Failing
+) -> None:
+    make_cold(store)
+    storage.errors, storage.stuck = [DOWN], True
+    async with reader_of(store) as reader, trio.open_nursery() as nursery:
+        handle = reader.open(store.segment("s").id)
+        nursery.start_soon(handle.read, 0, 1000)
+        nursery.start_soon(handle.read, 1000, 1000)
+        await reached(lambda: reader.waits.now.reads == 2)
+        waiting = reader.waits.now
+        assert waiting.why == "cannot reach http://cold"
+        assert 2 <= waiting.longest_s < LATE_S
+        storage.errors, storage.stuck = [], False
+        await reached(lambda: reader.waits.now.reads == 0)
+        handle.close()
+
+
 async def test_a_read_ends_at_its_deadline_and_says_why(store: TestStore, storage: Failing) -> None:
     make_cold(store)
     storage.errors, storage.stuck = [DOWN], True
@@ -115,6 +134,12 @@ async def test_the_kernels_second_try_does_not_wait_for_a_second_deadline(store:
         await fails(handle.read(0, 4096))
         assert len(storage.reads) == reads
         handle.close()
+
+
+async def reached(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(LATE_S):
+        while not condition():  # noqa: ASYNC110 - the reader has no event for it
+            await trio.sleep(POLL_S)
 
 
 async def fails(read: object) -> None:

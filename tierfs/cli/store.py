@@ -13,6 +13,7 @@ from tierfs.background.only_here import only_here
 from tierfs.cli import format
 from tierfs.cli.fenced import print_fenced
 from tierfs.cli.lazy import command
+from tierfs.cli.mount_stats import WaitingMount, waiting_at
 from tierfs.cli.session import Session
 from tierfs.mounts import is_dead, mounts
 from tierfs.names import printable
@@ -63,8 +64,11 @@ def status(session: Session) -> None:
         found = store.status()
         ours = {str(mount.mountpoint): is_dead(mount) for mount in mounts() if mount.store == store.path}
         dead = [point for point, gone in ours.items() if gone]
+        alive = [point for point in ours if point not in dead]
+        waiting = [one for point in alive if (one := waiting_at(point)) is not None]
         data = {**status_data(found), "mounts": [*ours], "dead_mounts": dead}
-        text = status_text(found, [point for point in ours if point not in dead], dead)
+        data["waiting"] = [asdict(one) for one in waiting]
+        text = status_text(found, alive, dead, waiting)
         if not found.journal.fenced_by_epoch:
             session.result(data, text)
             return
@@ -90,7 +94,12 @@ def _plain(row: TroubleRecord | RequestRecord) -> dict[str, Any]:
     return {key: value for key, value in asdict(row).items() if key not in ("version", "stored")}
 
 
-def status_text(found: StoreStatus, mount_points: Sequence[str], dead: Sequence[str] = ()) -> str:
+def status_text(
+    found: StoreStatus,
+    mount_points: Sequence[str],
+    dead: Sequence[str] = (),
+    waiting: Sequence[WaitingMount] = (),
+) -> str:
     """The status as people read it."""
     rows = [
         ("store", f"{printable(found.path)} ({found.store_id}, epoch {found.store_epoch})"),
@@ -110,6 +119,7 @@ def status_text(found: StoreStatus, mount_points: Sequence[str], dead: Sequence[
         rows.append(("next expiry", f"{format.clock_time(found.next_expiry_ms)}, by retention_age"))
     rows += _endangered(found.endangered)
     rows += [("mount", printable(point)) for point in mount_points]
+    rows += [("waiting", str(one)) for one in waiting]
     rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]
     rows += [("stuck", _stuck(trouble)) for trouble in found.troubles]
     rows += [("request", _request(request)) for request in found.requests]

@@ -15,15 +15,12 @@ import click
 
 from tierfs.cli.keys import Keys
 from tierfs.cli.lazy import command
+from tierfs.cli.mount_stats import read_stats
 from tierfs.cli.session import Session
 from tierfs.cli.top_drawing import draw
-from tierfs.cli.top_frame import Frame, Stats, frame
-from tierfs.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from tierfs.cli.top_frame import Frame, frame
+from tierfs.errors import InvalidRequest, NotFound
 from tierfs.mounts import mounts
-
-_STATS = Path(".tierfs/stats")
-_VERSION = 1
-"""Of the document this command understands."""
 
 _SHORTEST_INTERVAL_S = 0.1
 """Shorter ones show nothing but the reading of the statistics itself."""
@@ -63,10 +60,10 @@ def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool
 
 def _frames(point: Path, interval_s: float) -> Iterator[Frame]:
     """A frame every interval, until somebody presses q."""
-    before = _stats(point)
+    before = read_stats(point)
     with Keys() as keys:
         while not keys.wait(interval_s):
-            after = _stats(point)
+            after = read_stats(point)
             yield frame(before, after)
             before = after
 
@@ -89,20 +86,6 @@ def _data(found: Frame, point: Path) -> dict[str, Any]:
     for row, cache in zip(data["caches"], found.caches, strict=True):
         row["hit_percent"] = cache.hit_percent
     return data
-
-
-def _stats(point: Path) -> Stats:
-    """The mount's statistics of now. Raises NotFound where there is no mount."""
-    try:
-        found = json.loads((point / _STATS).read_bytes())
-    except (FileNotFoundError, NotADirectoryError) as exc:
-        raise NotFound(f"{point} is not a tierfs mount", remedy="see what is: findmnt -t fuse.tierfs") from exc
-    except OSError as exc:
-        raise Unavailable(f"{point} does not answer: {exc.strerror}", remedy=f"mount it again at {point}") from exc
-    assert isinstance(found, dict)
-    if found.get("version") != _VERSION:
-        raise Conflict(f"{point} was mounted by another version of tierfs", remedy="unmount it and mount it again")
-    return found
 
 
 def _only_mount(store: Path) -> Path:

@@ -20,7 +20,7 @@ from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cold import ColdPath
 from tierfs.reading.copy_marks import CopyMarks
 from tierfs.reading.local_path import LocalPath
-from tierfs.reading.patience import Patience, Unanswered
+from tierfs.reading.patience import Patience, Unanswered, Waits
 from tierfs.reading.resolve import Piece, in_object, resolve
 from tierfs.reading.view import SegmentView
 from tierfs.types import MIB, ByteRange, ReadPriority, Tier
@@ -43,6 +43,7 @@ class ReadHandle:
         deadline_s: float,
         metrics: MetricSink,
         marks: CopyMarks,
+        waits: Waits,
         closed: Callable[[ReadHandle], None],
     ) -> None:
         self._view = view
@@ -52,6 +53,7 @@ class ReadHandle:
         self._deadline_s = deadline_s
         self._metrics = metrics
         self._marks = marks
+        self._waits = waits
         self._closed = closed
         self._unanswered = Unanswered()
         self.priority = priority
@@ -79,14 +81,14 @@ class ReadHandle:
         if now is not None:
             return now
         self._unanswered.check(wanted)
-        patience = Patience(self._view.name)
-        try:
-            with trio.fail_after(self._deadline_s):
-                return await self._read_pieces(wanted, whole, patience)
-        except trio.TooSlowError as exc:
-            error = patience.ended(f"{self._view.name}: no answer within {self._deadline_s:g} s")
-            self._unanswered.add(wanted, error)
-            raise error from exc
+        with Patience(self._view.name, self._waits) as patience:
+            try:
+                with trio.fail_after(self._deadline_s):
+                    return await self._read_pieces(wanted, whole, patience)
+            except trio.TooSlowError as exc:
+                error = patience.ended(f"{self._view.name}: no answer within {self._deadline_s:g} s")
+                self._unanswered.add(wanted, error)
+                raise error from exc
 
     def close(self) -> None:
         """Stop reading ahead for this handle."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
+from dataclasses import dataclass
+from itertools import takewhile
 
 import trio
 
@@ -28,19 +30,69 @@ _TOLD_AFTER = 3
 """Failed rounds of tries, each with pauses of its own, that an operator should know of: some seconds."""
 
 
-class Patience:
-    """The pauses of one read, with full jitter."""
+_WAITS_AFTER_S = 2.0
+"""A read that takes longer waits for a tier that does not answer: the slowest answers of S3 take a second (guess)."""
 
-    def __init__(self, subject: str) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Reads that wait for a tier which does not answer."""
+
+    reads: int = 0
+    longest_s: float = 0
+    why: str = ""
+    """What the newest try of the one that waits longest met."""
+
+
+class Waits:
+    """The reads of one process that are not answered yet."""
+
+    def __init__(self) -> None:
+        self._since: dict[Patience, float] = {}
+        """In the order of their begin."""
+
+    @property
+    def now(self) -> Waiting:
+        """Those that take too long."""
+        latest = trio.current_time() - _WAITS_AFTER_S
+        waiting = list(takewhile(lambda item: item[1] <= latest, self._since.items()))
+        if not waiting:
+            return Waiting()
+        longest, since = waiting[0]
+        why = "no answer yet" if longest.last is None else str(longest.last)
+        return Waiting(len(waiting), trio.current_time() - since, why)
+
+    def add(self, patience: Patience) -> None:
+        """A read began."""
+        self._since[patience] = trio.current_time()
+
+    def remove(self, patience: Patience) -> None:
+        """It ended."""
+        del self._since[patience]
+
+
+class Patience:
+    """The pauses of one read, with full jitter. A context, for as long as the read lasts."""
+
+    def __init__(self, subject: str, waits: Waits) -> None:
         """`subject`: what is read, for the log."""
         self._subject = subject
+        self._waits = waits
         self._failed = 0
         self._longest_s = _FIRST_PAUSE_S
-        self._last: TierfsError | None = None
+        self.last: TierfsError | None = None
+        """What ended the last try."""
+
+    def __enter__(self) -> Patience:
+        self._waits.add(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._waits.remove(self)
 
     async def pause(self, error: TierfsError) -> None:
         """Wait before the next try; `error` ended the last one."""
-        self._last = error
+        self.last = error
         self._failed += 1
         level = logging.WARNING if self._failed == _TOLD_AFTER else logging.DEBUG
         log.log(level, "%s waits for a tier that does not answer: %s", self._subject, error)
@@ -49,9 +101,9 @@ class Patience:
 
     def ended(self, message: str) -> Unavailable:
         """The error of the read once its deadline has passed, with why the last try failed."""
-        if self._last is None:
+        if self.last is None:
             return Unavailable(message)
-        return Unavailable(f"{message}: {self._last}", remedy=self._last.remedy)
+        return Unavailable(f"{message}: {self.last}", remedy=self.last.remedy)
 
 
 class Unanswered:

@@ -25,6 +25,7 @@ from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalReader
 from tierfs.reading.local_path import LocalPath
 from tierfs.reading.pack_ahead import PackAhead
+from tierfs.reading.patience import Waits
 from tierfs.reading.prove import Prover
 from tierfs.reading.readahead import FairShare
 from tierfs.reading.spans import SpanCache
@@ -65,6 +66,7 @@ class Reader:
         self._nursery: trio.Nursery | None = None
         self._packs = PackAhead(self.shares, self.spans)
         self._checksums = ChecksumCache(metadata)
+        self.waits = Waits()
         self._marks = CopyMarks(metadata, Prover(metadata, files, storage_of, self._etags))
         self._policies = PolicyCache()
         self._cold: dict[SegmentId, ColdPath] = {}
@@ -79,7 +81,7 @@ class Reader:
         cold.handles += 1
         local = LocalPath(self.metadata, self.local)
         deadline_s = self.settings.deadline_s
-        handle = ReadHandle(view, chosen, local, cold, deadline_s, self.metrics, self._marks, self._closed)
+        handle = ReadHandle(view, chosen, local, cold, deadline_s, self.metrics, self._marks, self.waits, self._closed)
         self.open_handles.add(handle)
         return handle
 

@@ -10,6 +10,7 @@ from tierfs.errors import NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.reading.patience import Waiting
 from tierfs.types import SegmentId, Tier
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class ReadingFigures:
     used_bytes: int
     fetches_in_flight: int
     fetches_waiting: int
+    waiting: Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ def figures(reader: Reader) -> ReadingFigures:
         used_bytes=reader.spans.pool.used_bytes,
         fetches_in_flight=reader.fetcher.running,
         fetches_waiting=max(0, reader.spans.transfers - reader.fetcher.running),
+        waiting=reader.waits.now,
     )
 
 
