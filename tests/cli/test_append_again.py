@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.commands import tierfs
 from tierfs import errors
 from tierfs.cli.main import cli
 from tierfs.cli.source import BLOCK_BYTES
+from tierfs.segments.group_commit import GroupCommit
 from tierfs.segments.writer import SegmentWriter
 
 BEFORE = b"before"
@@ -47,10 +49,37 @@ def test_the_command_that_is_named_appends_the_rest(
     assert tierfs(*again[1:], check=False).code in (7, 8), "and not twice"
 
 
-def interrupted(store: Path, words: list[str]) -> list[str]:
+def test_ctrl_c_inside_a_commit_names_the_bytes_of_that_commit_too(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(3 * BLOCK_BYTES)
+    (tmp_path / "file").write_bytes(data)
+    lead, leads = GroupCommit._lead, list[int]()
+
+    def pressed(self: GroupCommit) -> None:
+        leads.append(1)
+        if len(leads) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        lead(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupCommit, "_lead", pressed)
+        again = interrupted(store, ["append", "s", str(tmp_path / "file")], code=130)
+    assert tierfs("info", "s", "--json", store=store).json["length"] == len(BEFORE) + 2 * BLOCK_BYTES
+    tierfs(*again[1:])
+    assert CliRunner().invoke(cli, ["--store", str(store), "cat", "s"]).stdout_bytes == BEFORE + data
+
+
+def test_another_offset_is_no_reason_to_append_what_was_skipped_over(store: Path) -> None:
+    refused = tierfs("append", "s", "--expect-offset", "4", "--skip", "1", store=store, stdin=b"xyz", check=False)
+    assert refused.code == 8
+    assert "--expect-offset 6 --skip 3" in refused.err
+
+
+def interrupted(store: Path, words: list[str], code: int = 28) -> list[str]:
     """Run a command that fails; returns the words of the one it names."""
     result = CliRunner().invoke(cli, ["--json", "--store", str(store), *words])
-    assert result.exit_code == 28, result.output
+    assert result.exit_code == code, result.output
     found: str = json.loads(result.stderr)["command"]
     return shlex.split(found)
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import click
 
-from tierfs import names
+from tierfs import interrupts, names
 from tierfs.app import Store
 from tierfs.cli import source
 from tierfs.cli.edge import Partial
@@ -19,8 +19,8 @@ from tierfs.cli.lazy import command
 from tierfs.cli.parameters import Duration, Size
 from tierfs.cli.room import Room
 from tierfs.cli.session import Session
-from tierfs.cli.source import Source, blocks
-from tierfs.errors import InvalidRequest, TierfsError
+from tierfs.cli.source import Block, Source, blocks
+from tierfs.errors import InvalidRequest, OffsetMismatch, TierfsError
 from tierfs.segments.writer import SegmentWriter
 
 log = logging.getLogger(__name__)
@@ -97,9 +97,9 @@ def append(
         name = store.segment_of_path(segment)
         _skip(stream, skip)
         room = Room(store, session, wait_s=wait, holder_wait_s=_HOLDER_WAIT_S)
-        writer = room.make(
-            name, lambda: store.engine.open_writer(name, expected_offset=expect_offset, take_over=take_over)
-        )
+        opened = partial(store.engine.open_writer, name, expected_offset=expect_offset, take_over=take_over)
+        with _telling_what_to_skip(expect_offset, skip):
+            writer = room.make(name, opened)
         with closing_writer(store, writer):
             done = Acknowledged(writer.name, writer.length, writer.length)
             with resumable(done, Call(session.store_words, segment, files, seal, skip), stream):
@@ -113,6 +113,21 @@ def _skip(stream: Source, size_bytes: int) -> None:
     found = stream.skip(size_bytes)
     if found < size_bytes:
         raise InvalidRequest(f"the input has {found} bytes, fewer than --skip {size_bytes}")
+
+
+@contextmanager
+def _telling_what_to_skip(expected_offset: int | None, skip_bytes: int) -> Iterator[None]:
+    """Make an OffsetMismatch of a command with --skip say both numbers: a new offset alone would append bytes twice."""
+    try:
+        yield
+    except OffsetMismatch as exc:
+        more = exc.actual_length - (expected_offset or 0)
+        if skip_bytes and more > 0:
+            exc.remedy = (
+                f"if the {more} bytes from {expected_offset} on are of this input, from an earlier try: "
+                f"--expect-offset {exc.actual_length} --skip {skip_bytes + more}"
+            )
+        raise
 
 
 @contextmanager
@@ -134,11 +149,15 @@ def copy(stream: Source, writer: SegmentWriter, done: Acknowledged, room: Room, 
     """Append all of a stream; `done` grows with every block that is acknowledged."""
     ended = False
     for block in blocks(stream):
-        add = partial(writer.append, block.data, last=block.last, seal=seal and block.last)
-        done.end = room.make(writer.name, add).end
+        room.make(writer.name, partial(_append, writer, block, done, seal=seal))
         ended = block.last
     if not ended and (seal or done.start == done.end):
         writer.append(b"", last=True, seal=seal)
+
+
+def _append(writer: SegmentWriter, block: Block, done: Acknowledged, *, seal: bool) -> None:
+    with interrupts.deferred():  # else Ctrl-C could come between the commit and the note of it
+        done.end = writer.append(block.data, last=block.last, seal=seal and block.last).end
 
 
 @contextmanager
