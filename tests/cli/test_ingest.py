@@ -111,6 +111,25 @@ def test_a_changed_small_file_of_the_same_size_is_a_conflict(store: Path, files:
     assert "1 segment had all of it already" in done.out
 
 
+def test_small_files_are_compared_where_they_share_an_object_too(store: Path, files: Path) -> None:
+    data = {name: bytearray(os.urandom(4000 + number)) for number, name in enumerate("abcd")}
+    data["e"] = bytearray(os.urandom(2 * BLOCK))
+    for name, content in data.items():
+        (files / name).write_bytes(content)
+    tierfs("ingest", files, "--into", "in", "--seal", store=store)
+    assert tierfs("offload", "--json", store=store).json["objects"] == 1
+    tierfs("evict", store=store)
+    assert tierfs("ingest", files, "--into", "in", "--seal", "--json", store=store).json["skipped"] == len(data)
+    for name in "be":
+        data[name][-1] ^= 1
+        (files / name).write_bytes(data[name])
+    done = tierfs("ingest", files, "--into", "in", "--seal", store=store, check=False)
+    assert done.code == 5
+    assert "in/b is there already and differs from the file in bytes 0 to 4001" in done.err
+    assert f"in/e is there already and differs from the file in bytes 0 to {2 * BLOCK}" in done.err
+    assert "3 segments had all of it already" in done.out
+
+
 def test_a_segment_that_is_not_the_files_beginning_is_named_with_its_place(store: Path, files: Path) -> None:
     data = os.urandom(3 * BLOCK)
     tierfs("append", "in/a", store=store, stdin=data[:BLOCK] + b"x" + data[BLOCK + 1 : 2 * BLOCK])
