@@ -41,6 +41,7 @@ VERBS: dict[str, Callable[[TestStore], object]] = {
         store.segment("s").id, cold_before_ms=store.clock.now_ms()
     ),
     "holder's offload": lambda store: store.cold_work().tools.cold.require_ours(),
+    "repack": lambda store: store.cold_work().repacker.run(store.layout("s").cold[0].object),
 }
 
 

@@ -105,8 +105,10 @@ class Repack:
     def run(self, holder: ObjectRecord) -> int:
         """Move what counts of a pack; returns how many bytes that were, 0 when the pack has to stay.
 
-        Raises ChunksMoved, DataLoss where a chunk is damaged (it is then suspect), and what the storage raises.
+        Raises ChunksMoved, DataLoss where a chunk is damaged (it is then suspect), Fenced, WrongColdTier, and what
+        the storage raises; the old pack stays in every case.
         """
+        self._cold.require_ours()
         index = read_index(self._cold.storage, holder.name, holder.length)
         live = self._live(holder, index)
         size = sum(one.chunk.length for one in live)
@@ -116,6 +118,7 @@ class Repack:
         try:
             with self._metadata.read() as txn:
                 metadata = pack_metadata(txn.store, new.intent.attempt, crc32c(new.data))
+            self._cold.require_ours()  # again: reading may have taken longer than a proof counts
             stored = self._cold.storage.put(new.intent.name, BufferSource(new.data), metadata=metadata)
             if stored.length_bytes != len(new.data):
                 raise DataLoss(f"{new.intent.name}: {stored.length_bytes} of {len(new.data)} bytes arrived")

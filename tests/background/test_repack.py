@@ -1,0 +1,104 @@
+"""Repacking: a mostly dead pack moves only within the store's own cold tier, whatever is mounted there meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.two_owners import bucket, fast
+from tests.stores import TestStore, open_test_store
+from tierfs.background.publish import PROOF_S
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.config import OffloadSettings
+from tierfs.errors import WrongColdTier
+from tierfs.types import Tier
+
+POLICY = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
+
+KEPT = ("s00", "s01")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    settings = OffloadSettings(relocate_min_bytes=1000)
+    with open_test_store(tmp_path / "store", policy=POLICY, settings=settings) as opened:
+        yield opened
+
+
+def packs(store: TestStore) -> list[str]:
+    return [found.name for found in store.cold.list("packs/")]
+
+
+def dying_pack(store: TestStore) -> dict[str, bytes]:
+    """A pack of which two segments of twenty are left, nowhere but there."""
+    data = {f"s{number:02d}": os.urandom(3000) for number in range(20)}
+    for name, content in data.items():
+        store.append(name, content, seal=True)
+    store.offload()
+    store.evict()
+    for name in data.keys() - set(KEPT):
+        store.engine.delete(name, recursive=False, cold_due_ms=0)
+    store.cold_work().publish()
+    return {name: data[name] for name in KEPT}
+
+
+def show(storage: MemoryStorage, content: dict[str, bytes]) -> None:
+    """From now on the place holds this."""
+    for found in list(storage.list("")):
+        storage.delete(found.name)
+    for name, data in content.items():
+        storage.put(name, BufferSource(data))
+
+
+def older_copy(store: TestStore) -> dict[str, bytes]:
+    """The bucket without its newest slot, which has all objects nevertheless."""
+    content = bucket(store.cold)
+    del content[max(name for name in content if name.startswith("journal/"))]
+    return content
+
+
+def assert_kept(store: TestStore, data: dict[str, bytes]) -> None:
+    """What was kept is readable from the cold tier after all that waits has gone."""
+    store.clock.advance(7200)  # type: ignore[attr-defined]
+    store.work().settle()
+    for name, content in data.items():
+        assert store.read(name, Tier.COLD) == content
+
+
+def test_an_older_copy_of_the_bucket_takes_no_pack(store: TestStore) -> None:
+    data = dying_pack(store)
+    ours, copy = bucket(store.cold), older_copy(store)
+    show(store.cold, copy)
+    with pytest.raises(WrongColdTier):
+        store.cold_work().repacker.step()
+    assert bucket(store.cold) == copy
+    show(store.cold, ours)
+    assert store.cold_work().repacker.step() == sum(map(len, data.values()))
+    assert_kept(store, data)
+
+
+def test_a_copy_that_is_mounted_while_the_pack_is_read_takes_none(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading up to a gigabyte takes longer than a proof counts."""
+    data = dying_pack(store)
+    ours, copy = bucket(store.cold), older_copy(store)
+    read = MemoryStorage.read_into
+
+    def read_then_exchange(self: MemoryStorage, name: str, *arguments: object, **more: object) -> None:
+        read(self, name, *arguments, **more)  # type: ignore[arg-type]
+        if name.startswith("packs/") and "if_match" in more:
+            fast(store.clock, PROOF_S + 1)
+            show(self, copy)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStorage, "read_into", read_then_exchange)
+        with pytest.raises(WrongColdTier):
+            store.cold_work().repacker.step()
+    assert bucket(store.cold) == copy
+    show(store.cold, ours)
+    assert_kept(store, data)
