@@ -20,18 +20,19 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.config import WriteSettings
 from tierfs.errors import DataLoss, Fenced
-from tierfs.metadata import chains, directories, keys, policies, replica
+from tierfs.metadata import chains, directories, keys, locations, policies, replica
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import LocationRecord, SegmentRecord, TouchRecord
-from tierfs.metadata.tables import GARBAGE, TOUCHES
+from tierfs.metadata.tables import GARBAGE, LOCATIONS, TOUCHES
 from tierfs.recovery import bucket
 from tierfs.recovery.bucket import JournalListing, entries_behind, must_start_over
 from tierfs.recovery.follow import Follower
 from tierfs.recovery.rebuild import Rebuilder
 from tierfs.segments.engine import Engine
-from tierfs.types import ROOT_DIRECTORY, EntryKind, Tier
+from tierfs.types import ROOT_DIRECTORY, EntryKind, LocationId, Tier
 
 HERE = LocationRecord(id=LOCATION, url="memory:")
+ARCHIVE = "file:///archive"
 
 
 @pytest.fixture
@@ -216,6 +217,19 @@ def test_a_replica_that_was_left_behind_starts_over_and_touches_only_what_change
         owner.offload()
         assert follower(store).refresh().entries > 0
         assert shown(store) == cold_bytes(owner)
+
+
+def test_a_replica_that_starts_over_knows_the_places_adopted_meanwhile(owner: TestStore, tmp_path: Path) -> None:
+    with following(owner, tmp_path / "replica") as store:
+        with owner.metadata.write() as txn:
+            adopted = locations.register_foreign(txn, LocationRecord(id=LocationId(0), url=ARCHIVE, writable=False))
+        for name in "ab":  # slots up to the newest checkpoint but one are void
+            owner.append(name, b"x")
+            owner.offload()
+            owner.cold_work().tools.checkpointer.checkpoint()
+        assert follower(store).refresh().started_over
+        with store.metadata.read() as txn:
+            assert {row.id: row.url for _, row in txn.scan(LOCATIONS)} == {LOCATION: HERE.url, adopted.id: ARCHIVE}
 
 
 def listing(slots: list[int], checkpoints: list[int]) -> JournalListing:

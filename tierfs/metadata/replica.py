@@ -20,6 +20,7 @@ from tierfs.metadata.tables import (
     DIRECTORIES,
     DIRENTS,
     GARBAGE,
+    LOCATIONS,
     OBJECTS,
     POLICIES,
     RESERVED_NAMES,
@@ -82,6 +83,9 @@ def replace_rows(metadata: MetadataStore, source: MetadataStore) -> None:
         for name in _PLAIN_NAMES:
             for difference in _differences(old, new, name):
                 _write(txn, name, difference)
+        for difference in _differences(old, new, LOCATIONS.name):
+            if difference[1] is None:  # how this host reaches a place that it knows is its own business
+                _write(txn, LOCATIONS.name, difference)
         moved = _replace_chunks(txn, old, new)
         _replace_names(txn, old, new)
         _replace_segments(txn, old, new, moved)
