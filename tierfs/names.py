@@ -55,6 +55,11 @@ def check_component(part: str) -> None:
         raise InvalidRequest(f"{printable(part)}: {forbidden[0]!a} cannot be part of a segment's name")
 
 
+def is_removed(name: str) -> bool:
+    """Whether a full name stands for what was removed and is still to be taken apart, or for something below it."""
+    return name.startswith(REMOVED_PREFIX)
+
+
 def join(parts: tuple[str, ...]) -> str:
     """The canonical name of `parts`: no leading or trailing slash."""
     return "/".join(parts)

@@ -10,12 +10,14 @@ import pytest
 
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.background.pack_index import read_index
+from tierfs.background.publish import Publisher
 from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss
-from tierfs.metadata import pack
+from tierfs.metadata import directories, pack, removals
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.segments import stat
-from tierfs.types import CRC_BLOCK_BYTES, ChunkState, Tier
+from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ChunkState, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": str(16 * 100_000)}
 """What makes less than 100,000 bytes is packed."""
@@ -37,6 +39,14 @@ def fill(store: TestStore, count: int = 20, size: int = 3000) -> dict[str, bytes
     for name, content in data.items():
         store.append(name, content, seal=True)
     return data
+
+
+def hide(store: TestStore, name: str) -> None:
+    """The first commit of `rm -r`, if it was not made yet."""
+    with store.metadata.write() as txn:
+        entry = directories.find(txn, name)
+        if entry is not None:
+            removals.queue(txn, ROOT_DIRECTORY, entry)
 
 
 def test_small_segments_share_one_object(store: TestStore) -> None:
@@ -152,6 +162,23 @@ def test_what_is_deleted_meanwhile_is_left_out(store: TestStore, monkeypatch: py
     del data["d1/s001"]
     for name, content in data.items():
         assert store.read(name, Tier.COLD) == content
+
+
+def test_what_is_being_removed_is_left_out(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rm -r` of a huge directory hides its name first: no index may name a segment by what it is hidden under."""
+    data = fill(store, 9)
+    prove = Publisher.require_recent_ownership
+
+    def remove_then_prove(self: Publisher) -> None:
+        hide(store, "d1")
+        prove(self)
+
+    monkeypatch.setattr(Publisher, "require_recent_ownership", remove_then_prove)
+    report = store.offload()
+    assert (report.segments, report.objects) == (6, 1)
+    (name,) = packs(store)
+    index = read_index(store.cold, name, store.cold.stat(name).length_bytes)
+    assert {one.path for one in index.entries} == {path for path in data if not path.startswith("d1/")}
 
 
 def test_a_crash_between_two_commits_keeps_what_is_linked(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,20 @@ import pytest
 
 from tests.faults.two_owners import bucket, fast
 from tests.stores import TestStore, open_test_store
+from tierfs.background.pack_index import read_index
 from tierfs.background.publish import PROOF_S
+from tierfs.background.repack import Repack
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.config import OffloadSettings
 from tierfs.errors import WrongColdTier
-from tierfs.types import Tier
+from tierfs.metadata import directories, removals
+from tierfs.segments import dismantle
+from tierfs.types import ROOT_DIRECTORY, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
 
-KEPT = ("s00", "s01")
+KEPT = ("d/s00", "e/s01")
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def packs(store: TestStore) -> list[str]:
 
 def dying_pack(store: TestStore) -> dict[str, bytes]:
     """A pack of which two segments of twenty are left, nowhere but there."""
-    data = {f"s{number:02d}": os.urandom(3000) for number in range(20)}
+    data = {f"{'de'[number % 2]}/s{number:02d}": os.urandom(3000) for number in range(20)}
     for name, content in data.items():
         store.append(name, content, seal=True)
     store.offload()
@@ -59,6 +63,12 @@ def older_copy(store: TestStore) -> dict[str, bytes]:
     content = bucket(store.cold)
     del content[max(name for name in content if name.startswith("journal/"))]
     return content
+
+
+def walk(repacker: Repack) -> None:
+    """Look at every object once."""
+    while repacker.step() is not None:
+        pass
 
 
 def assert_kept(store: TestStore, data: dict[str, bytes]) -> None:
@@ -102,3 +112,22 @@ def test_a_copy_that_is_mounted_while_the_pack_is_read_takes_none(
     assert bucket(store.cold) == copy
     show(store.cold, ours)
     assert_kept(store, data)
+
+
+def test_a_pack_of_what_is_being_removed_moves_once_that_is_gone(store: TestStore) -> None:
+    """Its index would name the segment by what it is hidden under until it is taken apart."""
+    data = dying_pack(store)
+    repacker = store.cold_work().repacker
+    with store.metadata.write() as txn:
+        entry = directories.find(txn, "e")
+        assert entry is not None
+        removals.queue(txn, ROOT_DIRECTORY, entry)
+    walk(repacker)
+    assert len(packs(store)) == 1
+    dismantle.dismantle(store.metadata, cold_due_ms=0)
+    store.cold_work().publish()
+    walk(repacker)
+    new = max(packs(store))
+    index = read_index(store.cold, new, store.cold.stat(new).length_bytes)
+    assert [one.path for one in index.entries] == ["d/s00"]
+    assert_kept(store, {"d/s00": data["d/s00"]})

@@ -27,14 +27,17 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.clock import ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
 from tierfs.errors import DataLoss, NotFound
+from tierfs.metadata import pack
+from tierfs.metadata.pack import PackEntry, PackIndex
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OBJECTS
+from tierfs.names import REMOVED_PREFIX
 from tierfs.recovery import bucket, from_objects, inventory
 from tierfs.recovery.from_objects import Rebuilding, Rebuilt
 from tierfs.segments import stat
 from tierfs.segments.engine import Engine
-from tierfs.types import AttemptId, ByteRange, SegmentId, Tier
+from tierfs.types import AttemptId, ByteRange, ObjectId, SegmentId, Tier
 
 STORE = "5" * 32
 
@@ -194,6 +197,25 @@ def test_a_pack_that_contradicts_itself_is_left_aside(tmp_path: Path) -> None:
         with rebuilt(tmp_path / "new", store.cold) as found:
             assert len(found.left) == 4
             assert len(found.rebuilt) == 13
+
+
+def put_pack(cold: ChunkStorage, *paths: str) -> str:
+    """A pack as packing makes it, with four bytes of each segment."""
+    attempt = AttemptId(new_id())
+    entries = [PackEntry(SegmentId(10 + at), path, 0, 4, 4 * at, crc32c(b"abcd")) for at, path in enumerate(paths)]
+    payload = b"abcd" * len(paths)
+    data = payload + pack.index_and_trailer(PackIndex(STORE, 1, attempt, 0, tuple(entries)), len(payload))
+    name = pack.pack_name(ObjectId(99), 1, attempt, crc32c(data))
+    cold.put(name, BufferSource(data))
+    return name
+
+
+def test_what_was_being_removed_costs_a_pack_no_other_segment(cold: MemoryStorage, tmp_path: Path) -> None:
+    name = put_pack(cold, "d/a", f"{REMOVED_PREFIX}7/b", "d/c")
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert set(found.rebuilt) == {"d/a", "d/c"}
+        assert found.store.read("d/a") == found.store.read("d/c") == b"abcd"
+        assert found.left == {f"{name}, {REMOVED_PREFIX}7/b from 0": "its segment was being removed"}
 
 
 def test_the_larger_object_wins_and_its_pieces_are_listed(cold: MemoryStorage, tmp_path: Path) -> None:

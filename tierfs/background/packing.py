@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from tierfs import names
 from tierfs.background import intents
 from tierfs.background.candidates import ended_ms
 from tierfs.background.cold import ColdTier, pack_metadata
@@ -129,6 +130,9 @@ class PackOffload:
                     if parent is None:
                         parent = directories.path_of(txn, segment.parent_id, "")
                         directory_paths[segment.parent_id] = parent
+                    if names.is_removed(f"{parent}{segment.name}"):
+                        moved.append(action.segment_id)  # its name is gone: an index must not tell the hidden one
+                        continue
                     sources = tuple(source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True))
                     parts.append(_Part(action, f"{parent}{segment.name}", sources))
         return parts, moved

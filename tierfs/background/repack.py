@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from tierfs import names
 from tierfs.background import intents
 from tierfs.background.cold import ColdTier, pack_metadata
 from tierfs.background.offload import ChunksMoved
@@ -71,8 +72,8 @@ class Repack:
         self._next = b""
         self._walked = -1
         """The newest transaction when the last walk began: nothing changed since, nothing is to be done."""
-        self._kept: set[ObjectId] = set()
-        """Packs that have to stay as they are."""
+        self._kept: dict[ObjectId, int] = {}
+        """Packs that have to stay as they are while they have so many references."""
 
     def step(self) -> int | None:
         """Look at some objects, and repack at most one; returns its live bytes, None when the walk is over."""
@@ -91,12 +92,12 @@ class Repack:
             holders = [holder for key in found if (holder := txn.get(OBJECTS, key)) is not None]
             dead = next((one for one in holders if self._is_dead(txn, one)), None)
         if dead is not None:
-            self._kept.add(dead.id)
+            self._kept[dead.id] = dead.references
             self._next = keys.u64(dead.id)
             try:
                 return self.run(dead)
             except TierfsError:
-                self._kept.discard(dead.id)  # tried again by a later walk
+                del self._kept[dead.id]  # tried again by a later walk
                 self._next += b"\0"
                 raise
         self._next = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
@@ -136,7 +137,7 @@ class Repack:
     def _is_dead(self, txn: ReadTransaction, holder: ObjectRecord) -> bool:
         """Whether few of its chunks are left; bytes are counted once its index was read."""
         return (
-            holder.id not in self._kept
+            self._kept.get(holder.id) != holder.references
             and 0 < 100 * holder.references <= (100 - self._dead_percent) * holder.packed
             and not holder.foreign
             and holder.location_id == self._cold.location_id
@@ -145,7 +146,7 @@ class Repack:
         )
 
     def _live(self, holder: ObjectRecord, index: PackIndex) -> list[_Live]:
-        """The chunks that the index leads to, each once."""
+        """The chunks that the index leads to, each once; none of what is being removed and has no name any more."""
         found: dict[tuple[SegmentId, int], _Live] = {}
         for at in range(0, len(index.entries), _BATCH):
             with self._metadata.read() as txn:
@@ -154,6 +155,8 @@ class Repack:
                     if segment is None:
                         continue
                     path = directories.path_of(txn, segment.parent_id, segment.name)
+                    if names.is_removed(path):
+                        continue
                     for chunk in _chunks_of(txn, segment, entry.range):
                         if chunk.object_id == holder.id and _is_good(chunk):
                             found[segment.id, chunk.start_offset] = _Live(segment.id, path, chunk)

@@ -108,7 +108,8 @@ class Upload:
         """What to look at once more."""
         moved, self._moved = self._moved, {}
         with self._metadata.read() as txn:
-            gone = any(directories.segment(txn, segment_id) is None for segment_id in moved)
+            found = (directories.segment(txn, segment_id) for segment_id in moved)
+            gone = any(segment is None or directories.is_going(txn, segment) for segment in found)
         return list_segments() if gone else [(name, segment_id) for segment_id, name in moved.items()]
 
     def _start(self, pool: ThreadPoolExecutor, segments: Named) -> None:

@@ -46,6 +46,11 @@ def is_removed(parent_id: int, name: str) -> bool:
     return parent_id == ROOT_DIRECTORY and name.startswith(names.REMOVED_PREFIX)
 
 
+def is_going(txn: ReadTransaction, segment: SegmentRecord) -> bool:
+    """Whether a segment is, or is below, what was removed and is still to be taken apart."""
+    return names.is_removed(path_of(txn, segment.parent_id, segment.name))
+
+
 def find(txn: ReadTransaction, name: str) -> Entry | None:
     """The entry a path leads to; the empty path is the root. Raises NotDirectory behind a segment."""
     entry = Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)

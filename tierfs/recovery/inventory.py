@@ -13,10 +13,10 @@ import hashlib
 import json
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from tierfs import names
@@ -242,24 +242,23 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
     """List every object below packs/ and segments/ and ask each what it is; the file is written to `path`."""
     inventory = Inventory(path)
 
-    def look(item: StoredObject) -> list[FoundObject] | LeftOver:
+    def look(item: StoredObject) -> Sequence[FoundObject | LeftOver]:
         try:
             if item.name.startswith(PACKS_PREFIX):
                 return parsed_pack(storage, item)
             return [parsed(storage.stat(item.name))]
         except (DataLoss, NotFound) as exc:
-            return LeftOver(item.name, str(exc))
+            return [LeftOver(item.name, str(exc))]
 
     names = _Names()
     items, offset = names.passing(chunk_objects(storage)), 0
     with path.open("wb") as file, closing(in_order(items, look, HEADS_AT_ONCE)) as looked:
-        for found in looked:
-            if isinstance(found, LeftOver):
-                inventory.left.append(found)
+        for one in chain.from_iterable(looked):
+            if isinstance(one, LeftOver):
+                inventory.left.append(one)
                 continue
-            for one in found:
-                inventory.add(one, offset)
-                offset += file.write(json.dumps(asdict(one)).encode() + b"\n")
+            inventory.add(one, offset)
+            offset += file.write(json.dumps(asdict(one)).encode() + b"\n")
     inventory.names = names.digest
     if "" in inventory.stores:
         told = [store_id for store_id, _ in inventory.stores.most_common() if store_id]
@@ -267,8 +266,11 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
     return inventory
 
 
-def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject]:
-    """What the index of a pack says. Raises DataLoss when the pack contradicts itself."""
+def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject | LeftOver]:
+    """What the index of a pack says. Raises DataLoss when the pack contradicts itself.
+
+    A segment that was being removed when the pack was made is left aside alone: the others are none the worse.
+    """
     index = read_index(storage, item.name, item.length_bytes)
     found = [
         FoundObject(
@@ -288,8 +290,13 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject]:
         )
         for entry in index.entries
     ]
-    for one in found:
-        _checked_path(one)
+    return [_kept_entry(one) for one in found]
+
+
+def _kept_entry(found: FoundObject) -> FoundObject | LeftOver:
+    if names.is_removed(found.path):
+        return LeftOver(found.label, "its segment was being removed")
+    _checked_path(found)
     return found
 
 
@@ -391,6 +398,6 @@ def _checked_path(found: FoundObject) -> str:
         path = names.join(names.split(found.path))
     except TierfsError as exc:
         raise DataLoss(f"it names an impossible segment: {exc}") from exc
-    if path != found.path or not path or path.startswith(names.REMOVED_PREFIX):
+    if path != found.path or not path or names.is_removed(path):
         raise DataLoss("it names an impossible segment")
     return path

@@ -64,7 +64,7 @@ def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
         with metadata.write() as txn:
             rows = list(islice(txn.scan(SEGMENTS, after + b"\0" if after else b""), _BATCH_SEGMENTS))
             losses = [_settle(txn, segment, txn.now_ms + grace_ms) for _, segment in rows]
-        yield from (one for one in losses if not one.segment.startswith(names.REMOVED_PREFIX))
+        yield from (one for one in losses if not names.is_removed(one.segment))
         if len(rows) < _BATCH_SEGMENTS:
             return
         after = rows[-1][0]
