@@ -45,12 +45,15 @@ class AloneWork:
 
     def tidy(self) -> None:
         """End chunks that are old enough to expire some day, and delete what is garbage."""
+        self._snapshots.try_again(lambda _: True)
         self._snapshots.refresh(slice_s=SLICE_S)
         for segment_id in self._planner.next(_ROOMY, self._metadata.clock.now_ms()).rolls:
             view = self._planner.view_of(segment_id)
             if view is not None and (view.policy.retention_age_s or view.policy.retention_bytes):
                 self._tools.engine.roll(segment_id)
         self.collect()
+        for error in self._snapshots.failed.values():  # the others are done: the first one is listed
+            raise error
 
     def collect(self) -> None:
         """Take apart what was removed, and delete its files."""

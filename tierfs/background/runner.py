@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
+from tierfs.background import look_troubles
 from tierfs.background.consolidation_plan import ConsolidateAction
 from tierfs.background.consolidation_watch import PREFIX, ConsolidationWatch, segment_of, trouble_of
 from tierfs.background.offload import ChunksMoved
@@ -29,7 +30,6 @@ from tierfs.background.troubles import Troubles
 from tierfs.background.work import ColdWork
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced
-from tierfs.metadata import directories
 from tierfs.types import SegmentId
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,9 @@ class BackgroundWriter:
     def _plan(self, ended: Collection[ObjectKey]) -> Actions:
         """In a thread, in slices: a new holder has every segment to look at."""
         planner = self._planner
+        look_troubles.try_again(self._snapshots, self._troubles, self._metadata.clock.now_ms())
         self._current = self._snapshots.refresh([segment_id for segment_id, _ in ended], slice_s=SLICE_S)
+        look_troubles.note(self._metadata, self._snapshots, self._troubles, complete=self._current)
         for key in ended:  # after the look: what they did is seen by now
             planner.release(key)
         if self._troubles.ended != self._troubles_ended:
@@ -347,9 +349,7 @@ class BackgroundWriter:
         if pending is None:
             self._troubles.failed(what, error)
             return
-        with self._metadata.read() as txn:
-            segment = directories.segment(txn, pending.action.segment_id)
-            name = "" if segment is None else directories.path_of(txn, segment.parent_id, segment.name)
+        name = look_troubles.name_of(self._metadata, pending.action.segment_id)
         self._troubles.failed(what, error, name=name, size_bytes=pending.bytes)
 
 

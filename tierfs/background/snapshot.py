@@ -7,7 +7,7 @@ holder and when policies change; that, too, goes in slices, so that a mount's re
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from tierfs.background.candidates import ended_ms, objects_to_make, placed_cold, sealed_local_chunks
@@ -61,19 +61,25 @@ class Snapshots:
         """Segments whose growth is to be measured before all are in turn again."""
         self._unseen: set[SegmentId] = set()
         """Segments that were known before the pass and that it did not meet yet."""
+        self.failed: dict[SegmentId, Exception] = {}
+        """Segments that the last look at them could not read; the planner knows nothing of them."""
 
     def refresh(self, first: Iterable[SegmentId] = (), *, slice_s: float | None = None) -> bool:
         """Look at what changed, at `first` before all else, for about `slice_s`; False when more is left to look at."""
         started_s = self._metadata.clock.monotonic_s()
         self._note_changes()
-        for segment_id in first:
-            self._queue.pop(segment_id, None)
         self._look_at(first)
         for step in self._steps():
             self._look_at(step)
             if slice_s is not None and self._metadata.clock.monotonic_s() - started_s >= slice_s:
                 break
         return not self._queue and self._scan_from is None
+
+    def try_again(self, may_try: Callable[[SegmentId], bool]) -> None:
+        """Queue the segments that failed and that `may_try` allows."""
+        for segment_id in [found for found in self.failed if may_try(found)]:
+            del self.failed[segment_id]
+            self._queue[segment_id] = None
 
     def _note_changes(self) -> None:
         changed = self._touched.since_last()
@@ -86,14 +92,14 @@ class Snapshots:
             self._queue.update(dict.fromkeys(self._waits.pop_below(txn.store.journal.published_sequence)))
 
     def _steps(self) -> Iterator[list[SegmentId]]:
-        """A few segments at a time until none is left: those that changed, then those of a pass over all."""
+        """A few segments at a time until none is left: those that changed, then those of a pass over all.
+
+        A look takes them out of the queue, so that none is lost to an error.
+        """
         while self._queue or self._scan_from is not None:
             if not self._queue and self._scan_from is not None:
                 self._queue.update(dict.fromkeys(self._scan_step(self._scan_from)))
-            step = list(itertools.islice(self._queue, _STEP))
-            for segment_id in step:
-                del self._queue[segment_id]
-            yield step
+            yield list(itertools.islice(self._queue, _STEP))
 
     def _scan_step(self, start: bytes) -> Iterable[SegmentId]:
         """The next segments of the pass over all that have local bytes; at its end those that it did not meet."""
@@ -123,17 +129,28 @@ class Snapshots:
         with self._metadata.read() as txn:
             effective = Effective(txn)
             for segment_id in segment_ids:
-                segment = directories.segment(txn, segment_id)
-                waits_for = 0
-                if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
+                self.failed.pop(segment_id, None)
+                try:
+                    waits_for = self._look_at_one(txn, segment_id, effective)
+                except Exception as exc:  # whatever it is, the other segments go on
+                    self.failed[segment_id] = exc
                     self._planner.drop(segment_id)
-                else:
-                    view, waits_for = view_of(txn, segment, effective)
-                    self._planner.put(view)
+                    waits_for = 0
                 if waits_for:
                     self._waits.put(segment_id, waits_for)
                 else:
                     self._waits.remove(segment_id)
+                self._queue.pop(segment_id, None)
+
+    def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, effective: Effective) -> int:
+        """Tell the planner of a segment; returns the next sequence of the journal that matters, or 0."""
+        segment = directories.segment(txn, segment_id)
+        if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
+            self._planner.drop(segment_id)
+            return 0
+        view, waits_for = view_of(txn, segment, effective)
+        self._planner.put(view)
+        return waits_for
 
 
 def view_of(txn: ReadTransaction, segment: SegmentRecord, effective: Effective) -> tuple[SegmentView, int]:

@@ -72,12 +72,14 @@ class Troubles:
         self._rows = {key: replace(other, next_try_ms=0) for key, other in self._rows.items()}
         self.ended += 1
 
-    def retain(self, prefix: str, is_wanted: Callable[[str], bool]) -> None:
-        """Drop rows beginning with `prefix` that are not wanted any more; damage stays listed."""
+    def retain(self, prefix: str, is_wanted: Callable[[str], bool], *, keep_damage: bool = True) -> None:
+        """Drop rows beginning with `prefix` that are not wanted any more; damage stays listed unless told otherwise."""
         gone = [
             what
             for what, row in self._rows.items()
-            if what.startswith(prefix) and not is_wanted(what) and row.error_kind != DataLoss.__name__
+            if what.startswith(prefix)
+            and not is_wanted(what)
+            and not (keep_damage and row.error_kind == DataLoss.__name__)
         ]
         for what in gone:
             del self._rows[what]

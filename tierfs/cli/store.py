@@ -153,7 +153,8 @@ def _stuck(trouble: TroubleRecord) -> str:
     times = format.count(trouble.attempts, "time")
     since = format.clock_time(trouble.since_ms)
     verb, _, rest = trouble.what.partition(" ")
-    what = f"{verb} {trouble.name} from {rest.rpartition(' ')[2]}" if trouble.name else trouble.what
+    _, has_start, start = rest.rpartition(" ")
+    what = f"{verb} {trouble.name}" + (f" from {start}" if has_start else "") if trouble.name else trouble.what
     return f"{printable(what)}{size}: failed {times} since {since}: {printable(trouble.error)}"
 
 
