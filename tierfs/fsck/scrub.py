@@ -136,14 +136,16 @@ class Scrubber:
         except DataLoss as exc:
             return Checked(piece, (piece.range,), str(exc))
         bad = tuple(union([*_bad_ranges(piece, view), *(_of_segment(piece, one) for one in unread)]))
+        found = view[piece.in_object.start - grid.range.start :][: piece.range.length_bytes]
+        if bad and not unread and placed.proves(piece.range, found):
+            return Checked(piece, crc32c=crc32c(found))  # another segment's bytes of the block are bad
         if bad:
             name = placed.object.name
             why = f"{name} cannot be read there" if unread else "the bytes do not match their checksums"
             return Checked(piece, bad, why)
         if placed.object.tier is Tier.COLD:
             self.etags.proved(placed.object)
-        at = piece.in_object.start - grid.range.start
-        return Checked(piece, crc32c=crc32c(view[at : at + piece.range.length_bytes]))
+        return Checked(piece, crc32c=crc32c(found))
 
     def _away(self, placed: PlacedChunk) -> str | None:
         """Why the whole place of a copy is not reachable; None when it is."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 
+from tierfs.checksum import Buffer, crc32c
 from tierfs.metadata import chains
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
@@ -29,6 +30,14 @@ class PlacedChunk:
     def range(self) -> ByteRange:
         """The segment's bytes it holds."""
         return self.chunk.range
+
+    def proves(self, span: ByteRange, data: Buffer) -> bool:
+        """Whether `data`, the segment's bytes `span`, are all of the chunk and right by its own CRC32C.
+
+        Where chunks of many segments share blocks of a pack, one bad bit makes the block wrong for all of them.
+        """
+        own = self.chunk.bytes_crc32c
+        return own is not None and span == self.range and crc32c(data) == own
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 
 import trio
 
@@ -35,12 +36,20 @@ class ColdPath:
     """Shared by all handles of one segment. On the trio loop only."""
 
     def __init__(
-        self, checksums: ChecksumCache, spans: SpanCache, fetcher: Fetcher, packs: PackAhead, metrics: MetricSink
+        self,
+        checksums: ChecksumCache,
+        spans: SpanCache,
+        fetcher: Fetcher,
+        packs: PackAhead,
+        whole_chunk: Callable[[PlacedChunk], memoryview | None],
+        metrics: MetricSink,
     ) -> None:
+        """`whole_chunk` is Prover's, for threads."""
         self._packs = packs
         self._checksums = checksums
         self._spans = spans
         self._fetcher = fetcher
+        self._whole_chunk = whole_chunk
         self._shares = packs.shares
         self.sessions = Sessions(packs.shares)
         self._ahead: deque[Span] = deque(maxlen=_REMEMBERED_SPANS)
@@ -67,8 +76,21 @@ class ColdPath:
     ) -> memoryview:
         """Bytes of an object from `held.start` on, at most up to `held.end`; raises the fetch's error.
 
-        They are a part of `wanted`, the segment's bytes that the reader asked for.
+        They are a part of `wanted`, the segment's bytes that the reader asked for. A small chunk that has a CRC32C
+        of its own is judged by that where a block fails: the bad bytes may be those of another in the same pack.
         """
+        try:
+            return await self._read(view, tiers, wanted, placed, held)
+        except BlockDiffers:
+            whole = await trio.to_thread.run_sync(self._whole_chunk, placed, abandon_on_cancel=True)
+            if whole is None:
+                raise
+            log.info("%s: a block is bad, but not for the chunk at %d", placed.object.name, placed.range.start)
+            return whole[held.start - placed.chunk.object_offset :][: held.length_bytes]
+
+    async def _read(
+        self, view: SegmentView, tiers: tuple[Tier, ...], wanted: ByteRange, placed: PlacedChunk, held: ByteRange
+    ) -> memoryview:
         there = self._has(placed, ByteRange(held.start, held.start + 1))
         self._read_ahead(view, tiers, wanted, placed, held)
         self._request(placed, held)

@@ -36,31 +36,48 @@ class Prover:
 
     def proves(self, placed: PlacedChunk) -> bool:
         """Whether all of a chunk is there and right. Raises Unavailable when its tier does not answer."""
-        held = in_object(placed.range, placed)
-        begin = held.start - held.start % CRC_BLOCK_BYTES
         try:
-            return all(
-                self._is_right(placed, ByteRange(max(start, held.start), min(start + _STEP_BYTES, held.end)))
-                for start in range(begin, held.end, _STEP_BYTES)
-            )
+            return self._blocks_are_right(placed) or self.whole_chunk(placed) is not None
         except (NotFound, DataLoss):
             return False
+
+    def whole_chunk(self, placed: PlacedChunk) -> memoryview | None:
+        """The bytes of a small chunk that prove right by its own CRC32C; None for others.
+
+        Raises what reading them raises.
+        """
+        held = in_object(placed.range, placed)
+        if placed.chunk.bytes_crc32c is None or held.length_bytes > _STEP_BYTES:
+            return None
+        view = memoryview(bytearray(held.length_bytes))
+        return view if self._filled(placed, held.start, view) and placed.proves(placed.range, view) else None
+
+    def _blocks_are_right(self, placed: PlacedChunk) -> bool:
+        held = in_object(placed.range, placed)
+        begin = held.start - held.start % CRC_BLOCK_BYTES
+        return all(
+            self._is_right(placed, ByteRange(max(start, held.start), min(start + _STEP_BYTES, held.end)))
+            for start in range(begin, held.end, _STEP_BYTES)
+        )
 
     def _is_right(self, placed: PlacedChunk, span: ByteRange) -> bool:
         holder = placed.object
         with self._metadata.read() as txn:
             grid = grid_of(checksums.runs_covering(txn, holder.id, span), span, holder.length)
         view = memoryview(bytearray(grid.range.length_bytes))
-        if holder.tier is Tier.COLD:
-            self._etags.read_into(self._storage_of(holder.location_id), holder, grid.range.start, view)
-        elif not self._filled(holder.name, grid.range.start, view):
+        if not self._filled(placed, grid.range.start, view):
             return False
         bad, _ = grid.first_bad(view, grid.range.start, 0, grid.range.end)
         if bad is None and holder.tier is Tier.COLD:
             self._etags.proved(holder)
         return bad is None
 
-    def _filled(self, name: str, offset: int, view: memoryview) -> bool:
+    def _filled(self, placed: PlacedChunk, offset: int, view: memoryview) -> bool:
+        holder = placed.object
+        if holder.tier is Tier.COLD:
+            self._etags.read_into(self._storage_of(holder.location_id), holder, offset, view)
+            return True
+        name = holder.name
         fd = self._files.open_for_read(name)
         try:
             with map_os_errors(name):

@@ -67,7 +67,8 @@ class Reader:
         self._packs = PackAhead(self.shares, self.spans)
         self._checksums = ChecksumCache(metadata)
         self.waits = Waits()
-        self._marks = CopyMarks(metadata, Prover(metadata, files, storage_of, self._etags))
+        self._prover = Prover(metadata, files, storage_of, self._etags)
+        self._marks = CopyMarks(metadata, self._prover)
         self._policies = PolicyCache()
         self._cold: dict[SegmentId, ColdPath] = {}
 
@@ -118,7 +119,7 @@ class Reader:
             await trio.to_thread.run_sync(self._etags.adopt)
 
     def _new_cold_path(self) -> ColdPath:
-        return ColdPath(self._checksums, self.spans, self.fetcher, self._packs, self.metrics)
+        return ColdPath(self._checksums, self.spans, self.fetcher, self._packs, self._prover.whole_chunk, self.metrics)
 
     def _priority_of(self, view: SegmentView) -> ReadPriority:
         with self.metadata.read() as txn:
