@@ -157,6 +157,30 @@ def test_a_change_of_policy_looks_at_everything_again(store: TestStore) -> None:
     assert found(watch) == (0, 2400)
 
 
+def test_a_change_of_a_segments_own_policy_looks_at_all_of_it_again(store: TestStore) -> None:
+    cold_pieces(store, 600, 600, 600, 600)
+    watch = watch_of(store)
+    assert found(watch) is None
+    with store.metadata.write() as txn:
+        policies.put(txn, store.segment("s").id, {"object_bytes": "10000"})
+    assert found(watch) == (0, 2400)
+
+
+def test_a_pass_ends_however_often_policies_change(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consolidation_watch, "_SCAN_ROWS", 2)
+    monkeypatch.setattr(consolidation_watch, "SLICE_S", 0.0)
+    for name in "abcdef":
+        cold_pieces(store, 10, 20, name=name)
+    cold_pieces(store, 10, 20, 30, 40, name="newest")
+    watch = watch_of(store)
+    looks = []
+    for number in range(20):
+        with store.metadata.write() as txn:
+            policies.put(txn, ROOT_DIRECTORY, {**POLICY, "chunk_age": str(60 + number)})
+        looks.append(found(watch))
+    assert (0, 100) in looks
+
+
 def test_a_segment_in_trouble_does_not_hold_up_others(store: TestStore) -> None:
     for name in ("s", "t"):
         cold_pieces(store, 10, 20, 30, 40, name=name)

@@ -20,10 +20,12 @@ from tierfs.background.planner import Planner
 from tierfs.background.planning import OffloadAction
 from tierfs.background.policy import ColdCopy, DiskView, PendingObject, SegmentView
 from tierfs.background.snapshot import Snapshots
-from tierfs.metadata import policies
+from tierfs.metadata import keys, policies
 from tierfs.metadata.records import ChunkRecord
+from tierfs.metadata.tables import TOUCHES
 from tierfs.policy import Policy
-from tierfs.types import ROOT_DIRECTORY, ObjectId, ReadPriority, SegmentId
+from tierfs.segments import streams
+from tierfs.types import ROOT_DIRECTORY, ObjectId, ReadPriority, SegmentId, SegmentStatus
 
 NOW_MS = 10_000_000
 TIMES = st.integers(NOW_MS - 200_000, NOW_MS)
@@ -222,6 +224,80 @@ def test_a_new_policy_is_seen_without_forgetting_what_is_known(tmp_path: Path) -
         while not snapshots.refresh(slice_s=0.0):
             pass
         assert {view.policy.offload_after_s for view in planner.views} == {7200}
+
+
+def test_a_pass_ends_however_often_policies_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tierfs.background.snapshot._SCAN_ROWS", 20)
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(70):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        for looks in range(10):
+            set_offload_after(store, ROOT_DIRECTORY, looks)
+            assert not snapshots.refresh(slice_s=0.0)
+        assert len(planner.views) == 70
+        while not snapshots.refresh(slice_s=0.0):
+            pass
+        assert {view.policy.offload_after_s for view in planner.views} == {9}
+
+
+def test_what_changes_along_with_a_policy_is_seen_first(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(50):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        store.append("d/new", b"abcd", seal=True)
+        set_offload_after(store, ROOT_DIRECTORY, 7200)
+        assert not snapshots.refresh(slice_s=0.0)
+        assert store.segment("d/new").id in planner
+
+
+def test_the_policy_of_one_segment_concerns_no_other(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(50):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        changed = store.segment("d/s7").id
+        set_offload_after(store, changed, 7200)
+        assert snapshots.refresh(slice_s=0.0)
+        assert {view.id for view in planner.views if view.policy.offload_after_s == 7200} == {changed}
+
+
+def test_a_stream_with_a_policy_of_its_own_goes_on_without_a_look_at_everything(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(50):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        set_offload_after(store, store.segment("d/s7").id, 7200)
+        snapshots = Snapshots(store.metadata, Planner())
+        snapshots.refresh()
+        with store.metadata.write() as txn:
+            streams.go_on(txn, replace(store.segment("d/s7"), status=SegmentStatus.SEALED_BY_POLICY))
+        assert snapshots.refresh(slice_s=0.0)
+
+
+def test_a_damaged_row_of_the_changes_looks_at_everything(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        with store.metadata.write() as txn:
+            changes = txn.store.next_change
+        store.append("s", b"abcd", seal=True)
+        with store.metadata.write() as txn:
+            for sequence in range(changes, txn.store.next_change):
+                txn.put_raw(TOUCHES.name, keys.u64(sequence), b"\xff")
+        assert snapshots.refresh()
+        assert len(planner.views) == 1
+
+
+def set_offload_after(store: TestStore, target_id: int, seconds: int) -> None:
+    with store.metadata.write() as txn:
+        policies.put(txn, target_id, {"chunk_bytes": "4", "object_bytes": "8", "offload_after": str(seconds)})
 
 
 @pytest.mark.parametrize("cold", [False, True])

@@ -1,7 +1,7 @@
 """Finding cold chunks to consolidate without being asked, kept current by the database's own list of changes.
 
 What is large enough at the beginning of a segment stays so: each look begins where the last one found small
-chunks. A new holder, or a change of policies, looks at everything once.
+chunks. A new holder, or a change of a directory's policy, looks at everything once.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class ConsolidationWatch:
         """Where the next look at a segment goes on that was too long for one."""
         self._scan_from: bytes | None = None
         """Key of the next segment of a pass over all; None when there is no such pass."""
+        self._again = False
+        """Whether another pass follows, as policies changed in the middle of this one."""
         self.pending: dict[SegmentId, None] = {}
         """To be looked at, in this order."""
         self.more = False
@@ -107,19 +109,23 @@ class ConsolidationWatch:
         while self._scan_from is not None:
             with self._metadata.read() as txn:
                 rows = list(itertools.islice(messages(txn, SEGMENTS, self._scan_from), _SCAN_ROWS))
-            self._scan_from = rows[-1][0] + b"\0" if len(rows) == _SCAN_ROWS else None
+            self._scan_from = rows[-1][0] + b"\0" if len(rows) == _SCAN_ROWS else b"" if self._again else None
+            self._again = self._again and len(rows) == _SCAN_ROWS
             found = [SegmentId(row.id) for _, row in rows if row is not None and policy.may_have_work(row)]
             self.pending.update(dict.fromkeys(found))
             yield from found
 
     def _refresh(self) -> None:
-        changed = self._touched.since_last()
-        if changed is None:
+        touched = self._touched.since_last()
+        self.pending.update(dict.fromkeys(sorted(touched.segments)))
+        for segment_id in touched.own_policies:
+            self._settled.pop(segment_id, None)
+            self._reached.pop(segment_id, None)
+        if touched.everything:
             self._settled.clear()
             self._reached.clear()
-            self._scan_from = b""
-        else:
-            self.pending.update(dict.fromkeys(sorted(changed)))
+            self._again = self._scan_from is not None
+            self._scan_from = self._scan_from or b""
         with self._metadata.read() as txn:
             published = txn.store.journal.published_sequence
         if published != self._published:

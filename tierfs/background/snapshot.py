@@ -1,7 +1,8 @@
 """What the planner knows of the store, kept current by the database's own list of changes.
 
 A look costs what changed since the last one, never the number of segments. Everything is looked at once by a new
-holder and when policies change; that, too, goes in slices, so that a mount's readers get their turn in between.
+holder and when a directory's policy changes; that, too, goes in slices, so that a mount's readers get their turn in
+between.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Snapshots:
         """Segments of which the journal does not name all cold bytes, by the next sequence that matters."""
         self._scan_from: bytes | None = None
         """Key of the next segment of a pass over all; None when there is no such pass."""
+        self._again = False
+        """Whether another pass follows: one that began anew with each change would never reach the newest segments."""
         self._growing: list[SegmentId] = []
         """Segments whose growth is to be measured before all are in turn again."""
         self._unseen: set[SegmentId] = set()
@@ -82,14 +85,18 @@ class Snapshots:
             self._queue[segment_id] = None
 
     def _note_changes(self) -> None:
-        changed = self._touched.since_last()
-        if changed is None:
-            self._scan_from = b""
-            self._unseen = {view.id for view in self._planner.views}
-        else:
-            self._queue.update(dict.fromkeys(sorted(changed)))
+        touched = self._touched.since_last()
+        self._queue.update(dict.fromkeys(sorted(touched.segments)))
+        if touched.everything and self._scan_from is not None:
+            self._again = True
+        elif touched.everything:
+            self._begin_pass()
         with self._metadata.read() as txn:
             self._queue.update(dict.fromkeys(self._waits.pop_below(txn.store.journal.published_sequence)))
+
+    def _begin_pass(self) -> None:
+        self._scan_from, self._again = b"", False
+        self._unseen = {view.id for view in self._planner.views}
 
     def _steps(self) -> Iterator[list[SegmentId]]:
         """A few segments at a time until none is left: those that changed, then those of a pass over all.
@@ -110,8 +117,11 @@ class Snapshots:
         if len(rows) == _SCAN_ROWS:
             self._scan_from = rows[-1][0] + b"\0"
             return found
+        found += self._unseen
         self._scan_from = None
-        return [*found, *self._unseen]
+        if self._again:
+            self._begin_pass()
+        return found
 
     def refresh_active(self) -> None:
         """Measure chunks that are appended to, which grow without a word: all in turn, some thousands at once."""

@@ -110,7 +110,8 @@ def put(txn: WriteTransaction, target_id: int, settings: Mapping[str, str]) -> N
     record = replace(old, settings=dict(settings))
     txn.put(POLICIES, keys.u64(target_id), record)
     journal.policy_changed(txn, record)
-    txn.touch(policies=True)
+    is_segment = txn.get_raw(SEGMENTS.name, keys.u64(target_id)) is not None
+    txn.touch(segment_id=target_id if is_segment else 0, policies=True)
 
 
 def inherit_from(txn: WriteTransaction, target_id: int, other_id: int) -> None:

@@ -232,7 +232,10 @@ class WriteTransaction(ReadTransaction):
     def touch(
         self, *, parent_inode: int = 0, name: str = "", inode: int = 0, segment_id: int = 0, policies: bool = False
     ) -> None:
-        """Tell mounts what to invalidate, and the holder what to look at again."""
+        """Tell mounts what to invalidate, and the holder what to look at again.
+
+        `policies` of a segment changed; of a directory where no segment is named: the holder looks at all segments.
+        """
         self._touched.add(segment_id)
         sequence = self._take("next_change")
         record = TouchRecord(
