@@ -19,6 +19,7 @@ from tierfs.errors import (
     PermissionDenied,
     StorageFull,
     Unavailable,
+    WrongColdTier,
 )
 from tierfs.metrics import Metrics
 from tierfs.types import MIB
@@ -105,6 +106,13 @@ def test_logging_escalates(bench: Bench, caplog: pytest.LogCaptureFixture, expec
     bench.flaky.fail("delete", Unavailable("busy"), on=range(1, ATTEMPTS))
     bench.storage.delete("object")
     assert [record.levelno for record in caplog.records] == [logging.DEBUG, logging.INFO, logging.WARNING]
+
+
+def test_a_place_that_is_not_mounted_is_not_asked_again(bench: Bench) -> None:
+    bench.flaky.fail("stat", WrongColdTier("nothing is mounted"), on=range(1, ATTEMPTS))
+    with pytest.raises(WrongColdTier):
+        bench.storage.stat("object")
+    assert bench.flaky.calls["stat"] == 1
 
 
 @pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])

@@ -26,6 +26,7 @@ from tierfs.errors import (
     StorageFull,
     TierfsError,
     Unavailable,
+    WrongColdTier,
 )
 
 Bucket = tuple[S3Endpoint, str]
@@ -64,7 +65,7 @@ def refused(where: S3Location, call: str) -> TierfsError:
 @pytest.mark.parametrize("call", CALLS)
 def test_wrong_bucket(bucket: Bucket, call: str) -> None:
     error = refused(location(bucket, bucket="no-such-bucket"), call)
-    assert isinstance(error, NotFound)
+    assert type(error) is (WrongColdTier if call == "read" else NotFound), "a read waits for the bucket"
     assert str(error) == f"bucket no-such-bucket does not exist at {bucket[0].endpoint_url}"
     assert error.remedy == "create the bucket, or check its name and --endpoint-url"
 

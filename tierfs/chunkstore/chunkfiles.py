@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 _FAN_OUT = 256
 """Directories below the root, so that a million files mean 4,000 to a directory."""
 
+_FIRST = "00"
+"""One of them, which is always there."""
+
 _DIRECTORY_MODE = 0o700
 _ACTIVE_MODE = 0o600
 _SEALED_MODE = 0o440
@@ -84,7 +87,7 @@ class ChunkFiles:
     @property
     def is_mounted(self) -> bool:
         """Whether the directories for the files are there; an empty mount point has none."""
-        return (self.root / "00").is_dir()
+        return (self.root / _FIRST).is_dir()
 
     def create_file(self, name: str) -> int:
         """A new empty file, open for reading and writing. Not durable before sync_directory."""
@@ -97,9 +100,43 @@ class ChunkFiles:
             return os.open(name, os.O_RDWR | _OPEN_FLAGS, dir_fd=self._root_fd)
 
     def open_for_read(self, name: str) -> int:
-        """A descriptor to read from; the caller closes it. Raises NotFound."""
+        """A descriptor to read from; the caller closes it.
+
+        Raises NotFound, and Unavailable while nothing is mounted where the files are: none is lost then.
+        """
+        try:
+            return self._open_for_read(name)
+        except NotFound as exc:
+            if self._holds_files():
+                raise
+            if not self._follow():
+                raise Unavailable(
+                    f"{self.root} holds no chunk files now, as if it was not mounted", remedy="mount it"
+                ) from exc
+        return self._open_for_read(name)
+
+    def _open_for_read(self, name: str) -> int:
         with map_os_errors(name):
             return os.open(name, os.O_RDONLY | _OPEN_FLAGS, dir_fd=self._root_fd)
+
+    def _holds_files(self) -> bool:
+        """Whether the directory that is held is more than a mount point."""
+        try:
+            return stat.S_ISDIR(os.stat(_FIRST, dir_fd=self._root_fd).st_mode)
+        except OSError:
+            return False
+
+    def _follow(self) -> bool:
+        """Let the held descriptor be of what is mounted there by now; False while that is nothing."""
+        if not self.is_mounted:
+            return False
+        with map_os_errors(str(self.root)):
+            fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | _OPEN_FLAGS)
+            try:
+                os.dup2(fd, self._root_fd, inheritable=False)
+            finally:
+                os.close(fd)
+        return True
 
     def sync_directory(self, name: str) -> None:
         """Make the creation of `name` durable."""

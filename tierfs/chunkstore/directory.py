@@ -30,7 +30,7 @@ from tierfs.chunkstore.protocol import (
     StoredObject,
 )
 from tierfs.clock import Clock
-from tierfs.errors import InvalidRequest, NotFound, Unavailable
+from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
 HIDDEN = frozenset({METADATA_DIRECTORY, TEMPORARY_DIRECTORY})
@@ -127,12 +127,7 @@ class DirectoryStorage:
     ) -> None:
         """See ChunkStorage.read_into."""
         _check(name)
-        try:
-            self._reader.read_into(name, offset, buffer, if_match, progress)
-        except (NotFound, Unavailable):
-            if not self._tree.follow():
-                raise
-            self._reader.read_into(name, offset, buffer, if_match, progress)
+        self._tree.reading(lambda: self._reader.read_into(name, offset, buffer, if_match, progress))
 
     def range_url(self, name: str) -> RangeUrl | None:
         """None: no server has it."""

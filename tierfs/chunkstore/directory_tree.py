@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from tierfs.chunkstore.checks import MARK_NAME, check_open
 from tierfs.errors import (
@@ -18,8 +19,11 @@ from tierfs.errors import (
     StorageFull,
     TierfsError,
     Unavailable,
+    WrongColdTier,
 )
 from tierfs.names import printable
+
+_Result = TypeVar("_Result")
 
 DIRECTORY_MODE = 0o700
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -46,6 +50,8 @@ class HeldTree:
         with map_os_errors(str(root)):
             self._fd = os.open(root, _ROOT_FLAGS)
             self._is_mount = _is_mount(self._fd)
+        self._was_marked = _is_marked(self._fd)
+        """Whether what is held, or was held before, was marked as a store's cold tier."""
         self._before: list[int] = []
         """Directories that were held before, until no call uses them."""
 
@@ -143,8 +149,45 @@ class HeldTree:
                 return False
             self._before.append(self._fd)
             self._fd, self._is_mount = fd, _is_mount(fd)
+            self._was_marked |= _is_marked(fd)
             self._release_if_unused()
             return True
+
+    def reading(self, work: Callable[[], _Result]) -> _Result:
+        """As `following`; what is missing in a place that is not there is not lost: WrongColdTier, not NotFound."""
+        try:
+            return self.following(work)
+        except NotFound as exc:
+            why = self._why_bare()
+            if not why:
+                raise
+            raise WrongColdTier(
+                f"nothing seems to be mounted at {printable(str(self.root))}: {why}",
+                remedy="mount it, or bring it back",
+            ) from exc
+
+    def following(self, work: Callable[[], _Result]) -> _Result:
+        """Do `work` with what is held, and once more with what is mounted in its place by now."""
+        try:
+            return work()
+        except (NotFound, Unavailable):
+            if not self.follow():
+                raise
+        return work()
+
+    def _why_bare(self) -> str:
+        """Why what is held looks like a mount point without its filesystem, in words; "" when it does not.
+
+        One stat for a marked place, else the first entry of the root. Raises what map_os_errors raises.
+        """
+        with map_os_errors(str(self.root)), self.open_directory("") as fd:
+            if _is_marked(fd):
+                self._was_marked = True
+            elif self._was_marked:
+                return f"the mark {MARK_NAME} is not there any more"
+            elif _is_empty(fd):
+                return "it is empty"
+        return ""
 
     def close(self) -> None:
         """Release the descriptor once no call uses it; idempotent."""
@@ -181,6 +224,11 @@ def _is_marked(fd: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _is_empty(fd: int) -> bool:
+    with os.scandir(fd) as entries:
+        return next(entries, None) is None
 
 
 def _enter(fd: int, part: str, *, create: bool) -> int:

@@ -22,7 +22,7 @@ from tierfs.chunkstore.protocol import (
     Source,
     StoredObject,
 )
-from tierfs.errors import NotFound, PermissionDenied, Unavailable
+from tierfs.errors import NotFound, PermissionDenied, Unavailable, WrongColdTier
 from tierfs.names import printable
 
 _NS_PER_MS = 1_000_000
@@ -112,7 +112,8 @@ class ForeignStorage(_ReadOnly):
         try:
             yield
         except Unavailable as exc:
-            raise Unavailable(f"{self!r} was adopted and is not available: {exc}", remedy=exc.remedy) from exc
+            kind = WrongColdTier if isinstance(exc, WrongColdTier) else Unavailable
+            raise kind(f"{self!r} was adopted and is not available: {exc}", remedy=exc.remedy) from exc
 
 
 class ForeignDirectory(_ReadOnly):
@@ -149,7 +150,7 @@ class ForeignDirectory(_ReadOnly):
     ) -> None:
         """See ChunkStorage.read_into."""
         check_name(name)
-        self._reader.read_into(name, offset, buffer, if_match, progress)
+        self._tree.reading(lambda: self._reader.read_into(name, offset, buffer, if_match, progress))
 
     def range_url(self, name: str) -> RangeUrl | None:
         """None: no server has it."""
@@ -158,11 +159,18 @@ class ForeignDirectory(_ReadOnly):
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""
         check_name(name)
+        return self._tree.following(lambda: self._stat(name))
+
+    def _stat(self, name: str) -> StoredObject:
         with self._reader.open(name) as (_, status):
             return _described(name, status)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects."""
+        """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects.
+
+        What is mounted there by now is listed, and used from then on.
+        """
+        self._tree.follow()
         for name, status in list_files(self._tree, prefix, after, frozenset()):
             yield _described(name, status)
 

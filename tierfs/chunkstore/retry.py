@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from tierfs.chunkstore.checks import composed_bytes, is_own
 from tierfs.chunkstore.protocol import (
@@ -22,7 +22,7 @@ from tierfs.chunkstore.protocol import (
     Source,
     StoredObject,
 )
-from tierfs.errors import AlreadyExists, NotFound, Unavailable
+from tierfs.errors import AlreadyExists, NotFound, Unavailable, WrongColdTier
 from tierfs.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.names import printable
 
@@ -41,7 +41,7 @@ _READ = "read"
 
 
 class RetryingStorage:
-    """Repeats calls of `inner` that raised Unavailable, with full jitter; all else passes through."""
+    """Repeats calls of `inner` that raised Unavailable and not WrongColdTier, with full jitter; else passes through."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RetryingStorage:
         self._retrying = Retrying(
             stop=stop_after_attempt(attempts),
             wait=wait_random_exponential(multiplier=base_delay_s, max=max_delay_s),
-            retry=retry_if_exception_type(Unavailable),
+            retry=retry_if_exception(_passes),
             sleep=sleep,
             before_sleep=self._note,
             reraise=True,
@@ -192,6 +192,11 @@ class RetryingStorage:
             level = min(level, logging.INFO)  # a reader goes on, and says how it ends
         error = state.outcome.exception() if state.outcome else None
         _log.log(level, "%s %s failed, try %d: %s", verb, printable(name), state.attempt_number, error)
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether the next try may meet something else; a filesystem is not mounted within a pause of ours."""
+    return isinstance(error, Unavailable) and not isinstance(error, WrongColdTier)
 
 
 def _run(verb: str, name: str, function: Callable[[], _Result]) -> _Result:

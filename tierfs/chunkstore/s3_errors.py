@@ -23,8 +23,12 @@ from tierfs.errors import (
     StorageFull,
     TierfsError,
     Unavailable,
+    WrongColdTier,
 )
 from tierfs.names import printable
+
+READ = "read"
+"""The action of reading an object's bytes."""
 
 _NO_BUCKET = frozenset({"NoSuchBucket"})
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
@@ -165,7 +169,9 @@ def error_of_answer(location: S3Location, action: str, name: str, code: str, sta
     url, endpoint = location.url(name), location.endpoint
     detail = f"({code})" if code == str(status) else f"({code}, HTTP {status})"
     if code in _NO_BUCKET:
-        return NotFound(
+        # Of a bucket that is not there a missing object tells nothing: it is not lost.
+        kind = WrongColdTier if action == READ else NotFound
+        return kind(
             f"bucket {location.bucket} does not exist at {endpoint}",
             remedy="create the bucket, or check its name and --endpoint-url",
         )

@@ -20,7 +20,7 @@ from tierfs.chunkstore.checks import check_etag, past_end, step_end
 from tierfs.chunkstore.plain_gets import AnsweredOtherwise, PlainGets
 from tierfs.chunkstore.protocol import Progress, RangeUrl
 from tierfs.chunkstore.s3_client import SOCKET_OPTIONS, S3Connection
-from tierfs.chunkstore.s3_errors import error_of_answer, map_s3_errors
+from tierfs.chunkstore.s3_errors import READ, error_of_answer, map_s3_errors
 from tierfs.chunkstore.signed_urls import SignedUrls
 from tierfs.clock import Clock
 from tierfs.errors import InvalidRequest, TierfsError, Unavailable
@@ -64,7 +64,7 @@ class RangeReader:
             done = self._read_plainly(name, offset, buffer, if_match, progress)
         except AnsweredOtherwise as exc:
             if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # who has too much to do is not asked twice
-                raise error_of_answer(self._location, "read", name, "", exc.status) from exc
+                raise error_of_answer(self._location, READ, name, "", exc.status) from exc
             self._read_generally(name, offset, buffer, if_match, progress)
             self._note_other_answer()
             return
@@ -77,7 +77,7 @@ class RangeReader:
         """Fill the beginning of `buffer`, all of it if possible, by the cheapest way; returns how many bytes came."""
         if not self._presigned or if_match is None:
             return 0
-        with map_s3_errors(self._location, "read", name):
+        with map_s3_errors(self._location, READ, name):
             target, plain = self._target(name)[1], self._plain
             if plain is None:
                 return 0
@@ -116,7 +116,7 @@ class RangeReader:
         target = self._urls.signed(name)
         if target is None and self._connection.signs_at_once:
             try:
-                with map_s3_errors(self._location, "read", name):
+                with map_s3_errors(self._location, READ, name):
                     target = self._urls.target(name)
             except TierfsError:
                 return None  # read_into meets the same, and says it
@@ -132,7 +132,7 @@ class RangeReader:
 
     @contextmanager
     def _presigned_get(self, name: str, offset: int, length_bytes: int) -> Iterator[urllib3.BaseHTTPResponse]:
-        with map_s3_errors(self._location, "read", name):
+        with map_s3_errors(self._location, READ, name):
             pool, target = self._target(name)
             answer = pool.urlopen(
                 "GET",
@@ -149,7 +149,7 @@ class RangeReader:
 
     @contextmanager
     def _get_object(self, name: str, offset: int, length_bytes: int) -> Iterator[urllib3.BaseHTTPResponse]:
-        with map_s3_errors(self._location, "read", name):
+        with map_s3_errors(self._location, READ, name):
             response = self._connection.client.get_object(
                 Bucket=self._location.bucket,
                 Key=self._location.key(name),
@@ -176,7 +176,7 @@ class RangeReader:
         stream = answer._fp  # type: ignore[attr-defined]  # urllib3's own readinto reads and copies
         done = 0
         while done < len(buffer):
-            with map_s3_errors(self._location, "read", name):
+            with map_s3_errors(self._location, READ, name):
                 received = stream.readinto(buffer[done : step_end(done)])
             if not received:
                 url, endpoint = self._location.url(name), self._location.endpoint
@@ -197,10 +197,10 @@ class RangeReader:
         """The error of an answer that is not the object."""
         if answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return past_end(name, offset, length_bytes, "fewer")
-        with map_s3_errors(self._location, "read", name):
+        with map_s3_errors(self._location, READ, name):
             match = _ERROR_CODE.search(answer.read(_MAX_ERROR_BYTES))
         code = match[1].decode("ascii") if match else str(answer.status)
-        return error_of_answer(self._location, "read", name, code, answer.status)
+        return error_of_answer(self._location, READ, name, code, answer.status)
 
     def _target(self, name: str) -> tuple[urllib3.HTTPConnectionPool, str]:
         """The pool of the endpoint and the signed path and query for `name`."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, NotFound
+from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.fsck.pieces import PIECE_BYTES, Piece, pieces
 from tierfs.fsck.places import Places
 from tierfs.fsck.ranges import minus, union
@@ -129,8 +129,10 @@ class Scrubber:
             else:
                 storage = self._storage_of(placed.object.location_id)
                 self.etags.read_into(storage, placed.object, grid.range.start, view)
-        except NotFound as exc:
+        except (NotFound, Unavailable) as exc:
             why = self._away(placed)
+            if why is None and isinstance(exc, Unavailable):
+                raise
             fault = Fault.MISSING if why is None else Fault.AWAY
             return Checked(piece, (piece.range,), why or str(exc), fault=fault)
         except DataLoss as exc:

@@ -1,0 +1,188 @@
+"""A place whose filesystem is not mounted: reads wait for it, and nothing counts as lost or damaged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.reading.test_copy_marks import DATA, states
+from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.checks import MARK_NAME
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.foreign import ForeignDirectory
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.config import ReadSettings
+from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.metrics import NullMetrics
+from tierfs.reading.handle import ReadHandle
+from tierfs.reading.reader import Reader
+from tierfs.types import MIB, ChunkState, ReadPriority, Tier
+
+GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT
+DEADLINE_S = 0.5
+LATE_S, POLL_S = 20.0, 0.01
+
+
+class Place:
+    """A directory whose content goes and comes back, as that of a mount point does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._away = path.with_name(f"{path.name}-away")
+
+    def unmount(self) -> None:
+        self.path.rename(self._away)
+        self.path.mkdir()
+
+    def mount(self) -> None:
+        self.path.rmdir()
+        self._away.rename(self.path)
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Place:
+    place = Place(tmp_path / "cold")
+    place.path.mkdir()
+    return place
+
+
+@pytest.fixture
+def store(tmp_path: Path, cold: Place) -> Iterator[TestStore]:
+    """A store whose segment `s` is cold, in three objects of a directory."""
+    policy = {"chunk_bytes": str(MIB), "object_bytes": str(MIB)}
+    storage = DirectoryStorage(cold.path)
+    with closing(storage), open_test_store(tmp_path / "store", policy=policy, cold=storage) as opened:
+        opened.append("s", DATA, seal=True)
+        opened.offload()
+        yield opened
+
+
+@pytest.fixture
+def waits(expected_warnings: list[str]) -> None:
+    expected_warnings.append("segment s waits for a tier that does not answer")
+
+
+def reader_of(store: TestStore, storage: ChunkStorage, deadline_s: float = LATE_S) -> Reader:
+    return Reader(store.metadata, store.files, lambda _: storage, ReadSettings(deadline_s=deadline_s), NullMetrics())
+
+
+def cold_handle(store: TestStore, reader: Reader) -> ReadHandle:
+    return reader.open(store.segment("s").id, priority=ReadPriority.OFFLOADED_ONLY)
+
+
+async def reached(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(LATE_S):
+        while not condition():  # noqa: ASYNC110 - the reader has no event for it
+            await trio.sleep(POLL_S)
+
+
+@pytest.mark.parametrize("kind", [DirectoryStorage, ForeignDirectory])
+@pytest.mark.usefixtures("waits")
+async def test_a_read_begun_before_the_mount_gets_its_bytes_after_it(
+    store: TestStore, cold: Place, kind: type[DirectoryStorage] | type[ForeignDirectory]
+) -> None:
+    cold.unmount()
+    with closing(kind(cold.path)) as storage:
+        async with reader_of(store, storage) as reader, trio.open_nursery() as nursery:
+            handle = cold_handle(store, reader)
+            found: list[bytes] = []
+
+            async def read() -> None:
+                found.append(bytes(await handle.read(MIB + 5, 100)))
+
+            nursery.start_soon(read)
+            await reached(lambda: reader.waits.now.reads == 1)
+            assert "nothing seems to be mounted" in reader.waits.now.why
+            cold.mount()
+            await reached(lambda: found != [])
+            handle.close()
+    assert found == [DATA[MIB + 5 : MIB + 105]]
+    assert states(store, Tier.COLD) == [GOOD] * 3
+
+
+@pytest.mark.usefixtures("waits")
+async def test_a_place_that_stays_empty_ends_a_read_at_its_deadline_and_marks_nothing(
+    store: TestStore, cold: Place
+) -> None:
+    cold.unmount()
+    with closing(DirectoryStorage(cold.path)) as storage:
+        async with reader_of(store, storage, DEADLINE_S) as reader:
+            handle = cold_handle(store, reader)
+            with pytest.raises(Unavailable, match=r"no answer within 0\.5 s: nothing seems to be mounted at .*cold"):
+                await handle.read(0, 100)
+            handle.close()
+    assert states(store, Tier.COLD) == [GOOD] * 3
+
+
+@pytest.mark.usefixtures("waits")
+async def test_a_place_whose_mark_is_gone_is_not_ours(store: TestStore, cold: Place) -> None:
+    with closing(DirectoryStorage(cold.path)) as storage:
+        (cold.path / MARK_NAME).unlink()
+        shutil.rmtree(cold.path / "segments")
+        async with reader_of(store, storage, DEADLINE_S) as reader:
+            handle = cold_handle(store, reader)
+            with pytest.raises(Unavailable, match=MARK_NAME):
+                await handle.read(0, 100)
+            handle.close()
+    assert states(store, Tier.COLD) == [GOOD] * 3
+
+
+async def test_an_object_that_is_missing_in_a_place_of_ours_is_lost(store: TestStore, cold: Place) -> None:
+    shutil.rmtree(cold.path / "segments")
+    with closing(DirectoryStorage(cold.path)) as storage:
+        async with reader_of(store, storage) as reader:
+            handle = cold_handle(store, reader)
+            with pytest.raises(DataLoss):
+                await handle.read(0, 100)
+            handle.close()
+    assert states(store, Tier.COLD) == [SUSPECT, GOOD, GOOD]
+
+
+@pytest.mark.usefixtures("waits")
+async def test_local_chunks_are_not_suspect_while_their_directory_is_not_mounted(store: TestStore) -> None:
+    chunks = Place(store.files.root)
+    chunks.unmount()
+    with closing(ChunkFiles(chunks.path)) as files:
+        settings = ReadSettings(deadline_s=DEADLINE_S)
+        async with Reader(store.metadata, files, lambda _: store.cold, settings, NullMetrics()) as reader:
+            handle = reader.open(store.segment("s").id, priority=ReadPriority.LOCAL_ONLY)
+            with pytest.raises(Unavailable, match="holds no chunk files"):
+                await handle.read(0, 100)
+            chunks.mount()
+            assert bytes(await handle.read(MIB, 100)) == DATA[MIB : MIB + 100]
+            handle.close()
+    assert states(store, Tier.LOCAL) == [GOOD] * 3
+
+
+def test_adopted_bytes_are_found_by_a_process_that_began_before_the_mount(cold: Place) -> None:
+    (cold.path / "s").write_bytes(b"theirs")
+    cold.unmount()
+    with closing(ForeignDirectory(cold.path)) as directory:
+        with pytest.raises(Unavailable, match="nothing seems to be mounted"):
+            read(directory)
+        with pytest.raises(NotFound):  # of which fsck makes one finding for the place
+            directory.stat("s")
+        cold.mount()
+        assert directory.stat("s").length_bytes == len(b"theirs")
+        assert read(directory) == b"theirs"
+
+
+def test_adopted_files_are_listed_by_a_process_that_began_before_the_mount(cold: Place) -> None:
+    (cold.path / "s").write_bytes(b"theirs")
+    cold.unmount()
+    with closing(ForeignDirectory(cold.path)) as directory:
+        assert list(directory.list("")) == []
+        cold.mount()
+        assert [found.name for found in directory.list("")] == ["s"]
+
+
+def read(directory: ForeignDirectory) -> bytes:
+    buffer = bytearray(len(b"theirs"))
+    directory.read_into("s", 0, memoryview(buffer))
+    return bytes(buffer)
