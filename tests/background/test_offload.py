@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.stores import TestStore, assert_layout, open_test_store, quiet
+from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tierfs.background.candidates import objects_to_make
 from tierfs.background.offload import ChunksMoved
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.errors import Conflict, DataLoss, NotFound, Unavailable
-from tierfs.metadata import policies
+from tierfs.metadata import chains, policies
+from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.tables import GARBAGE, INTENTS
 from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ChunkState, Tier
+
+GARBAGE_ROWS = 250
 
 
 @pytest.fixture
@@ -270,3 +273,13 @@ def test_an_upload_that_was_taken_for_a_dead_ones_is_not_linked(store: TestStore
     assert cold_names(store) == []
     store.offload()
     assert store.read("s", Tier.COLD) == b"abcdefgh"
+
+
+def test_deletions_are_noted_many_in_one_commit(store: TestStore) -> None:
+    with store.metadata.write() as txn:
+        for number in range(GARBAGE_ROWS):
+            row = GarbageRecord(due_ms=txn.now_ms, tier=Tier.COLD, location_id=LOCATION, name=f"segments/x/{number}")
+            chains.add_garbage(txn, row)
+    before = store.metadata.last_transaction_id()
+    assert store.cold_work().collect().deleted == GARBAGE_ROWS
+    assert store.metadata.last_transaction_id() - before <= GARBAGE_ROWS // 50

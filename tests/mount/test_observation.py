@@ -14,7 +14,9 @@ from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs import app
 from tierfs.background.upload import Progress
-from tierfs.types import CRC_BLOCK_BYTES
+from tierfs.metadata import chain_cuts, chains, directories
+from tierfs.metadata.marks import mark
+from tierfs.types import CRC_BLOCK_BYTES, ChunkState, Tier
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
@@ -172,3 +174,19 @@ def test_served_from_tells_the_tier_of_the_newest_read(store: app.Store, mount: 
     make_cold(store, "s")
     assert path.read_bytes() == DATA
     assert served_from() == "cold"
+
+
+def test_bytes_of_suspect_and_lost_chunks_are_metrics_of_the_store(store: app.Store, mount: Mount) -> None:
+    append(store, "s", DATA, seal=True)
+    make_cold(store, "s")
+    mnt = mount().path
+    assert (metrics(mnt)["tierfs_suspect_bytes"], metrics(mnt)["tierfs_lost_bytes"]) == (0, 0)
+    with store.metadata.read() as txn:
+        segment_id = directories.segment_by_name(txn, "s").id
+        chunk, *_ = chains.chunks(txn, segment_id, Tier.COLD)
+    mark(store.metadata, segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
+    assert (metrics(mnt)["tierfs_suspect_bytes"], metrics(mnt)["tierfs_lost_bytes"]) == (chunk.length, 0)
+    with store.metadata.write() as txn:
+        segment = chain_cuts.lose(txn, directories.segment_by_name(txn, "s"), chunk.range)
+        chain_cuts.put_segment(txn, segment, journaled=True)
+    assert (metrics(mnt)["tierfs_suspect_bytes"], metrics(mnt)["tierfs_lost_bytes"]) == (0, chunk.length)

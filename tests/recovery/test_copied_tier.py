@@ -79,7 +79,7 @@ class Origin:
 
 
 def made(store: Path, choice: ColdChoice) -> Origin:
-    """Objects of one, of several parts and of a few bytes; one chunk of two of them was consolidated."""
+    """Objects of several parts, and one that small segments share."""
     init_store(store, choice)
     with open_store(store) as opened:
         with opened.metadata.write() as txn:
@@ -91,6 +91,8 @@ def made(store: Path, choice: ColdChoice) -> Origin:
             opened.engine.seal(name)
         opened.offload("", quiet)
         opened.evict("", force=False, report=quiet)
+        with opened.metadata.read() as txn:
+            assert sum(holder.packed for _, holder in txn.scan(OBJECTS)) == 2, "the small ones share an object"
     return Origin(store, choice)
 
 
