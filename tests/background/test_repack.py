@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.copied import copy_tier
 from tests.faults.two_owners import bucket, fast
 from tests.stores import TestStore, open_test_store
 from tierfs.background.pack_index import read_index
@@ -17,7 +19,8 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.config import OffloadSettings
 from tierfs.errors import WrongColdTier
-from tierfs.metadata import directories, removals
+from tierfs.metadata import directories, keys, removals
+from tierfs.metadata.tables import CHUNKS
 from tierfs.segments import dismantle
 from tierfs.types import ROOT_DIRECTORY, Tier
 
@@ -131,3 +134,23 @@ def test_a_pack_of_what_is_being_removed_moves_once_that_is_gone(store: TestStor
     index = read_index(store.cold, new, store.cold.stat(new).length_bytes)
     assert [one.path for one in index.entries] == ["d/s00"]
     assert_kept(store, {"d/s00": data["d/s00"]})
+
+
+@pytest.mark.parametrize("has_crc", [True, False])
+def test_a_pack_of_a_copied_tier_moves(store: TestStore, has_crc: bool) -> None:
+    """Its etag is another one, and the bytes are proved: by the CRC32C of their chunks or by the blocks they lie in."""
+    data = dying_pack(store)
+    if not has_crc:
+        for name in KEPT:
+            forget_crc(store, name)
+    copy_tier(store.cold)
+    assert store.cold_work().repacker.step() == sum(map(len, data.values()))
+    assert_kept(store, data)
+
+
+def forget_crc(store: TestStore, name: str) -> None:
+    """A chunk as a concat of before left it."""
+    chunk = store.layout(name).cold[0].chunk
+    with store.metadata.write() as txn:
+        key = keys.chunk(store.segment(name).id, Tier.COLD, chunk.start_offset)
+        txn.put(CHUNKS, key, replace(chunk, crc_length=0))

@@ -109,7 +109,7 @@ def _blocks(checked: CheckedPiece) -> Iterator[tuple[ByteRange, int]]:
 
 def _checked_block(storage: ChunkStorage, piece: ObjectPiece, block: ByteRange, crc: int) -> memoryview:
     buffer = memoryview(bytearray(block.length_bytes))
-    storage.read_into(piece.name, block.start, buffer, if_match=piece.etag)
+    storage.read_into(piece.name, block.start, buffer, if_match=piece.etag or None)  # "": whatever version is there
     if crc32c(buffer) != crc:
         message = f"{printable(piece.name)} does not match its checksum at {block.start}"
         raise Mismatch(message, block.start)

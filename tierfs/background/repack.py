@@ -19,7 +19,7 @@ from tierfs.background.cold import ColdTier, pack_metadata
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.pack_index import read_index
 from tierfs.background.pack_link import PackLinks
-from tierfs.background.readback import CheckedPiece, Mismatch, stretches_of, whole_crc
+from tierfs.background.readback import CheckedPiece, Mismatch, Stretch, stretches_of, whole_crc
 from tierfs.checksum import block_crcs, crc32c
 from tierfs.chunkstore.protocol import BufferSource, ObjectPiece, StoredObject
 from tierfs.config import OffloadSettings
@@ -31,6 +31,7 @@ from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, Seg
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.reading.etags import Etags
 from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId, Tier
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Repack:
 
     def __init__(self, metadata: MetadataStore, cold: ColdTier, settings: OffloadSettings) -> None:
         self._metadata = metadata
+        self._etags = Etags(metadata)
         self._cold = cold
         self._settings = settings
         self._one_at_a_time = threading.Lock()
@@ -170,7 +172,7 @@ class Repack:
             if expected is None:
                 expected = self._expected(holder, chunk)
             view = memoryview(bytearray(chunk.length))
-            self._cold.storage.read_into(holder.name, chunk.object_offset, view, if_match=holder.etag)
+            self._etags.read_into(self._cold.storage, holder, chunk.object_offset, view)
             if crc32c(view) != expected:
                 raise Mismatch(f"{holder.name} does not match its checksum", chunk.object_offset)
         except Mismatch:
@@ -182,8 +184,14 @@ class Repack:
         held = ByteRange(chunk.object_offset, chunk.object_offset + chunk.length)
         with self._metadata.read() as txn:
             runs = checksums.runs_covering(txn, holder.id, held)
-        piece = ObjectPiece(holder.name, held.start, held.length_bytes, holder.etag)
-        return whole_crc(stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs)))
+        found: list[Stretch] = []
+
+        def read(etag: str | None) -> None:
+            piece = ObjectPiece(holder.name, held.start, held.length_bytes, etag or "")
+            found[:] = stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs))
+
+        self._etags.read(holder, read)
+        return whole_crc(found)
 
     def _make(self, live: Sequence[_Live], parts: Sequence[bytes]) -> _New:
         attempt, now_ms = AttemptId(new_id()), self._metadata.clock.now_ms()
