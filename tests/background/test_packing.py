@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.flaky import FlakyChunkStorage
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.pack_index import read_index
 from tierfs.background.publish import Publisher
 from tierfs.config import OffloadSettings
-from tierfs.errors import DataLoss
-from tierfs.metadata import directories, pack, removals
+from tierfs.errors import DataLoss, NotFound
+from tierfs.metadata import directories, keys, pack, removals
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.segments import stat
 from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ChunkState, Tier
@@ -145,6 +146,55 @@ def test_a_damaged_chunk_is_left_out_and_the_others_are_cold(store: TestStore) -
     store.clock.advance(7200)
     store.work().settle()
     assert len(packs(store)) == 1
+
+
+@pytest.mark.parametrize("count", [5, 70])
+def test_many_damaged_chunks_cost_one_upload_more(store: TestStore, count: int) -> None:
+    """Few files are kept open elsewhere, many are not; one of the bad ones is missing altogether."""
+    data = fill(store, count)
+    missing, *damaged = [store.files.root / store.layout(name).local[0].object.name for name in sorted(data)[:4]]
+    missing.unlink()
+    for path in damaged:
+        path.chmod(0o600)
+        path.write_bytes(b"x" * path.stat().st_size)
+    store.cold = FlakyChunkStorage(store.cold)
+    with pytest.raises((DataLoss, NotFound)):
+        store.offload()
+    assert store.cold.calls["put"] <= 2 + 1  # and the journal's
+    for name in sorted(data)[:4]:
+        assert_layout(store, name, local=[len(data[name])], cold=[])
+    for name in sorted(data)[4:]:
+        assert store.read(name, Tier.COLD) == data[name]
+
+
+def lose_record(store: TestStore, name: str) -> None:
+    """Damage the metadata of one segment."""
+    with store.metadata.write() as txn:
+        txn.delete(OBJECTS.name, keys.u64(store.layout(name).local[0].object.id))
+
+
+@pytest.mark.parametrize("when", ["before it is read", "during the upload"])
+def test_damaged_records_of_one_segment_keep_no_other_from_becoming_cold(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    data = fill(store, 6)
+    put = type(store.cold).put
+
+    def lose_then_put(self: object, name: str, *args: object, **more: object) -> object:
+        if name.startswith("packs/"):
+            lose_record(store, "d1/s001")
+        return put(self, name, *args, **more)  # type: ignore[arg-type]
+
+    if when == "before it is read":
+        lose_record(store, "d1/s001")
+    else:
+        monkeypatch.setattr(type(store.cold), "put", lose_then_put)
+    with pytest.raises(DataLoss, match="missing object"):
+        store.offload()
+    assert len(packs(store)) == 1
+    assert store.segment("d1/s001").cold.count == 0
+    for name in data.keys() - {"d1/s001"}:
+        assert store.read(name, Tier.COLD) == data[name]
 
 
 def test_what_is_deleted_meanwhile_is_left_out(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,17 @@ def test_small_objects_come_together_and_large_ones_alone(sizes: list[int], limi
     assert all(sum(one) + other[0] > limit for one, other in pairwise(small))
 
 
+def test_room_is_made_of_others_where_one_cannot_be_evicted() -> None:
+    planner = Planner()
+    for number in (1, 2, 3):
+        copies = (ColdCopy(NOW_MS - 1000 + number, 10),)
+        planner.put(SegmentView(id=SegmentId(number), policy=Policy(), local_bytes=10, copies=copies))
+    full = replace(ROOMY, local_bytes=10, high_local_bytes=0)
+    assert [one.segment_id for one in planner.next(full, NOW_MS).evictions] == [1]
+    todo = planner.next(full, NOW_MS, may_evict=lambda segment_id: segment_id != 1)
+    assert [one.segment_id for one in todo.evictions] == [2]
+
+
 def test_what_failed_rests_until_its_pause_is_over() -> None:
     planner = Planner()
     planner.put(SegmentView(SegmentId(1), Policy(), 5, pending=(pending(1, 0, 5, NOW_MS),)))

@@ -17,7 +17,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.background import requests
+from tierfs.background import evict, requests
 from tierfs.background.pack_index import read_index
 from tierfs.background.planner import Planner
 from tierfs.background.runner import BackgroundWriter
@@ -27,13 +27,14 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings
-from tierfs.errors import Fenced, Unavailable
+from tierfs.errors import DataLoss, Fenced, Unavailable
 from tierfs.metadata import directories, policies
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.records import TroubleRecord
+from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OUTBOX_NAME, TROUBLES
 from tierfs.segments import streams
-from tierfs.types import ROOT_DIRECTORY, RequestState
+from tierfs.types import ROOT_DIRECTORY, RequestState, SegmentId
 
 T = TypeVar("T")
 
@@ -309,6 +310,33 @@ async def test_a_damaged_chunk_of_a_pack_is_listed_and_the_others_are_cold(
         assert (row.name, row.error_kind) == ("s3", "DataLoss")
         for name in ("s0", "s1", "s2", "s4"):
             assert_layout(store, name, local=[100], cold=[100])
+
+
+async def test_a_segment_that_cannot_be_evicted_is_listed_and_keeps_no_other(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("evict .* failed: its chain is damaged")
+    for name in ("a", "b", "c"):
+        store.append(name, b"abcd", seal=True)
+    evict_one, bad = evict.evict, store.segment("a").id
+
+    def refuse(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int) -> evict.Evicted:
+        if segment_id == bad:
+            raise DataLoss("its chain is damaged")
+        return evict_one(metadata, segment_id, cold_before_ms=cold_before_ms)
+
+    monkeypatch.setattr(evict, "evict", refuse)
+    async with working(store):
+        await trio.sleep(5 * HOUR_S)
+        (row,) = troubles(store)
+        assert (row.what, row.name, row.error_kind) == (f"evict {bad}", "a", "DataLoss")
+        assert_layout(store, "a", local=[4], cold=[4])
+        for name in ("b", "c"):
+            assert_layout(store, name, local=[], cold=[4])
+        monkeypatch.undo()
+        await trio.sleep(6 * MINUTE_S)
+        assert troubles(store) == []
+        assert_layout(store, "a", local=[], cold=[4])
 
 
 async def test_a_damaged_chunk_stays_listed_and_holds_nobody_up(

@@ -25,17 +25,19 @@ from tierfs.background.source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.checksum import combine
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
-from tierfs.errors import DataLoss, TierfsError
+from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.metadata import checksums, directories, keys
 from tierfs.metadata.marks import mark
 from tierfs.metadata.pack import PackEntry, PackIndex, index_and_trailer, pack_name
 from tierfs.metadata.records import IntentRecord, ObjectRecord, SegmentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS, OBJECTS
-from tierfs.metadata.transaction import WriteTransaction
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import AttemptId, ChunkState, DirectoryId, ObjectId, SegmentId, Tier
 
 T = TypeVar("T")
+
+Failures = tuple[tuple[OffloadAction, TierfsError], ...]
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +54,17 @@ class Packed:
     """Whose bytes are cold by it."""
     moved: tuple[SegmentId, ...] = ()
     """Whose chunks changed meanwhile: plan again."""
-    failed: tuple[tuple[OffloadAction, TierfsError], ...] = ()
+    failed: Failures = ()
     """What was left out, and why."""
+
+    def plus(self, other: Packed) -> Packed:
+        """Both together."""
+        return Packed(
+            self.bytes + other.bytes,
+            (*self.segments, *other.segments),
+            (*self.moved, *other.moved),
+            (*self.failed, *other.failed),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,42 +111,43 @@ class PackOffload:
         the storage raises; the local bytes stay in every case.
         """
         self._cold.require_ours()
-        parts, moved = self._gather(action.actions)
+        parts, left = self._gather(action.actions)
         parts.sort(key=lambda part: (part.path.split("/"), part.action.range.start))  # as a listing shows them
-        failed: list[tuple[OffloadAction, TierfsError]] = []
-        done = Packed()
         while parts:
             try:
-                done = self._make(parts)
-                break
+                return self._make(parts).plus(left)
             except DamagedChunk as exc:
-                part = parts.pop(_owner_of(parts, exc.index))
-                failed.append((part.action, self._judged(part.action, exc)))
-        return replace(done, moved=(*moved, *done.moved), failed=tuple(failed))
+                parts, failed = self._without_damaged(parts, exc)
+                left = left.plus(Packed(failed=failed))
+        return left
 
-    def _gather(self, actions: Sequence[OffloadAction]) -> tuple[list[_Part], list[SegmentId]]:
+    def _without_damaged(self, parts: Sequence[_Part], first: DamagedChunk) -> tuple[list[_Part], Failures]:
+        """The parts that are not damaged, and what is wrong with the others: one local read spares as many uploads."""
+        with closing(self._source(parts)) as source:
+            damages = {_owner_of(parts, one.index): one for one in (*source.damaged(), first)}
+        failed = tuple((parts[at].action, self._judged(parts[at].action, one)) for at, one in damages.items())
+        return [part for at, part in enumerate(parts) if at not in damages], failed
+
+    def _source(self, parts: Sequence[_Part]) -> ChunkSource:
+        """Files are opened one by one: one that is missing costs its own segment alone."""
+        return ChunkSource(self._files, [one for part in parts for one in part.sources], keeps_open=False)
+
+    def _gather(self, actions: Sequence[OffloadAction]) -> tuple[list[_Part], Packed]:
         parts: list[_Part] = []
         moved: list[SegmentId] = []
+        failed: list[tuple[OffloadAction, TierfsError]] = []
         directory_paths: dict[DirectoryId, str] = {}
         for batch in _batches(actions):
             with self._metadata.read() as txn:
                 for action in batch:
                     try:
-                        segment, holders = revalidated(txn, action)
+                        parts.append(_part(txn, action, directory_paths))
                     except ChunksMoved as exc:
                         log.debug("packing: %s", exc)
                         moved.append(action.segment_id)
-                        continue
-                    parent = directory_paths.get(segment.parent_id)
-                    if parent is None:
-                        parent = directories.path_of(txn, segment.parent_id, "")
-                        directory_paths[segment.parent_id] = parent
-                    if names.is_removed(f"{parent}{segment.name}"):
-                        moved.append(action.segment_id)  # its name is gone: an index must not tell the hidden one
-                        continue
-                    sources = tuple(source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True))
-                    parts.append(_Part(action, f"{parent}{segment.name}", sources))
-        return parts, moved
+                    except TierfsError as exc:  # its records are damaged: the others go their way
+                        failed.append((action, exc))
+        return parts, Packed(moved=tuple(moved), failed=tuple(failed))
 
     def _judged(self, action: OffloadAction, damage: DamagedChunk) -> TierfsError:
         """Mark what is damaged; a file that is missing may be there again."""
@@ -145,7 +157,7 @@ class PackOffload:
         return damage.cause
 
     def _make(self, parts: Sequence[_Part]) -> Packed:
-        with closing(ChunkSource(self._files, [source for part in parts for source in part.sources])) as source:
+        with closing(self._source(parts)) as source:
             job, store = self._intend(parts, source)
             intent = job.intent
             try:
@@ -154,11 +166,14 @@ class PackOffload:
                 if stored.length_bytes != source.length_bytes:
                     raise DataLoss(f"{intent.name}: {stored.length_bytes} of {source.length_bytes} bytes arrived")
                 grid = source.verified_grid()
-                return self._link(job, stored, grid)
+                done = self._link(job, stored, grid)
             except TierfsError as exc:
                 log.info("packing of %s ended: %s", intent.name, exc)
                 intents.abandon(self._metadata, intent)
                 raise
+            if not done.segments:
+                intents.abandon(self._metadata, intent)
+            return done
 
     def _intend(self, parts: Sequence[_Part], source: ChunkSource) -> tuple[_Job, StoreRecord]:
         """Describe the pack and note that it is about to be made."""
@@ -187,24 +202,45 @@ class PackOffload:
         return _Job(tuple(parts), entries, intent, object_id, crc), store
 
     def _link(self, job: _Job, stored: StoredObject, grid: Sequence[int]) -> Packed:
-        """Link everything, one batch after another. Raises ChunksMoved when nothing at all could be."""
-        linked: list[OffloadAction] = []
-        moved: list[SegmentId] = []
+        """Link everything, one batch after another; of one in which a segment's records are damaged each alone."""
+        done = Packed()
         for batch in _batches(tuple(zip(job.parts, job.entries, strict=True))):
-            with self._metadata.write() as txn:
-                holder = self._holder(txn, job, stored, first=not linked)
-                found = [] if holder is None else list(_unmoved(txn, batch))
-                if holder is not None and found:
-                    if not linked:
-                        self._begin(txn, job, holder, grid)
-                    _link_batch(txn, holder, found)
-            linked += [one.action for one in found]
-            there = {one.action.segment_id for one in found}
-            moved += [part.action.segment_id for part, _ in batch if part.action.segment_id not in there]
-        if not linked:
-            raise ChunksMoved(f"{job.intent.name}: all of its chunks changed meanwhile")
-        size = sum(action.range.length_bytes for action in linked)
-        return Packed(size, tuple(action.segment_id for action in linked), tuple(moved))
+            try:
+                done = done.plus(self._link_some(job, stored, grid, batch, first=not done.segments))
+            except (DataLoss, NotFound):
+                for one in batch:
+                    done = done.plus(self._link_one(job, stored, grid, one, first=not done.segments))
+        return done
+
+    def _link_one(
+        self, job: _Job, stored: StoredObject, grid: Sequence[int], one: tuple[_Part, PackEntry], *, first: bool
+    ) -> Packed:
+        try:
+            return self._link_some(job, stored, grid, [one], first=first)
+        except (DataLoss, NotFound) as exc:
+            return Packed(failed=((one[0].action, exc),))
+
+    def _link_some(
+        self,
+        job: _Job,
+        stored: StoredObject,
+        grid: Sequence[int],
+        batch: Sequence[tuple[_Part, PackEntry]],
+        *,
+        first: bool,
+    ) -> Packed:
+        """One commit."""
+        with self._metadata.write() as txn:
+            holder = self._holder(txn, job, stored, first=first)
+            found = [] if holder is None else list(_unmoved(txn, batch))
+            if holder is not None and found:
+                if first:
+                    self._begin(txn, job, holder, grid)
+                _link_batch(txn, holder, found)
+        linked = tuple(one.action.segment_id for one in found)
+        there = set(linked)
+        moved = (part.action.segment_id for part, _ in batch if part.action.segment_id not in there)
+        return Packed(sum(one.action.range.length_bytes for one in found), linked, tuple(moved))
 
     def _holder(self, txn: WriteTransaction, job: _Job, stored: StoredObject, *, first: bool) -> ObjectRecord | None:
         """The pack's record; None when all that was linked to it is gone by now, and it with them."""
@@ -230,6 +266,19 @@ class PackOffload:
             raise ChunksMoved(f"{job.intent.name}: another holder took this upload for a dead one's")
         for run in checksums.runs_of(holder.id, grid):
             checksums.put_run(txn, holder.id, replace(run, object_id=0))
+
+
+def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[DirectoryId, str]) -> _Part:
+    """An action as it is now. Raises ChunksMoved, and what damaged records raise."""
+    segment, holders = revalidated(txn, action)
+    parent = directory_paths.get(segment.parent_id)
+    if parent is None:
+        parent = directories.path_of(txn, segment.parent_id, "")
+        directory_paths[segment.parent_id] = parent
+    path = f"{parent}{segment.name}"
+    if names.is_removed(path):  # an index must not tell the name that it is hidden under
+        raise ChunksMoved(f"segment {segment.id} was removed meanwhile")
+    return _Part(action, path, tuple(source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True)))
 
 
 def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_Part, PackEntry]]) -> Iterator[_Found]:

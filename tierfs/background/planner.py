@@ -119,17 +119,18 @@ class Planner:
         backlog: Backlog | None = None,
         lag_counts: bool = True,
         most_evictions: int = 1000,
+        may_evict: Callable[[SegmentId], bool] = lambda _: True,
     ) -> Actions:
         """What is due now, but for offloads: those of `take_offloads` are current after this.
 
         `backlog`, where somebody counts better. Without `lag_counts` the clock is not trusted: nothing is evicted
-        because its lag has passed.
+        because its lag has passed. Segments that `may_evict` refuses make no room, so others are taken for them.
         """
         backlog = backlog or self.backlog
         self._pressed = backlog.bytes > disk.high_unoffloaded_bytes
         self.offloads.advance(now_ms)
         rolls = tuple(self._rolls(now_ms, backlog.active_bytes - disk.high_unoffloaded_bytes))
-        cutoffs = self._evictions(disk.excess_bytes, now_ms if lag_counts else 0, most_evictions)
+        cutoffs = self._evictions(disk.excess_bytes, now_ms if lag_counts else 0, most_evictions, may_evict)
         return Actions(rolls, tuple(EvictAction(*cutoff) for cutoff in cutoffs.items()))
 
     def take_offloads(self, group_bytes: int = 0) -> tuple[PendingObject, ...]:
@@ -176,12 +177,16 @@ class Planner:
             if excess_bytes <= 0:
                 return
 
-    def _evictions(self, excess_bytes: int, now_ms: int, most: int) -> dict[SegmentId, int]:
+    def _evictions(
+        self, excess_bytes: int, now_ms: int, most: int, may_evict: Callable[[SegmentId], bool]
+    ) -> dict[SegmentId, int]:
         """Segment -> how far back its copies go: those whose lag has passed; under pressure the oldest besides."""
         cutoffs: dict[SegmentId, int] = {}
         for (due_ms,), segment_id in self._evict_due.ascending():
             if due_ms > now_ms or len(cutoffs) >= most:
                 break
+            if not may_evict(segment_id):
+                continue
             view = self._views[segment_id]
             cutoffs[segment_id] = now_ms - _lag_ms(view)
             excess_bytes -= sum(copy.bytes for copy in _due(view, now_ms))
@@ -189,8 +194,9 @@ class Planner:
             for cold_since_ms, segment_id, size in self._lagging(now_ms):
                 if excess_bytes <= 0 or len(cutoffs) >= most:
                     break
-                excess_bytes -= size
-                cutoffs[segment_id] = cold_since_ms
+                if may_evict(segment_id):
+                    excess_bytes -= size
+                    cutoffs[segment_id] = cold_since_ms
         return cutoffs
 
     def _lagging(self, now_ms: int) -> Iterator[tuple[int, SegmentId, int]]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from tierfs.background import look_troubles
+from tierfs.background import evict_troubles, look_troubles
 from tierfs.background.consolidation_plan import ConsolidateAction
 from tierfs.background.consolidation_watch import PREFIX, ConsolidationWatch, segment_of, trouble_of
 from tierfs.background.offload import ChunksMoved
@@ -168,6 +168,7 @@ class BackgroundWriter:
         if self._current:
             self._troubles.retain(f"{_OFFLOAD} ", lambda what: _key_in(what) in planner.offloads)
             self._troubles.retain(_PACK, lambda _: len(planner.offloads) > 0)
+            evict_troubles.retain(self._troubles, planner.__contains__)
         with self._metadata.read() as txn:
             sums, noted_ms = txn.sums, txn.oldest_local_only_ms
         local_bytes = planner.local_bytes if sums is None else sums.local_bytes
@@ -179,7 +180,9 @@ class BackgroundWriter:
         if backlog.bytes > disk.high_unoffloaded_bytes:
             self._snapshots.refresh_active()
         trusted = self._work.tools.clocks.reason() is None
-        return planner.next(disk, self._metadata.clock.now_ms(), backlog=backlog, lag_counts=trusted)
+        now_ms = self._metadata.clock.now_ms()
+        may_evict = evict_troubles.may_evict(self._troubles, now_ms)
+        return planner.next(disk, now_ms, backlog=backlog, lag_counts=trusted, may_evict=may_evict)
 
     def _note_oldest(self, noted_ms: int) -> None:
         """Write down since when the oldest byte has been here alone, for `status`, if what it knows is far off."""
@@ -224,8 +227,7 @@ class BackgroundWriter:
         return False
 
     def _evict(self, evictions: Sequence[EvictAction]) -> None:
-        for action in evictions:
-            self._work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
+        evict_troubles.evict_each(self._work, self._metadata, self._troubles, evictions)
         self._work.collect()
 
     async def _upload_each(self, receive: trio.MemoryReceiveChannel[Group]) -> None:

@@ -95,8 +95,8 @@ class DamagedChunk(DataLoss):
 class ChunkSource:
     """A Source over chunk files, and bytes of memory behind them. Thread-safe; close it."""
 
-    def __init__(self, files: ChunkFiles, chunks: Sequence[SourceChunk]) -> None:
-        """Open the files; raises NotFound."""
+    def __init__(self, files: ChunkFiles, chunks: Sequence[SourceChunk], *, keeps_open: bool = True) -> None:
+        """Open the files; raises NotFound. Without `keeps_open` each use opens them, and tells what is missing."""
         self._files = files
         self._parts: list[_Part] = []
         self._starts: list[int] = []
@@ -105,9 +105,10 @@ class ChunkSource:
         self._tail = memoryview(b"")
         self._known: list[_Cut] = []
         at = 0
+        keeps_open = keeps_open and len(chunks) <= _KEPT_OPEN
         try:
             for chunk in chunks:
-                fd = files.open_for_read(chunk.name) if len(chunks) <= _KEPT_OPEN else -1
+                fd = files.open_for_read(chunk.name) if keeps_open else -1
                 self._parts.append(_Part(at, chunk, fd))
                 self._starts.append(at)
                 at += chunk.length_bytes
@@ -168,12 +169,29 @@ class ChunkSource:
             self._verify(index, part, [(start, self._cuts[start]) for start in mine])
         return tuple(block.crc for block in _blocks([self._cuts[start] for start in starts]))
 
+    def damaged(self) -> list[DamagedChunk]:
+        """Every chunk that is not what its checksums say. Reads all files."""
+        found: list[DamagedChunk] = []
+        for index in range(len(self._parts)):
+            try:
+                self._check(index)
+            except DamagedChunk as exc:
+                found.append(exc)
+        return found
+
     def close(self) -> None:
         """Close the files; idempotent."""
         for part in self._parts:
             if part.fd >= 0:
                 os.close(part.fd)
         self._parts = []
+
+    def _check(self, index: int) -> None:
+        part = self._parts[index]
+        with self._opened(index) as fd:
+            for block in part.chunk.blocks:
+                if _read_crc(part, fd, part.chunk.block(block)).crc != _expected(part.chunk, block):
+                    raise _damaged(part.chunk)
 
     def _verify(self, index: int, part: _Part, cuts: Sequence[tuple[int, _Cut]]) -> None:
         """Compare what was read, with the rest of the blocks at both ends, to the file's checksums."""

@@ -137,9 +137,12 @@ class Upload:
             for name, segment_id in segments:
                 self._names[segment_id] = name
                 segment = directories.segment(txn, segment_id)
-                if segment is not None:
-                    actions += objects_to_make(txn, segment, effective.of(segment).object_bytes)
-                    self._refuse_suspect(txn, name, segment)
+                try:
+                    if segment is not None:
+                        actions += list(objects_to_make(txn, segment, effective.of(segment).object_bytes))
+                        self._refuse_suspect(txn, name, segment)
+                except DataLoss as exc:  # the others are uploaded all the same
+                    self._error = self._error or exc
         return actions
 
     def _refuse_suspect(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> None:
