@@ -81,5 +81,8 @@ def test_an_adopted_directory_that_is_not_mounted_is_told_with_its_bytes(path: P
     assert "mounted" in place["why"]
     assert "not reachable" in tierfs("status", store=path).out
     assert "bytes not reachable" in failures(path)
+    (of_segment,) = tierfs("info", "in/x", "--json", store=path).json["unreachable"]
+    assert of_segment == place
+    assert "not reachable" in tierfs("info", "in/x", store=path).out
     (tmp_path / "x").rename(theirs / "x")
     assert endangered(path)["unreachable"] == []

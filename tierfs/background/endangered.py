@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from tierfs.metadata import chains, keys
 from tierfs.metadata.messages import messages
-from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.sums import Sums
 from tierfs.metadata.tables import LOCATIONS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import Tier
+from tierfs.types import LocationId, Tier
 
 FILE_SCHEME = "file:"
 
@@ -57,12 +58,7 @@ def endangered(txn: ReadTransaction, totals: Sums, store: Path) -> Endangered:
 
 
 def _unreachable(txn: ReadTransaction, store: Path) -> Iterator[UnreachablePlace]:
-    """Directories only: whether a server answers is known to who asks it, and stands among the stuck work."""
-    found = {
-        place.id: UnreachablePlace(place.url, why, 0)
-        for _, place in txn.scan(LOCATIONS)
-        if (why := _why_away(place, store)) is not None
-    }
+    found = _away(txn, store)
     if not found:
         return
     for _, record in islice(messages(txn, OBJECTS), _MAX_OBJECTS):
@@ -70,6 +66,26 @@ def _unreachable(txn: ReadTransaction, store: Path) -> Iterator[UnreachablePlace
             known = found[record.location_id]
             found[record.location_id] = replace(known, bytes=known.bytes + record.length)
     yield from (place for place in found.values() if place.bytes)
+
+
+def unreachable_of(txn: ReadTransaction, segment: SegmentRecord, store: Path) -> tuple[UnreachablePlace, ...]:
+    """The places with bytes of one segment that are not there now."""
+    found = _away(txn, store)
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD) if found else ():
+        holder = txn.get(OBJECTS, keys.u64(chunk.object_id))
+        if holder is not None and holder.location_id in found:
+            known = found[holder.location_id]
+            found[holder.location_id] = replace(known, bytes=known.bytes + chunk.length)
+    return tuple(place for place in found.values() if place.bytes)
+
+
+def _away(txn: ReadTransaction, store: Path) -> dict[LocationId, UnreachablePlace]:
+    """Directories only: whether a server answers is known to who asks it, and stands among the stuck work."""
+    return {
+        place.id: UnreachablePlace(place.url, why, 0)
+        for _, place in txn.scan(LOCATIONS)
+        if (why := _why_away(place, store)) is not None
+    }
 
 
 def _why_away(place: LocationRecord, store: Path) -> str | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from tierfs.app import Store
+from tierfs.background.endangered import UnreachablePlace, unreachable_of
 from tierfs.cli import format
 from tierfs.cli.lazy import command
 from tierfs.cli.session import Session
@@ -91,8 +93,10 @@ def info(session: Session, segment: str) -> None:
     with session.open_store() as store:
         with store.metadata.read() as txn:
             found = stat.stat(txn, store.segment_of_path(segment))
+            away = unreachable_of(txn, found.record, store.path)
         writer = _living_writer(store, found.record)
-    session.result(_info_data(found, writer), _info_text(found, writer))
+    data = {**_info_data(found, writer), "unreachable": [asdict(place) for place in away]}
+    session.result(data, _info_text(found, writer, away))
 
 
 def _living_writer(store: Store, record: SegmentRecord) -> str | None:
@@ -131,7 +135,7 @@ def _info_data(found: SegmentStat, writer: str | None) -> dict[str, Any]:
     }
 
 
-def _info_text(found: SegmentStat, writer: str | None) -> str:
+def _info_text(found: SegmentStat, writer: str | None, away: Sequence[UnreachablePlace] = ()) -> str:
     record = found.record
     readable = f"{record.start_offset} … {record.length} ({format.size(record.range.length_bytes)})"
     rows = [
@@ -154,6 +158,7 @@ def _info_text(found: SegmentStat, writer: str | None) -> str:
         ("suspect", f"{tier.name.lower()} bytes {span.start} … {span.end} ({format.size(span.length_bytes)})")
         for tier, span in found.suspect
     ]
+    rows += [("not reachable", f"{format.size(place.bytes)} in {printable(place.url)}: {place.why}") for place in away]
     if writer is not None:
         rows.append(("writer", writer))
     return format.table(rows)
