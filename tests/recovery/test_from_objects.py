@@ -26,7 +26,8 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.clock import ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
-from tierfs.errors import DataLoss, NotFound
+from tierfs.errors import DataLoss, NotFound, Unavailable, WrongColdTier
+from tierfs.initialize import ColdChoice
 from tierfs.metadata import pack
 from tierfs.metadata.pack import PackEntry, PackIndex
 from tierfs.metadata.records import LocationRecord
@@ -314,11 +315,11 @@ def test_what_does_not_fit_is_listed(cold: MemoryStorage, tmp_path: Path) -> Non
     put(cold, "t", 0, b"abcd", number=11)
     wrong = {
         put(cold, "s", 4, b"efgh", {"store": "6" * 32}): "another store",
-        put(cold, "s", 8, b"efgh", {"segment": "11"}): "contradicts its name",
-        put(cold, "s", 12, b"efgh", {"end": "15"}): "it has 4 bytes",
-        put(cold, "s", 16, b"efgh", {"start": "x"}): "damaged",
-        put(cold, "s", 20, b"efgh", {"epoch": "4294967296"}): "impossible",
-        put(cold, "s", 24, b"efgh", {"name": "Li4="}): "impossible segment",
+        put(cold, "s", 8, b"efgh", {"segment": "11"}, named=False): "contradicts its name",
+        put(cold, "s", 12, b"efgh", {"end": "15"}, named=False): "it has 4 bytes",
+        put(cold, "s", 16, b"efgh", {"start": "x"}, named=False): "damaged",
+        put(cold, "s", 20, b"efgh", {"epoch": "4294967296"}, named=False): "impossible",
+        put(cold, "s", 24, b"efgh", {"name": "Li4="}, named=False): "impossible segment",
     }
     cold.put("segments/stranger", BufferSource(b"x"))
     wrong["segments/stranger"] = "say that tierfs wrote it"
@@ -327,6 +328,57 @@ def test_what_does_not_fit_is_listed(cold: MemoryStorage, tmp_path: Path) -> Non
         for name, why in wrong.items():
             assert why in found.left[name]
         assert found.store.read("s") == b"abcd"
+
+
+@pytest.mark.parametrize("said", [{"segment": "11"}, {"end": "15"}, {"start": "x"}, {"name": "Li4="}, {"crc32c": "0"}])
+def test_a_name_with_a_crc_decides_where_a_copy_altered_the_metadata(
+    cold: MemoryStorage, tmp_path: Path, said: dict[str, str]
+) -> None:
+    put(cold, "s", 0, b"abcd", said)
+    alien = put(cold, "s", 4, b"efgh", {**said, "store": "6" * 32})
+    put(cold, "t", 0, b"abcd", number=11)
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert found.store.read("s") == found.store.read("t") == b"abcd"
+        assert set(found.left) == {alien}
+
+
+def test_the_mark_decides_against_the_store_of_most_objects(cold: MemoryStorage, tmp_path: Path) -> None:
+    ours = "6" * 32
+    put(cold, "s", 0, b"ours", {"store": ours})
+    others = {put(cold, f"t{number}", 0, b"abcd", number=20 + number) for number in range(3)}
+    cold.put(MARK_NAME, BufferSource(b'{"store": "%s"}' % ours.encode()))
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert found.store.metadata.store_id == ours
+        assert found.store.read("s") == b"ours"
+        assert set(found.left) == others
+
+
+def test_a_mark_of_which_there_is_no_object_stops_it_before_anything_is_written(
+    cold: MemoryStorage, tmp_path: Path
+) -> None:
+    put(cold, "s", 0, b"abcd")
+    cold.put(MARK_NAME, BufferSource(b'{"store": "%s"}' % (b"6" * 32)))
+    wrong = pytest.raises(WrongColdTier, match="no object there is of that store")
+    with wrong as refused, rebuilt(tmp_path / "new", cold):
+        pass
+    assert "remove tierfs-store" in (refused.value.remedy or "")
+    assert list(cold.list(JOURNAL_PREFIX)) == []
+
+
+def test_a_listing_that_fails_at_the_end_keeps_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold, lost, new = tmp_path / "cold", tmp_path / "lost", tmp_path / "new"
+    cold.mkdir()
+    tierfs("init", "--cold-dir", cold, store=lost, check=False)
+    tierfs("append", "s", "--seal", store=lost, stdin=b"abcd")
+    tierfs("offload", "", store=lost)
+
+    def fail(_: ChunkStorage) -> str:
+        raise Unavailable("the server does not answer")
+
+    monkeypatch.setattr(inventory, "names_now", fail)
+    done = from_objects.recover_from_objects(new, ColdChoice(cold_dir=cold), quiet, lambda _: None)
+    assert [warning for warning in done.warnings if "the server does not answer" in warning]
+    assert tierfs("cat", "s", store=new).out == "abcd"
 
 
 def test_of_two_segments_of_one_name_the_newer_has_it(cold: MemoryStorage, tmp_path: Path) -> None:

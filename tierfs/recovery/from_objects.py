@@ -19,7 +19,7 @@ from tierfs.background.publish import Publisher
 from tierfs.background.upload import Progress, Report
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
-from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.initialize import ColdChoice, warnings_of
 from tierfs.metadata import directories, epochs, hostile, journal, keys, policies
 from tierfs.metadata.epochs import MAX_EPOCH
@@ -45,6 +45,8 @@ _CHANGED = (
     "objects were written or deleted while they were read: an owner was alive, and is fenced now; "
     "to have what it changed, recover from the objects once more, into another directory"
 )
+
+_UNCOMPARED = "whether objects were written or deleted while they were read is not known: "
 
 Confirm = Callable[[str], None]
 """Asks whether what stands there may be ignored; raises when it may not."""
@@ -112,8 +114,8 @@ def recover_from_objects(
             store_directory.create_files(paths)
             store_directory.prepare_settings(paths)
             epoch = rebuilding.own()
-        changed = () if inventory.names_now(storage) == found.names else (_CHANGED,)
         store_directory.write_settings(paths)
+        changed = _changed_meanwhile(storage, found)
     return FromObjectsReport(
         path=paths.root,
         store_id=found.store_id,
@@ -126,6 +128,14 @@ def recover_from_objects(
         unproven=tuple(found.unproven),
         warnings=(*changed, *warnings_of(paths, location)),
     )
+
+
+def _changed_meanwhile(storage: ChunkStorage, found: Inventory) -> tuple[str, ...]:
+    """A warning when the objects are others by now. The store is complete: a listing that fails is a warning too."""
+    try:
+        return () if inventory.names_now(storage) == found.names else (_CHANGED,)
+    except TierfsError as exc:
+        return (f"{_UNCOMPARED}{exc}",)
 
 
 class Rebuilding:

@@ -24,12 +24,14 @@ from tierfs.background import store_mark
 from tierfs.background.cold import object_name
 from tierfs.background.orphans import COLD_NAME, chunk_objects
 from tierfs.background.pack_index import read_index
+from tierfs.chunkstore.checks import MARK_NAME
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import DataLoss, NotFound, TierfsError
+from tierfs.errors import DataLoss, NotFound, TierfsError, WrongColdTier
 from tierfs.metadata import hostile
 from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.metadata.pack import PACKS_PREFIX
 from tierfs.metadata.store import new_id
+from tierfs.names import printable
 from tierfs.recovery import bucket
 from tierfs.recovery.bucket import in_order
 from tierfs.types import AttemptId, ByteRange, SegmentId
@@ -120,6 +122,8 @@ class Inventory:
     """The objects of a bucket, in a file; memory grows with the segments, not with their objects."""
 
     path: Path
+    marked: str = ""
+    """The store that the mark at the location's root names."""
     stores: Counter[str] = field(default_factory=Counter)
     """Objects by the store that wrote them."""
     bytes: int = 0
@@ -146,9 +150,19 @@ class Inventory:
 
     @property
     def store_id(self) -> str:
-        """The store that is rebuilt. Raises NotFound when there are no objects."""
+        """The store that is rebuilt: the one of the mark, else that of most objects.
+
+        Raises NotFound when there are no objects, WrongColdTier when all of them are of others than the mark names.
+        """
         if not self.stores:
             raise NotFound("no object says that a tierfs store wrote it; there is nothing to recover")
+        if self.marked in self.stores:
+            return self.marked
+        if self.marked:
+            raise WrongColdTier(
+                f"the mark {MARK_NAME} names the store {printable(self.marked)}, and no object there is of that store",
+                remedy=f"check bucket and prefix; to rebuild the store of the objects, remove {MARK_NAME} from there",
+            )
         return self.stores.most_common(1)[0][0]
 
     def settle(self, store_id: str) -> None:
@@ -240,7 +254,7 @@ def names_now(storage: ChunkStorage) -> str:
 
 def take(storage: ChunkStorage, path: Path) -> Inventory:
     """List every object below packs/ and segments/ and ask each what it is; the file is written to `path`."""
-    inventory = Inventory(path)
+    inventory = Inventory(path, _marked(storage) or "")
 
     def look(item: StoredObject) -> Sequence[FoundObject | LeftOver]:
         try:
@@ -262,7 +276,7 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
     inventory.names = names.digest
     if "" in inventory.stores:
         told = [store_id for store_id, _ in inventory.stores.most_common() if store_id]
-        inventory.settle(_marked(storage) or (told[0] if told else _journaled(storage) or new_id()))
+        inventory.settle(inventory.marked or (told[0] if told else _journaled(storage) or new_id()))
     return inventory
 
 
@@ -325,16 +339,30 @@ def _journaled(storage: ChunkStorage) -> str | None:
 def parsed(item: StoredObject) -> FoundObject:
     """What an object says of itself, by its name, and by its user metadata where a copy did not drop them.
 
-    Raises DataLoss when it is none of a store's, or when they contradict each other or its size.
+    A name that has the CRC32C of the bytes decides where a copy altered the metadata. Raises DataLoss when it is none
+    of a store's, or when an older name and the metadata contradict each other, or the size.
     """
     named = _named(item)
-    found = named if item.metadata.get("format") != _FORMAT else _described(item)
-    if found is None:
+    if item.metadata.get("format") == _FORMAT:
+        try:
+            return _agreed(named, _described(item), item.length_bytes)
+        except DataLoss as exc:
+            if named is None or named.crc32c is None:
+                raise
+            log.info("%s: %s; its name has a CRC32C, and decides", printable(item.name), exc)
+            named = replace(named, store_id=item.metadata.get("store", ""))
+    if named is None:
         raise DataLoss("neither its name nor its metadata say that tierfs wrote it")
-    _check(found, item.length_bytes)
-    if named is None or (named.crc32c is not None and named.crc32c != found.crc32c):
+    _check(named, item.length_bytes)
+    return named
+
+
+def _agreed(named: FoundObject | None, described: FoundObject, length_bytes: int) -> FoundObject:
+    """What the metadata say, where the name says the same."""
+    _check(described, length_bytes)
+    if named is None or (named.crc32c is not None and named.crc32c != described.crc32c):
         raise DataLoss("its metadata contradicts its name")
-    return found
+    return described
 
 
 def _named(item: StoredObject) -> FoundObject | None:
