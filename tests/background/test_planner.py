@@ -221,6 +221,24 @@ def test_a_first_look_goes_in_slices_and_ends_complete(tmp_path: Path) -> None:
         assert len(planner.views) == 51
 
 
+def test_what_comes_first_goes_in_slices_too(tmp_path: Path) -> None:
+    """As after a pack of thousands: their order is kept, and what changed comes behind them."""
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(50):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        ended = [view.id for view in planner.views]
+        store.append("d/new", b"abcd", seal=True)
+        awaited = []
+        while not snapshots.refresh(ended, slice_s=0.0):
+            ended = [segment_id for segment_id in ended if snapshots.is_awaited(segment_id)]
+            awaited.append((len(ended), store.segment("d/new").id in planner))
+        assert awaited == [(30, False), (10, False), (0, False)]
+        assert store.segment("d/new").id in planner
+
+
 def test_a_new_policy_is_seen_without_forgetting_what_is_known(tmp_path: Path) -> None:
     with open_test_store(tmp_path / "store") as store:
         for number in range(50):

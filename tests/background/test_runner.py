@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import trio
@@ -19,6 +19,7 @@ from trio.testing import MockClock
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background import evict, requests
 from tierfs.background.pack_index import read_index
+from tierfs.background.packing import PackOffload
 from tierfs.background.planner import Planner
 from tierfs.background.runner import BackgroundWriter
 from tierfs.background.snapshot import Snapshots
@@ -273,6 +274,36 @@ async def test_small_objects_go_together(tmp_path: Path, autojump_clock: MockClo
         assert len(list(store.cold.list("segments/"))) == 1
         for number in range(50):
             assert_layout(store, f"s{number}", local=[3000], cold=[3000])
+
+
+async def test_what_went_into_packs_goes_once_and_is_looked_at_in_slices(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierfs.background.runner.SLICE_S", 0.0)
+    looked = counted(monkeypatch, Snapshots, "_look_at")
+    packed = counted(monkeypatch, PackOffload, "run")
+    policy = {**PACKING, "offload_after": "30"}  # all are known when the first is due
+    with open_test_store(tmp_path / "packs", policy=policy, clock=TrioClock()) as store:
+        for number in range(50):
+            store.append(f"s{number}", bytes([number]) * 100, seal=True)
+        async with working(store):
+            await trio.sleep(MINUTE_S)
+        assert max(len(segment_ids) for (_, segment_ids) in looked) == 20
+        assert [len(action.actions) for (_, action) in packed] == [50]
+        assert all(store.segment(f"s{number}").cold.bytes == 100 for number in range(50))
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[tuple[Any, ...]]:
+    """The arguments of each call of a method, as they come."""
+    found: list[tuple[Any, ...]] = []
+    method = getattr(owner, name)
+
+    def call(*arguments: Any) -> Any:
+        found.append(arguments)
+        return method(*arguments)
+
+    monkeypatch.setattr(owner, name, call)
+    return found
 
 
 async def test_packs_that_fail_are_one_trouble_and_go_on_when_it_is_over(

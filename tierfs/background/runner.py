@@ -145,22 +145,25 @@ class BackgroundWriter:
             await trio.sleep(self._settings.tick_s)
 
     async def _look(self, send: trio.MemorySendChannel[Group]) -> None:
-        ended = tuple(self._uploads.ended)
-        todo = await self._in_thread(partial(self._plan, ended))
-        self._uploads.ended.difference_update(ended)
+        todo, released = await self._in_thread(partial(self._plan, tuple(self._uploads.ended)))
+        self._uploads.ended.difference_update(released)
         if todo.rolls:
             await self._in_thread(partial(self._roll, todo.rolls))
         await self._offer(send)
         if todo.evictions:  # on its own: one that waits for the cold tier holds up no roll or offload
             await self._attempt("evict", partial(self._in_thread, partial(self._evict, todo.evictions)))
 
-    def _plan(self, ended: Collection[ObjectKey]) -> Actions:
-        """In a thread, in slices: a new holder has every segment to look at."""
+    def _plan(self, ended: Collection[ObjectKey]) -> tuple[Actions, list[ObjectKey]]:
+        """What is due, and the ended uploads whose segments were looked at since.
+
+        In a thread, in slices: a new holder has every segment to look at, and a pack has thousands.
+        """
         planner = self._planner
         look_troubles.try_again(self._snapshots, self._troubles, self._metadata.clock.now_ms())
         self._current = self._snapshots.refresh([segment_id for segment_id, _ in ended], slice_s=SLICE_S)
         look_troubles.note(self._metadata, self._snapshots, self._troubles, complete=self._current)
-        for key in ended:  # after the look: what they did is seen by now
+        released = [key for key in ended if not self._snapshots.is_awaited(key[0])]
+        for key in released:  # after the look: what they did is seen by now
             planner.release(key)
         if self._troubles.ended != self._troubles_ended:
             self._troubles_ended = self._troubles.ended
@@ -182,7 +185,7 @@ class BackgroundWriter:
         trusted = self._work.tools.clocks.reason() is None
         now_ms = self._metadata.clock.now_ms()
         may_evict = evict_troubles.may_evict(self._troubles, now_ms)
-        return planner.next(disk, now_ms, backlog=backlog, lag_counts=trusted, may_evict=may_evict)
+        return planner.next(disk, now_ms, backlog=backlog, lag_counts=trusted, may_evict=may_evict), released
 
     def _note_oldest(self, noted_ms: int) -> None:
         """Write down since when the oldest byte has been here alone, for `status`, if what it knows is far off."""

@@ -52,8 +52,9 @@ class Snapshots:
         self._metadata = metadata
         self._planner = planner
         self._touched = TouchedSegments(metadata)
+        self._first: dict[SegmentId, None] = {}
         self._queue: dict[SegmentId, None] = {}
-        """To be looked at, in this order."""
+        """To be looked at, in this order, after those that come first."""
         self._waits: Ordered[SegmentId] = Ordered()
         """Segments of which the journal does not name all cold bytes, by the next sequence that matters."""
         self._scan_from: bytes | None = None
@@ -71,12 +72,16 @@ class Snapshots:
         """Look at what changed, at `first` before all else, for about `slice_s`; False when more is left to look at."""
         started_s = self._metadata.clock.monotonic_s()
         self._note_changes()
-        self._look_at(first)
+        self._first.update(dict.fromkeys(first))
         for step in self._steps():
             self._look_at(step)
             if slice_s is not None and self._metadata.clock.monotonic_s() - started_s >= slice_s:
                 break
-        return not self._queue and self._scan_from is None
+        return not self._first and not self._queue and self._scan_from is None
+
+    def is_awaited(self, segment_id: SegmentId) -> bool:
+        """Whether a segment that was to come first was not looked at yet."""
+        return segment_id in self._first
 
     def try_again(self, may_try: Callable[[SegmentId], bool]) -> None:
         """Queue the segments that failed and that `may_try` allows."""
@@ -99,14 +104,14 @@ class Snapshots:
         self._unseen = {view.id for view in self._planner.views}
 
     def _steps(self) -> Iterator[list[SegmentId]]:
-        """A few segments at a time until none is left: those that changed, then those of a pass over all.
+        """A few segments at a time until none is left: what comes first, what changed, then what a pass over all meets.
 
         A look takes them out of the queue, so that none is lost to an error.
         """
-        while self._queue or self._scan_from is not None:
-            if not self._queue and self._scan_from is not None:
+        while self._first or self._queue or self._scan_from is not None:
+            if not self._first and not self._queue and self._scan_from is not None:
                 self._queue.update(dict.fromkeys(self._scan_step(self._scan_from)))
-            yield list(itertools.islice(self._queue, _STEP))
+            yield list(itertools.islice(self._first or self._queue, _STEP))
 
     def _scan_step(self, start: bytes) -> Iterable[SegmentId]:
         """The next segments of the pass over all that have local bytes; at its end those that it did not meet."""
@@ -150,6 +155,7 @@ class Snapshots:
                     self._waits.put(segment_id, waits_for)
                 else:
                     self._waits.remove(segment_id)
+                self._first.pop(segment_id, None)
                 self._queue.pop(segment_id, None)
 
     def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, effective: Effective) -> int:
