@@ -50,12 +50,12 @@ _EPILOG = """
 Exit codes:
    0  done                           8  another offset was expected
    1  declined, FAIL, or mended     11  not available now; try again
-   2  the request is wrong          28  a disk is full
-   3  not found                     70  internal error
-   4  permission denied             74  data is lost or damaged
-   5  conflict; look again         130  interrupted
-   6  fenced by a newer owner      141  the output's reader went away
-   7  sealed
+   2  the request is wrong          12  not the store's cold tier
+   3  not found                     28  a disk is full
+   4  permission denied             70  internal error
+   5  conflict; look again          74  data is lost or damaged
+   6  fenced by a newer owner      130  interrupted
+   7  sealed                       141  the output's reader went away
 """
 
 
