@@ -34,7 +34,9 @@ def test_objects_that_a_dead_owner_was_making_are_listed(tmp_path: Path) -> None
         txn.put(INTENTS, intent.attempt.encode(), intent)
     (row,) = [json.loads(line) for line in tierfs("gc", "--json", store=path).out.splitlines()]
     assert (row["kind"], row["name"], row["bytes"]) == ("intent", NAME, 7)
-    assert "1 object of an owner that died" in tierfs("gc", store=path).out
+    listed = tierfs("gc", store=path).out
+    assert listed.startswith("unfinished 20")
+    assert "1 object of an owner that died" in listed
     with hold(path / "locks" / "holder", SystemClock()):  # who holds the store now has it in hand, unless it is older
         with app.open_store(path) as store, store.metadata.write() as txn:
             txn.put(INTENTS, b"0b", replace(intent, created_ms=txn.now_ms + 1000, name="new"))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tierfs.metadata.records import GarbageRecord, IntentRecord
 
 
-_WHAT_WIDTH = len("due 2026-11-20T10:00:00Z")
+_WHAT_WIDTH = len("unfinished 2026-11-20T10:00:00Z")
 _TIER_WIDTH = len("local")
 _SIZE_WIDTH = len("1023.9 MiB")
 
@@ -70,7 +70,7 @@ def gc(session: Session, delete: bool, grace: str | None, accept_clock: bool, ye
 def _accept_clock(session: Session, store: Store, *, yes: bool) -> None:
     now = format.timestamp(store.clock.now_ms())
     if not yes:
-        ask("gc --accept-clock", f"take {now} for the right time? What is older than its policy allows goes then.")
+        ask("gc --accept-clock", f"take {now} for the right time? Everything older than its policy allows goes then.")
     done = store.accept_clock()
     later = [
         format.count(number, what)
@@ -174,5 +174,5 @@ def _upload_line(one: DeadUpload) -> str:
 
 def _intent_line(one: IntentRecord) -> str:
     """An object that may be there or not; the next holder makes it garbage."""
-    since, size = f"left {format.clock_time(one.created_ms)}", format.size(one.end_offset - one.start_offset)
+    since, size = f"unfinished {format.clock_time(one.created_ms)}", format.size(one.end_offset - one.start_offset)
     return _line(since, "cold", size, one.name)
