@@ -51,7 +51,12 @@ def test_a_missing_object_is_suspect_once_a_reader_met_it(path: Path) -> None:
     where.rename(away)
     assert tierfs("cat", "a", store=path, check=False).code == 74
     assert endangered(path) == nothing | {"suspect_cold_bytes": SIZE}
-    assert "suspect" in tierfs("status", store=path).out
+    advice = "tierfs verify; if they stay, mend them: tierfs fsck --deep --repair"
+    assert advice in tierfs("status", store=path).out
+    assert (
+        f"verify; if they stay: tierfs --store {path} fsck --deep --repair"
+        in tierfs("doctor", store=path, check=False).out
+    )
     assert tierfs("info", "a", "--json", store=path).json["suspect"] == [{"tier": "cold", "start": 0, "end": SIZE}]
     assert "suspect" in tierfs("info", "a", store=path).out
     assert "suspect bytes" in failures(path)

@@ -134,7 +134,8 @@ def _endangered(found: Endangered) -> Iterator[tuple[str, str]]:
         yield "lost", f"{format.size(found.lost_bytes)}, of which no copy proved right; which: tierfs fsck"
     if found.suspect_bytes:
         local, cold = format.size(found.suspect_local_bytes), format.size(found.suspect_cold_bytes)
-        yield "suspect", f"{local} local, {cold} cold: a copy was missing or damaged; look again: tierfs verify"
+        advice = "look again: tierfs verify; if they stay, mend them: tierfs fsck --deep --repair"
+        yield "suspect", f"{local} local, {cold} cold: a copy was missing or damaged; {advice}"
     for place in found.unreachable:
         yield "not reachable", f"{format.size(place.bytes)} in {printable(place.url)}: {place.why}"
 

@@ -81,7 +81,7 @@ def damage(status: StoreStatus) -> Iterator[Finding]:
         yield fail("lost bytes", f"{mebibytes(found.lost_bytes)}: no copy proved right", f"{command} fsck")
     if found.suspect_bytes:
         text = f"{mebibytes(found.suspect_bytes)}: a copy was missing or damaged"
-        yield fail("suspect bytes", text, f"{command} verify")
+        yield fail("suspect bytes", text, f"{command} verify; if they stay: {command} fsck --deep --repair")
     for place in found.unreachable:
         text = f"{mebibytes(place.bytes)} in {printable(place.url)}: {place.why}"
         yield fail("bytes not reachable", text, f"mount it, then: {command} verify")
