@@ -7,9 +7,14 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.app import open_store
+from tierfs.cli import fsck as command
+from tierfs.cli.main import cli
 from tierfs.metadata import keys
 from tierfs.metadata.tables import LOCATIONS
 
@@ -99,3 +104,28 @@ def test_on_ceph(rgw_bucket: Bucket, tmp_path: Path) -> None:
     tierfs("offload", store=path)
     assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1].startswith("0 findings left")
     assert tierfs("cat", "a/s", "--read-priority", "offloaded-only", store=path).out == "a/s" * 100_000
+
+
+@pytest.mark.parametrize(("answer", "lost"), [("y", 2), ("n", 0)])
+def test_one_question_names_the_segment_and_stands_for_all_losses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, lost: int
+) -> None:
+    path = tmp_path / "store"
+    tierfs("-q", "init", store=path)
+    for name, data in (("d/a", b"abc"), ("d/b", b"defgh"), ("kept", b"k")):
+        tierfs("append", name, "--seal", store=path, stdin=data)
+    for file in (path / "chunks").glob("*/*"):
+        if file.read_bytes() != b"k":  # with all files gone the directory would count as not mounted
+            file.unlink()
+    monkeypatch.setattr(command, "is_terminal", lambda: True)
+    words = ["--store", str(path), "fsck", "--repair"]
+    done = CliRunner().invoke(cli, words, input=f"{answer}\n")  # asked again, it would get no answer and abort
+    assert done.stderr.count("?") == 1
+    assert done.stderr.startswith(("d/a: no copy has 3 B of it.", "d/b: no copy has 5 B of it."))
+    assert "all further bytes that this run finds in no copy" in done.stderr
+    assert (done.exit_code, done.stdout.count("recorded as lost: ")) == (74, lost)
+
+
+def test_yes_without_repair_is_refused(tmp_path: Path) -> None:
+    done = tierfs("fsck", "--yes", store=tmp_path, check=False)
+    assert (done.code, "--yes needs --repair" in done.err) == (2, True)

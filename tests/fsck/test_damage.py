@@ -45,7 +45,7 @@ def append(store: Store, name: str) -> None:
 def fsck(path: Path, *, deep: bool = True, repair: bool = False) -> tuple[list[Outcome], Summary]:
     said: list[Outcome] = []
     summary = Checking(
-        path, Options(deep=deep, repair=repair, may_lose=lambda _: True), said.append, lambda *_: None
+        path, Options(deep=deep, repair=repair, may_lose=lambda *_: True), said.append, lambda *_: None
     ).run()
     return said, summary
 

@@ -17,6 +17,7 @@ from tierfs.composition.checking import Checking, Options, Outcome, Summary
 from tierfs.composition.verifying import verify
 from tierfs.errors import TierfsError
 from tierfs.fsck.findings import Kind, Severity
+from tierfs.fsck.mend_bytes import MayLose
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.tables import CHUNKS
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ByteRange, ChunkState, Tier
@@ -48,7 +49,7 @@ def fill(store: Store, *, cold: bool) -> None:
 
 
 def fsck(
-    path: Path, *, repair: bool = True, deep: bool = False, may_lose: Callable[[int], bool] = lambda _: True
+    path: Path, *, repair: bool = True, deep: bool = False, may_lose: MayLose = lambda *_: True
 ) -> tuple[list[Outcome], Summary]:
     said: list[Outcome] = []
     options = Options(deep=deep, repair=repair, may_lose=may_lose)
@@ -356,14 +357,14 @@ def test_nothing_is_recorded_as_lost_without_a_yes(path: Path) -> None:
     with open_store(path) as store:
         fill(store, cold=True)
         cold_path(store, "a").unlink()
-    asked: list[int] = []
+    asked: list[tuple[str, int]] = []
 
-    def decline(lost_bytes: int) -> bool:
-        asked.append(lost_bytes)
+    def decline(segment: str, lost_bytes: int) -> bool:
+        asked.append((segment, lost_bytes))
         return False
 
     said, summary = fsck(path, may_lose=decline)
-    assert asked == [3 * BLOCK]
+    assert asked == [("a", 3 * BLOCK)]
     assert (summary.lost_bytes, summary.mended) == (0, 0)
     assert "--yes" in (said[0].left or "")
     with open_store(path) as store:

@@ -32,8 +32,9 @@ def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:
     """Check the store: its metadata, its local files, its objects and its journal.
 
     One line for each finding; with --json one object per line, the last one the summary. Nothing is changed
-    without --repair, and --repair destroys nothing: bytes that no copy has are recorded as lost, after a question,
-    and are taken back when they are there again. What fsck says, and what to do about it: docs/recovery.md.
+    without --repair, and --repair destroys nothing: bytes that no copy has are recorded as lost, after a question
+    that is asked once (--yes answers it), and are taken back when they are there again. docs/recovery.md tells what
+    each finding means, and what to do about it.
 
     \b
     Exit codes:
@@ -42,6 +43,8 @@ def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:
       11  nothing is wrong, but a part could not be checked now
       74  something is wrong (run it with --repair, or do what the line says), or bytes are recorded as lost now
     """
+    if yes and not repair:
+        raise click.UsageError("--yes needs --repair: nothing is asked without it")
     from tierfs.composition.checking import Checking, Options
 
     with progress_bar(session, "checking") as show:
@@ -58,15 +61,18 @@ def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:
 
 
 class MayLose:
-    """Asks once, before the first bytes are recorded as lost."""
+    """Asks once, before the first bytes are recorded as lost: the answer is for all of this run."""
 
     def __init__(self, *, yes: bool) -> None:
         self._answer: bool | None = True if yes else None
 
-    def __call__(self, lost_bytes: int) -> bool:
-        """Whether they, and others like them, may be. Without a terminal nobody can say so."""
+    def __call__(self, segment: str, lost_bytes: int) -> bool:
+        """Whether they, and all that are found later, may be. Without a terminal nobody can say so."""
         if self._answer is None:
-            question = f"no copy has {format.size(lost_bytes)}: record these bytes, and others like them, as lost?"
+            question = (
+                f"{printable(segment)}: no copy has {format.size(lost_bytes)} of it. Record them as lost, "
+                "and without asking again all further bytes that this run finds in no copy?"
+            )
             self._answer = is_terminal() and click.confirm(question, err=True)
         return self._answer
 
@@ -129,7 +135,8 @@ def _summary(summary: Summary) -> str:
         )
     )
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items())
-    wrong = f"{format.count(summary.damaged, 'finding')} left, {summary.mended} mended, {summary.notes} notes"
+    left, notes = format.count(summary.damaged, "finding"), format.count(summary.notes, "note")
+    wrong = f"{left} left, {summary.mended} mended, {notes}"
     if summary.lost_bytes:
         wrong = f"{wrong}; {format.size(summary.lost_bytes)} recorded as lost"
     lines = [f"checked {looked} ({times})", wrong if summary.damaged or summary.mended or summary.notes else "clean"]

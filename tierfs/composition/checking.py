@@ -35,7 +35,7 @@ class Options:
 
     deep: bool = False
     repair: bool = False
-    may_lose: MayLose = lambda _: False
+    may_lose: MayLose = lambda *_: False
     """Asked before --repair records bytes as lost."""
 
 

@@ -26,8 +26,8 @@ from tierfs.metadata.tables import CHUNKS, OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
-MayLose = Callable[[int], bool]
-"""Whether so many bytes, of which no copy proves right, may be recorded as lost."""
+MayLose = Callable[[str, int], bool]
+"""Whether of the segment of this name so many bytes, of which no copy proves right, may be recorded as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class CopyMender:
         self._grace_ms = grace_ms
         self._may_lose = may_lose
 
-    def mend(self, place: Place) -> Mended:
-        """Mend one chunk. What looked bad or was lost, and is good, loses its mark."""
+    def mend(self, place: Place, name: str) -> Mended:
+        """Mend one chunk of the segment `name`. A chunk that looked bad or was lost, and is good, loses its mark."""
         assert place.tier is not None
         copies = read_copies(self._metadata, self._scrubber, place)
         if copies is None:
@@ -67,11 +67,11 @@ class CopyMender:
             return Mended(copies.away)
         if copies.chunk.lost:
             return Mended(self._restore_part(place, copies))
-        return self._replace(place, copies)
+        return self._replace(place, name, copies)
 
-    def lose(self, segment_id: SegmentId, span: ByteRange) -> Mended:
+    def lose(self, segment_id: SegmentId, name: str, span: ByteRange) -> Mended:
         """Make a range that no chunk has a lost extent."""
-        if not self._may_lose(span.length_bytes):
+        if not self._may_lose(name, span.length_bytes):
             return self._declined(span.length_bytes)
         with self._metadata.write() as txn:
             segment = directories.segment(txn, segment_id)
@@ -106,7 +106,7 @@ class CopyMender:
             chain_cuts.put_segment(txn, segment, journaled=True)
         return left
 
-    def _replace(self, place: Place, copies: Copies) -> Mended:
+    def _replace(self, place: Place, name: str, copies: Copies) -> Mended:
         """Drop what the other tier has, keep what is good, lose the rest."""
         tier, new_bytes = place.tier, sum(span.length_bytes for span in copies.lost)
         assert tier is not None
@@ -114,7 +114,7 @@ class CopyMender:
         if list(minus(copies.bad(tier), [*dropped, *copies.lost])):
             mark(self._metadata, SegmentId(place.segment_id), tier, copies.chunk, ChunkState.SUSPECT)
             return Mended("it is suspect: the local copy of the bad bytes is good, and stays")
-        if new_bytes and not self._may_lose(new_bytes):
+        if new_bytes and not self._may_lose(name, new_bytes):
             return self._declined(new_bytes)
         with self._metadata.write() as txn:
             segment = _unchanged(txn, place, copies)

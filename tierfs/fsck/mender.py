@@ -149,10 +149,12 @@ class Mender:
             assert found.range is not None
             with self._metadata.read() as txn:
                 left = self._unrecorded.copy_of(txn, SegmentId(place.segment_id), found.range, storage)
-            return Mended(left) if left else self._copies.lose(SegmentId(place.segment_id), found.range)
+            if left:
+                return Mended(left)
+            return self._copies.lose(SegmentId(place.segment_id), found.subject, found.range)
         if found.kind in (Kind.CHUNK_OBJECT, Kind.CHUNK_RANGE):
             return Mended(self._unlink(found))
-        return self._copies.mend(place)
+        return self._copies.mend(place, found.subject)
 
     def _unlink(self, found: Finding) -> str | None:
         """A chunk whose object is not what it says: it goes if the other tier has all of its bytes."""
