@@ -1,4 +1,7 @@
-"""Sizes and durations as people write them: `64MiB`, `1.5GB`, `4h`, `10min`. Plain numbers are bytes and seconds."""
+"""Sizes and durations as people write them: `64MiB`, `1.5GB`, `4h`, `10min`. Plain numbers are bytes and seconds.
+
+And numbers of things as people read them.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,14 @@ def parse_duration(text: str | float) -> float:
     if found is None or factor is None:
         raise ValueError(f"{text!r} is no time: write seconds, or a number with ms, s, min, h, d or w, like 4h")
     return float(found[1]) * factor
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things: `1 segment`, `2 directories`."""
+    if number == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {plural}"
 
 
 def _parse_with_unit(text: str) -> int:

@@ -53,7 +53,7 @@ def test_repair_adopts_the_etags(store: TestStore) -> None:
     changed = ChangedObjects(store.metadata, lambda _: store.cold, adopts=True)
     (found,) = BucketCheck(store.metadata, lambda _: store.cold, LOCATION, table, changed).run()
     assert found.severity is Severity.NOTE
-    assert "2 etags were adopted" in found.message
+    assert "adopted 2 etags" in found.message
     assert all_adopted(store)
     store.work().settle()
     assert cold_findings(store) == []

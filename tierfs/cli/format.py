@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from tierfs import units
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _STEP = 1024
 _MS_PER_S = 1000
 _SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
+
+count = units.count
+"""A number of things: `1 segment`, `2 directories`. Messages of lower layers have them as well."""
 
 
 def size(size_bytes: int) -> str:
@@ -17,14 +22,6 @@ def size(size_bytes: int) -> str:
     while round(value, 1) >= _STEP and unit < len(_UNITS) - 1:
         value, unit = value / _STEP, unit + 1
     return f"{value:.1f}".removesuffix(".0") + f" {_UNITS[unit]}"
-
-
-def count(number: int, noun: str) -> str:
-    """A number of things: `1 segment`, `2 directories`."""
-    if number == 1:
-        return f"1 {noun}"
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {plural}"
 
 
 def timestamp(time_ms: int) -> str | None:

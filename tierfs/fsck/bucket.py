@@ -23,6 +23,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.names import printable
 from tierfs.types import LocationId, Tier
+from tierfs.units import count
 
 _T = TypeVar("_T")
 
@@ -95,7 +96,7 @@ class BucketCheck:
         if self._changed.objects:
             yield Finding(Kind.ETAGS, Severity.NOTE, "bucket", self._changed.summary)
         if self.totals.unnamed:
-            text = f"{self.totals.unnamed} objects of {self.totals.unnamed_bytes} bytes are named by nothing"
+            text = f"{count(self.totals.unnamed, 'object')} of {self.totals.unnamed_bytes} bytes, named by nothing"
             yield Finding(Kind.OBJECT_ORPHANS, Severity.NOTE, "bucket", text, remedy="list them with: tierfs gc")
 
     def _named_otherwise(self) -> set[str]:

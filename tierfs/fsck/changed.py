@@ -19,6 +19,7 @@ from tierfs.names import printable
 from tierfs.reading.etags import Etags
 from tierfs.reading.grid import grid_of
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId
+from tierfs.units import count
 
 _READ_WHOLE_BYTES = MIB
 """One request for all of it takes hardly longer than for a block (a guess)."""
@@ -75,11 +76,12 @@ class ChangedObjects:
         """What is to say of those that are right."""
         how = "their bytes are read by --deep" if not self._reads else "blocks that were read of them prove right"
         done = (
-            f"; {self.adopted} etags were adopted" if self._adopts else "; reads, verify and --repair adopt the etags"
+            f"; adopted {count(self.adopted, 'etag')}"
+            if self._adopts
+            else "; reads, verify and --repair adopt the etags"
         )
-        return (
-            f"{self.objects} objects of {self.bytes} bytes have other etags than recorded, as copies have; {how}{done}"
-        )
+        what = f"{count(self.objects, 'object')} of {self.bytes} bytes"
+        return f"{what} with other etags than recorded, as copies have them; {how}{done}"
 
     def _prove(self, changed: Changed) -> str | None:
         """Why an object is wrong; None when what was read of it is right."""

@@ -17,6 +17,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import ObjectId, Tier
+from tierfs.units import count
 
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
@@ -64,7 +65,7 @@ class FileCheck:
         yield from self._bad({self._table.ids[number]: None for number in missing})
         yield from self._bad({self._table.ids[number]: length for number, length in short.items()})
         if self.totals.unnamed:
-            text = f"{self.totals.unnamed} files of {self.totals.unnamed_bytes} bytes are named by nothing"
+            text = f"{count(self.totals.unnamed, 'file')} of {self.totals.unnamed_bytes} bytes, named by nothing"
             yield Finding(Kind.FILE_ORPHANS, Severity.NOTE, "chunk files", text, remedy="list them with: tierfs gc")
 
     def _take(self, found: FoundFile, waiting: set[str], short: dict[int, int], writable: list[int]) -> None:

@@ -16,6 +16,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.names import printable
 from tierfs.types import LocationId, Tier
+from tierfs.units import count
 
 _ASKED_FOR = 100
 """Objects of a place, spread over all of them, that must all be missing before the place counts as away (a guess)."""
@@ -69,7 +70,7 @@ class Places:
             except NotFound:
                 continue
             return None
-        return _text(place, f"none of its {len(ids)} objects is there") if ids else None
+        return _text(place, f"nothing is there of its {count(len(ids), 'object')}") if ids else None
 
     def _ids(self, location_id: LocationId) -> array[int]:
         with self._metadata.read() as txn:
