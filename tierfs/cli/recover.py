@@ -11,7 +11,7 @@ import click
 from tierfs.cli import format
 from tierfs.cli.lazy import command
 from tierfs.cli.progress import progress_bar
-from tierfs.cli.session import Session
+from tierfs.cli.session import VERBOSE, Session
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tierfs.recovery.from_objects import FromObjectsReport, Rebuilt
     from tierfs.recovery.loss import SegmentLoss
     from tierfs.recovery.recover import RecoverReport
+
+_MOST_SEGMENTS = 20
+"""Lines for segments that came back as they were: what a terminal shows at once."""
 
 
 @command("recover")
@@ -42,7 +45,8 @@ def recover(
     it and start again.
 
     --from-objects rebuilds bytes, not verbs: what was concatenated, truncated or deleted may come back, seals
-    and policies do not. It reads every object once.
+    and policies do not. It reads every object once. Of the segments that came back without a gap, under their own
+    names, it lists 20, or all of them with -v.
     """
     if (bucket is None) == (cold_dir is None):
         raise click.UsageError("name where the cold bytes are with either --bucket or --cold-dir")
@@ -85,7 +89,7 @@ def _from_objects(session: Session, path: Path, choice: ColdChoice, advance: Rep
 
     report = recover_from_objects(path, choice, advance, confirm)
     _warn(session, report.warnings)
-    session.done(_objects_data(report), _objects_text(report))
+    session.done(_objects_data(report), _objects_text(report, every_segment=session.verbosity >= VERBOSE))
 
 
 def _warn(session: Session, warnings: Sequence[str]) -> None:
@@ -121,8 +125,8 @@ def _rebuilt_data(one: Rebuilt) -> dict[str, Any]:
     }
 
 
-def _objects_text(report: FromObjectsReport) -> str:
-    lines = [_rebuilt_line(one) for one in report.rebuilt]
+def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
+    lines = _rebuilt_lines(report.rebuilt, every_segment=every_segment)
     lines += [f"left aside: {printable(one.name)}: {printable(one.why)}" for one in report.left]
     lines += [f"linked as it is, nothing proves its bytes: {printable(name)}" for name in report.unproven]
     objects, segments = format.count(report.objects, "object"), format.count(len(report.rebuilt), "segment")
@@ -132,9 +136,21 @@ def _objects_text(report: FromObjectsReport) -> str:
             f"rebuilt {segments} of {format.size(report.bytes)} in {objects}; {len(report.left)} left aside",
             f"store {printable(str(report.path))} ({report.store_id}) owns the bucket with epoch {report.store_epoch}",
             "bytes were rebuilt, not verbs: what was concatenated, truncated or deleted may be back, every segment is",
-            "open, and policies are those of a new store; objects left aside are orphans: gc --delete deletes them",
+            "open, and policies are those of a new store; objects left aside are orphans, which gc --delete deletes,",
+            "but for packs of which another segment was linked: they stay as a whole",
         ]
     )
+
+
+def _rebuilt_lines(rebuilt: Sequence[Rebuilt], *, every_segment: bool) -> list[str]:
+    """Each segment that is not simply back, and so many of the others as a terminal shows at once."""
+    changed = [one for one in rebuilt if one.lost or one.segment != one.wanted]
+    plain = [one for one in rebuilt if not one.lost and one.segment == one.wanted]
+    shown = plain if every_segment else plain[:_MOST_SEGMENTS]
+    lines = [_rebuilt_line(one) for one in (*shown, *changed)]
+    if len(plain) > len(shown):
+        lines.insert(len(shown), f"and {format.count(len(plain) - len(shown), 'more segment')} without a gap")
+    return lines
 
 
 def _rebuilt_line(one: Rebuilt) -> str:

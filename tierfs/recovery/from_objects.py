@@ -121,7 +121,7 @@ def recover_from_objects(
         store_id=found.store_id,
         store_epoch=epoch,
         cold_url=location.url,
-        objects=sum(one.objects for one in rebuilt),
+        objects=rebuilding.objects,
         bytes=sum(one.length - one.start_offset - _bytes(one.lost) for one in rebuilt),
         rebuilt=tuple(rebuilt),
         left=tuple(found.left),
@@ -149,8 +149,15 @@ class Rebuilding:
         self._location = location
         self._report = report
         self._done = 0
+        self._unshared = 0
+        """Objects of one segment each that were linked."""
         self._packs = Packs()
         self._pack_ids: PackIds = {}
+
+    @property
+    def objects(self) -> int:
+        """How many are linked; a pack is one, however many segments have bytes in it."""
+        return self._unshared + len(self._pack_ids)
 
     def rebuild(self, found: Inventory, past: _Past) -> list[Rebuilt]:
         """Link every segment, on this disk alone; nothing in the bucket changes."""
@@ -214,6 +221,7 @@ class Rebuilding:
         except InvalidRequest as exc:
             found.left += [LeftOver(one.label, str(exc)) for one in cover.chosen]
             return None
+        self._unshared += sum(not one.pack_bytes for one in cover.chosen)
         return Rebuilt(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
 
     def _advance(self, found: Inventory) -> Callable[[int, str], None]:
