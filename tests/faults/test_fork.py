@@ -10,6 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -40,13 +41,18 @@ def in_child(work: Callable[[], object]) -> int:
     if child == 0:
         try:
             work()
-        except Closed:
-            os._exit(CLOSED)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(OTHER)
-        os._exit(NOTHING)
+        except BaseException as exc:
+            end_child(exc)
+        end_child(None)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def end_child(got: BaseException | None) -> NoReturn:
+    """End a child of this process, which must never run the rest of the tests, and tell what it got."""
+    if got is not None and not isinstance(got, Closed):
+        traceback.print_exception(got)
+        os._exit(OTHER)
+    os._exit(NOTHING if got is None else CLOSED)
 
 
 def test_a_child_does_not_write_with_its_parents_writer(store: TestStore) -> None:
@@ -163,18 +169,20 @@ def test_a_child_that_opens_the_metadata_leaves_its_parents_snapshots_alone(stor
 
 
 def test_a_child_ends_no_transaction_that_it_was_forked_in(store: TestStore) -> None:
-    parent, ends = os.getpid(), []
     with store.metadata.read() as txn:
         before = txn.id
+    parent, child, got = os.getpid(), 0, None
     try:
         with store.metadata.write() as txn:
             txn.touch(inode=7)
             child = os.fork()
-    except Closed:
-        os._exit(CLOSED)
-    assert os.getpid() == parent
-    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    assert ends == [CLOSED]
+    except BaseException as exc:
+        got = exc
+    if os.getpid() != parent:
+        end_child(got)
+    if got is not None:
+        raise got
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == CLOSED
     with store.metadata.read() as txn:
         assert txn.id == before + 1
         assert 7 in [touch.inode for _, touch in txn.scan(TOUCHES)]
