@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -16,6 +18,7 @@ from tests.reading.cache_blocks import Open
 from tests.reading.test_reader import DATA, POLICY, WatchedStorage, make_cold, read_all, reader_of
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import DataLoss
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metrics import Metrics
@@ -24,6 +27,8 @@ from tierfs.reading.warm import Warmer
 from tierfs.reading.warm_plan import Wanted
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK
 from tierfs.types import ByteRange, Tier
+
+LATE_S, POLL_S = 20.0, 0.01
 
 
 @pytest.fixture
@@ -177,7 +182,56 @@ def test_an_object_whose_etag_never_stays_fills_no_journal(store: TestStore, sto
     adopted = 0
     for number in range(10):
         copy_tier(storage, f"-{number}")
-        known.read_into(storage, holder, 0, view)
-        known.proved(holder)
+        known.proved(holder, known.read_into(storage, holder, 0, view))
         adopted += known.adopt()
     assert adopted == 3
+
+
+class HeldAtItsEnd(WatchedStorage):
+    """The next read of an object delivers its bytes, and ends when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hold = False
+        self.delivered, self.may_end = threading.Event(), threading.Event()
+
+    def read_into(self, *some: Any, **more: Any) -> None:
+        held, self.hold = self.hold, False
+        super().read_into(*some, **more)
+        if held:
+            self.delivered.set()
+            assert self.may_end.wait(LATE_S)
+
+
+def replace_by_other_bytes(storage: MemoryStorage, name: str) -> None:
+    held = storage._objects[name]
+    storage._objects[name] = replace(held, found=replace(held.found, etag="other"), data=bytes(len(held.data)))
+
+
+async def test_bytes_of_one_etag_prove_no_other_that_was_met_before_they_ended(tmp_path: Path) -> None:
+    storage = HeldAtItsEnd()
+    with open_test_store(tmp_path / "store", policy=POLICY, cold=storage) as store:
+        make_cold(store)
+        holder, _ = holder_at(store, "s", Tier.COLD, 0)
+        async with reader_of(store) as reader, trio.open_nursery() as nursery:
+            handle = reader.open(store.segment("s").id)
+            storage.hold = True
+            nursery.start_soon(handle.read, BLOCK + 5, 100)
+            assert await trio.to_thread.run_sync(storage.delivered.wait, LATE_S)
+            replace_by_other_bytes(storage, holder.name)
+            with pytest.raises(DataLoss):
+                await handle.read(3 * BLOCK + 5, 100)
+            storage.may_end.set()
+            while reader.fetcher.busy:  # noqa: ASYNC110 - the reader has no event for it
+                await trio.sleep(POLL_S)
+        assert "other" not in recorded_etags(store)
+
+
+def test_bytes_that_were_asked_for_without_an_etag_prove_none(store: TestStore, storage: WatchedStorage) -> None:
+    holder, _ = holder_at(store, "s", Tier.COLD, 0)
+    known = Etags(store.metadata)
+    known.meet(holder, "other", holder.length)
+    assert not known.proved(holder, None)
+    assert known.adopt() == 0
+    assert known.proved(holder, "other")
+    assert known.adopt() == 1

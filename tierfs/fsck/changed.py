@@ -101,7 +101,7 @@ class ChangedObjects:
             if not holder.foreign:
                 raise
             return None  # its place does not answer: nothing is known of it
-        self._etags.proved(holder)
+        self._etags.proved(holder, found.etag)
         return None
 
     def _bad(self, holder: ObjectRecord, span: ByteRange) -> ByteRange | None:

@@ -123,12 +123,13 @@ class Scrubber:
             return Checked(piece, (piece.range,), "the metadata has no checksums for these bytes")
         view = self._buffer()[: grid.range.length_bytes]
         unread: list[ByteRange] = []
+        etag: str | None = None
         try:
             if placed.object.tier is Tier.LOCAL:
                 unread = self._read_file(placed, grid.range.start, view)
             else:
                 storage = self._storage_of(placed.object.location_id)
-                self.etags.read_into(storage, placed.object, grid.range.start, view)
+                etag = self.etags.read_into(storage, placed.object, grid.range.start, view)
         except (NotFound, Unavailable) as exc:
             why = self._away(placed)
             if why is None and isinstance(exc, Unavailable):
@@ -146,7 +147,7 @@ class Scrubber:
             why = f"{name} cannot be read there" if unread else "the bytes do not match their checksums"
             return Checked(piece, bad, why)
         if placed.object.tier is Tier.COLD:
-            self.etags.proved(placed.object)
+            self.etags.proved(placed.object, etag)
         return Checked(piece, crc32c=crc32c(found))
 
     def _away(self, placed: PlacedChunk) -> str | None:

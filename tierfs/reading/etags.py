@@ -77,19 +77,22 @@ class Etags:
         met = self._met.get(holder.id)
         return holder.etag if met is None else met.etag
 
-    def read(self, holder: ObjectRecord, read: Callable[[str | None], None]) -> None:
+    def read(self, holder: ObjectRecord, read: Callable[[str | None], None]) -> str | None:
         """Call `read` with the etag to ask for, again with the one that is there instead when it differs.
 
-        The bytes are the caller's to check. Raises what `read` raises.
+        Returns the etag under which the bytes came, None for any. They are the caller's to check. Raises what `read`
+        raises.
         """
         for _ in range(_TRIES):
+            etag = self.of(holder)
             try:
-                read(self.of(holder))
+                read(etag)
             except EtagDiffers as exc:
                 self.meet(holder, exc.etag, exc.length_bytes)
             else:
-                return
+                return etag
         read(None)
+        return None
 
     def read_into(
         self,
@@ -98,13 +101,13 @@ class Etags:
         offset: int,
         view: memoryview,
         progress: Progress | None = None,
-    ) -> None:
-        """Fill `view` from an object, whatever its etag is; see ChunkStorage.read_into."""
+    ) -> str | None:
+        """Fill `view` from an object, whatever its etag is; see ChunkStorage.read_into. Returns as `read` does."""
 
         def read(etag: str | None) -> None:
             storage.read_into(holder.name, offset, view, if_match=etag, progress=progress)
 
-        self.read(holder, read)
+        return self.read(holder, read)
 
     def meet(self, holder: ObjectRecord, etag: str, length_bytes: int | None) -> None:
         """The object's place tells this etag and length."""
@@ -118,13 +121,16 @@ class Etags:
         if met is None:
             log.info("%s has another etag than its record, a copy perhaps", printable(holder.name))
 
-    def proved(self, holder: ObjectRecord) -> bool:
-        """Bytes of the object that were read now match their checksums; whether an etag waits to be adopted."""
+    def proved(self, holder: ObjectRecord, etag: str | None) -> bool:
+        """Bytes that came under this etag, None for any, match their checksums; whether an etag waits to be adopted.
+
+        They prove no other etag that was met meanwhile: the object may have been replaced since.
+        """
         if not self._met or holder.id not in self._met:
             return False
         with self._lock:
             met = self._met.get(holder.id)
-            if met is None or met.proved or self._refused or not _may_be_adopted(met, holder):
+            if met is None or met.etag != etag or met.proved or self._refused or not _may_be_adopted(met, holder):
                 return bool(self._proved)
             met.proved = True
             met.adoptions += 1

@@ -157,7 +157,8 @@ class Fetcher:
         span, started_s = transfer.span, trio.current_time()
         transfer.clock_started()
         try:
-            done = await self._gets.get(url, span.start, transfer.view, self._etags.of(span.holder))
+            transfer.etag = etag = self._etags.of(span.holder)
+            done = await self._gets.get(url, span.start, transfer.view, etag)
         except trio.Cancelled:
             self._ended(transfer, Closed("the store was closed while it was read"))
             raise
@@ -245,7 +246,8 @@ class Fetcher:
         """On the loop: a transfer is over."""
         if transfer.first_byte_s is not None:
             self._hedges.note(transfer.first_byte_s)
-        if error is None and transfer.cached_bytes < len(transfer.view) and self._etags.proved(transfer.span.holder):
+        fetched = error is None and transfer.cached_bytes < len(transfer.view)
+        if fetched and self._etags.proved(transfer.span.holder, transfer.etag):
             self.proved.set()
         self._spans.ended(transfer, error)
 

@@ -50,7 +50,8 @@ class Prover:
         if placed.chunk.bytes_crc32c is None or held.length_bytes > _STEP_BYTES:
             return None
         view = memoryview(bytearray(held.length_bytes))
-        return view if self._filled(placed, held.start, view) and placed.proves(placed.range, view) else None
+        self._fill(placed, held.start, view)
+        return view if placed.proves(placed.range, view) else None
 
     def _blocks_are_right(self, placed: PlacedChunk) -> bool:
         held = in_object(placed.range, placed)
@@ -65,22 +66,23 @@ class Prover:
         with self._metadata.read() as txn:
             grid = grid_of(checksums.runs_covering(txn, holder.id, span), span, holder.length)
         view = memoryview(bytearray(grid.range.length_bytes))
-        if not self._filled(placed, grid.range.start, view):
-            return False
+        etag = self._fill(placed, grid.range.start, view)
         bad, _ = grid.first_bad(view, grid.range.start, 0, grid.range.end)
         if bad is None and holder.tier is Tier.COLD:
-            self._etags.proved(holder)
+            self._etags.proved(holder, etag)
         return bad is None
 
-    def _filled(self, placed: PlacedChunk, offset: int, view: memoryview) -> bool:
+    def _fill(self, placed: PlacedChunk, offset: int, view: memoryview) -> str | None:
+        """Returns the etag under which an object's bytes came."""
         holder = placed.object
         if holder.tier is Tier.COLD:
-            self._etags.read_into(self._storage_of(holder.location_id), holder, offset, view)
-            return True
+            return self._etags.read_into(self._storage_of(holder.location_id), holder, offset, view)
         name = holder.name
         fd = self._files.open_for_read(name)
         try:
             with map_os_errors(name):
-                return os.preadv(fd, [view], offset) == len(view)
+                if os.preadv(fd, [view], offset) != len(view):
+                    raise DataLoss(f"chunk file {name} is shorter than its record says")
         finally:
             os.close(fd)
+        return None

@@ -54,6 +54,7 @@ class Transfer:
         "begun",
         "buffer",
         "cached_bytes",
+        "etag",
         "filled",
         "first_byte_s",
         "span",
@@ -66,6 +67,8 @@ class Transfer:
         self.filled = 0
         self.cached_bytes = 0
         """What of it the disk cache held."""
+        self.etag: str | None = None
+        """Under which the bytes came that arrived last; None for any."""
         self.begun = False
         """Whether it left the queue: a thread fills the buffer, or it was withdrawn."""
         self.started_s: float | None = None
@@ -112,7 +115,7 @@ class Transfer:
         self.clock_started()
         if span.holder.length < span.end:
             raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
-        etags.read(span.holder, lambda etag: self._read_rest(storage, etag))
+        self.etag = etags.read(span.holder, lambda etag: self._read_rest(storage, etag))
         self.arrived(span.end - span.start)
 
     def _read_rest(self, storage: ChunkStorage, etag: str | None) -> None:

@@ -155,14 +155,14 @@ class Warmer:
         index = (missing.start - grid.range.start) // CRC_BLOCK_BYTES
         for _ in range(_ATTEMPTS):
             try:
-                self._etags.read_into(storage, holder, missing.start, view, self._raise_if_stopped)
+                etag = self._etags.read_into(storage, holder, missing.start, view, self._raise_if_stopped)
             except NotFound as exc:
                 with self._metadata.read() as txn:
                     _require_named(txn, holder.id)
                 raise DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs fsck") from exc
             bad, _next = grid.first_bad(view, missing.start, index, missing.end)
             if bad is None:
-                self._etags.proved(holder)
+                self._etags.proved(holder, etag)
                 return
             self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
         raise DataLoss(f"{printable(part.name)}: {holder.name} does not match its checksums", remedy="run: tierfs fsck")
