@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
-from tests.fsck.looking import flip_cold, flip_local
+from tests.fsck.looking import flip_cold, flip_local, holder_at
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.config import ReadSettings
-from tierfs.errors import DataLoss
-from tierfs.metadata import chains
+from tierfs.errors import DataLoss, NotFound, StorageFull
+from tierfs.metadata import chain_cuts, chains, directories
+from tierfs.metadata import marks as marking
+from tierfs.metadata.layout import PlacedChunk
 from tierfs.metrics import NullMetrics
+from tierfs.reading import copy_marks
+from tierfs.reading.copy_marks import CopyMarks
+from tierfs.reading.etags import Etags
+from tierfs.reading.prove import Prover
 from tierfs.reading.reader import Reader
-from tierfs.types import MIB, ChunkState, ReadPriority, Tier
+from tierfs.types import MIB, ChunkState, ReadPriority, SegmentId, Tier
 
+GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT
+LATE_S = 20.0
 DATA = random.Random(3).randbytes(3 * MIB)
 
 
@@ -54,8 +65,7 @@ async def test_a_missing_object_becomes_suspect(store: TestStore) -> None:
         name = chains.object_of(txn, second).name
     store.cold.delete(name)
     assert await read(store, MIB + 5, ReadPriority.OFFLOADED_ONLY) is None
-    good, suspect = ChunkState.GOOD, ChunkState.SUSPECT
-    assert states(store, Tier.COLD) == [good, suspect, good]
+    assert states(store, Tier.COLD) == [GOOD, SUSPECT, GOOD]
     before = store.metadata.last_transaction_id()
     assert await read(store, MIB + 5, ReadPriority.OFFLOADED_ONLY) is None
     assert store.metadata.last_transaction_id() == before, "it is suspect already: no commit for each read"
@@ -69,6 +79,113 @@ async def test_a_damaged_copy_becomes_suspect_though_the_other_tier_served_the_r
     flip_local(store, "s", 2 * MIB + 5)
     assert await read(store, 0, ReadPriority.OFFLOADED_FIRST) == DATA[:100]
     assert await read(store, 2 * MIB, ReadPriority.LOCAL_FIRST) == DATA[2 * MIB : 2 * MIB + 100]
-    good, suspect = ChunkState.GOOD, ChunkState.SUSPECT
-    assert states(store, Tier.COLD) == [suspect, good, good]
-    assert states(store, Tier.LOCAL) == [good, good, suspect]
+    assert states(store, Tier.COLD) == [SUSPECT, GOOD, GOOD]
+    assert states(store, Tier.LOCAL) == [GOOD, GOOD, SUSPECT]
+
+
+class Counting:
+    """Counts reads of a store's cold tier, and answers none while it is silent."""
+
+    def __init__(self, store: TestStore) -> None:
+        self._store = store
+        self.reads = 0
+        self.silent = False
+        self.asked, self.may_answer = threading.Event(), threading.Event()
+
+    def read_into(self, *some: Any, **more: Any) -> None:
+        self.reads += 1
+        self.asked.set()
+        if self.silent:
+            assert self.may_answer.wait(LATE_S)
+        self._store.cold.read_into(*some, **more)
+
+
+def lost(store: TestStore, offset: int) -> tuple[SegmentId, PlacedChunk]:
+    """The cold chunk at an offset, recorded as lost with its object."""
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, "s")
+        chunk = chains.chunk_at(txn, segment.id, Tier.COLD, offset)
+        assert chunk is not None
+        parts = [(chunk.range, ChunkState.LOST)]
+        chain_cuts.put_segment(txn, chain_cuts.replace_chunk(txn, segment, Tier.COLD, chunk, parts), journaled=True)
+    return missing(store, offset)
+
+
+def missing(store: TestStore, offset: int) -> tuple[SegmentId, PlacedChunk]:
+    """The cold chunk at an offset, good as it was when a reader came to it."""
+    holder, _ = holder_at(store, "s", Tier.COLD, offset)
+    (placed,) = (one for one in store.layout("s").cold if one.object.id == holder.id)
+    return store.segment("s").id, placed
+
+
+def marks_of(store: TestStore, storage: Any = None) -> CopyMarks:
+    cold = storage or store.cold
+    return CopyMarks(store.metadata, Prover(store.metadata, store.files, lambda _: cold, Etags(store.metadata)))
+
+
+@pytest.mark.parametrize("error", [StorageFull("the disk is full"), RuntimeError("a bug")])
+async def test_a_mark_that_fails_keeps_no_other_from_being_written_and_is_tried_again(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str], error: Exception
+) -> None:
+    expected_warnings += ["could not be marked", "marking .* failed"]
+    original, errors = copy_marks.mark, [error]
+
+    def mark(*some: Any) -> bool:
+        if errors:
+            raise errors.pop()
+        return original(*some)
+
+    monkeypatch.setattr(copy_marks, "mark", mark)
+    marks = marks_of(store)
+    for offset in (0, MIB):
+        marks.failed(*missing(store, offset), NotFound("gone"))
+    await marks.settle()
+    assert states(store, Tier.COLD) == [GOOD, SUSPECT, GOOD]
+    marks.failed(*missing(store, 0), NotFound("gone"))
+    await marks.settle()
+    assert states(store, Tier.COLD) == [SUSPECT, SUSPECT, GOOD]
+
+
+async def test_a_copy_that_was_cleared_becomes_suspect_again(store: TestStore) -> None:
+    marks = marks_of(store)
+    segment_id, placed = missing(store, 0)
+    for _ in range(2):
+        marks.failed(segment_id, placed, NotFound("gone"))
+        await marks.settle()
+        assert states(store, Tier.COLD) == [SUSPECT, GOOD, GOOD]
+        suspect = missing(store, 0)[1].chunk
+        assert marking.mark(store.metadata, segment_id, Tier.COLD, suspect, GOOD)
+
+
+async def test_a_lost_chunk_that_does_not_prove_right_is_read_whole_once(store: TestStore) -> None:
+    storage = Counting(store)
+    flip_cold(store, "s", 5)
+    marks = marks_of(store, storage)
+    segment_id, placed = lost(store, 0)
+    for _ in range(2):
+        marks.served(segment_id, placed)
+        await marks.settle()
+    assert states(store, Tier.COLD) == [ChunkState.LOST, GOOD, GOOD]
+    assert storage.reads == 1
+
+
+async def test_the_end_of_a_reader_writes_marks_and_reads_nothing(store: TestStore) -> None:
+    storage = Counting(store)
+    marks = marks_of(store, storage)
+    marks.served(*lost(store, 0))
+    marks.failed(*missing(store, MIB), NotFound("gone"))
+    marks.finish()
+    assert storage.reads == 0
+    assert states(store, Tier.COLD) == [ChunkState.LOST, SUSPECT, GOOD]
+
+
+async def test_a_reader_ends_while_a_chunk_is_proved(store: TestStore) -> None:
+    storage = Counting(store)
+    storage.silent = True
+    async with Reader(store.metadata, store.files, lambda _: storage, ReadSettings(), NullMetrics()) as reader:
+        reader._marks.served(*lost(store, 0))
+        assert await trio.to_thread.run_sync(storage.asked.wait, LATE_S)
+        ending = trio.current_time()
+    assert trio.current_time() - ending < LATE_S / 2
+    storage.may_answer.set()
+    assert states(store, Tier.COLD) == [ChunkState.LOST, GOOD, GOOD]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.reading.test_copy_marks import DATA, states
+from tests.reading.test_copy_marks import DATA, GOOD, SUSPECT, states
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.checks import MARK_NAME
 from tierfs.chunkstore.chunkfiles import ChunkFiles
@@ -22,9 +22,8 @@ from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.metrics import NullMetrics
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import MIB, ChunkState, ReadPriority, Tier
+from tierfs.types import MIB, ReadPriority, Tier
 
-GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT
 DEADLINE_S = 0.5
 LATE_S, POLL_S = 20.0, 0.01
 

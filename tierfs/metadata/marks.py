@@ -16,10 +16,9 @@ def mark(metadata: MetadataStore, segment_id: SegmentId, tier: Tier, chunk: Chun
 
     A lost chunk stays lost until it is marked good: then every byte of it was read and proved right.
     """
+    if not is_needed(metadata, segment_id, tier, chunk, state):
+        return False
     key = keys.chunk(segment_id, tier, chunk.start_offset)
-    with metadata.read() as view:
-        if not _changes(view.get(CHUNKS, key), chunk, state):
-            return False
     with metadata.write() as txn:
         current, segment = txn.get(CHUNKS, key), directories.segment(txn, segment_id)
         if current is None or segment is None or not _changes(current, chunk, state):
@@ -30,6 +29,14 @@ def mark(metadata: MetadataStore, segment_id: SegmentId, tier: Tier, chunk: Chun
         txn.put(CHUNKS, key, replace(current, state=state))
         txn.touch(segment_id=segment_id)
     return True
+
+
+def is_needed(
+    metadata: MetadataStore, segment_id: SegmentId, tier: Tier, chunk: ChunkRecord, state: ChunkState
+) -> bool:
+    """Whether `mark` would change anything as of now."""
+    with metadata.read() as view:
+        return _changes(view.get(CHUNKS, keys.chunk(segment_id, tier, chunk.start_offset)), chunk, state)
 
 
 def _changes(current: ChunkRecord | None, chunk: ChunkRecord, state: ChunkState) -> bool:

@@ -50,6 +50,7 @@ def copy_segment(
                     await trio.lowlevel.checkpoint_if_cancelled()
             finally:
                 handle.close()
+            await reader.settle()
 
     # Else Ctrl-C would be raised in whatever runs, and trio loses tasks that are just being started.
     trio.run(copy, restrict_keyboard_interrupt_to_checkpoints=True)

@@ -1,13 +1,14 @@
 """What readers found out about copies: one that failed becomes suspect, a lost one that served a read comes back.
 
 So `status` shows what only an EIO told before. A lost chunk is good again once all of it was read and proved right,
-not only what its reader wanted. Shared state: what is not written yet, and what was seen; both on the trio loop only.
-The marks are written in a thread, each decided again in its own transaction (metadata/marks.py).
+not only what its reader wanted. Shared state: what is not written yet, and what was read in vain; both on the trio loop
+only. The marks are written in a thread, each decided again in its own transaction (metadata/marks.py).
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import trio
 
 from tierfs.errors import Conflict, DataLoss, NotFound, PermissionDenied, TierfsError
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.marks import mark
+from tierfs.metadata.marks import is_needed, mark
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.reading.prove import Prover
@@ -45,6 +46,12 @@ class _Met:
     state: ChunkState
     """The one it is to have."""
 
+    @property
+    def key(self) -> _Key:
+        """What tells it apart."""
+        placed = self.placed
+        return self.segment_id, placed.object.tier, placed.chunk.start_offset, placed.object.id, self.state
+
 
 class CopyMarks:
     """What the readers of one process found out."""
@@ -52,9 +59,13 @@ class CopyMarks:
     def __init__(self, metadata: MetadataStore, prover: Prover) -> None:
         self._metadata = metadata
         self._prover = prover
-        self._waiting: list[_Met] = []
-        self._seen: OrderedDict[_Key, None] = OrderedDict()
+        self._waiting: dict[_Key, _Met] = {}
+        """Also those that are written or proved right now; what was tried is met again by its next reader."""
+        self._unproved: OrderedDict[_Key, None] = OrderedDict()
+        """Lost chunks of which not all proved right: reading them whole once is enough."""
         self._noted = trio.Event()
+        self._settling = trio.Lock()
+        self._stopped = threading.Event()
         self._refused = False
         """Whether the store may change nothing."""
 
@@ -70,14 +81,10 @@ class CopyMarks:
             self._note(_Met(segment_id, placed, ChunkState.GOOD))
 
     def _note(self, met: _Met) -> None:
-        placed = met.placed
-        key = (met.segment_id, placed.object.tier, placed.chunk.start_offset, placed.object.id, met.state)
-        if key in self._seen or len(self._waiting) >= _WAITING or self._refused:
+        key = met.key
+        if key in self._waiting or key in self._unproved or len(self._waiting) >= _WAITING or self._refused:
             return
-        self._seen[key] = None
-        if len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
-        self._waiting.append(met)
+        self._waiting[key] = met
         self._noted.set()
 
     async def keep_writing(self) -> None:
@@ -86,23 +93,68 @@ class CopyMarks:
             await self._noted.wait()
             await trio.sleep(_GATHER_S)
             self._noted = trio.Event()
-            waiting, self._waiting = self._waiting, []
-            await trio.to_thread.run_sync(self._write, waiting)
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Write and prove what waits until nothing does."""
+        async with self._settling:
+            while self._waiting:
+                if failed := self._in_state(ChunkState.SUSPECT):
+                    await trio.to_thread.run_sync(self._write, failed)
+                    self._tried(failed)
+                elif self._refused:
+                    self._waiting.clear()
+                else:
+                    await self._take_back(next(iter(self._waiting.values())))
 
     def finish(self) -> None:
-        """Write what waits; for the end of the process's reading."""
-        waiting, self._waiting = self._waiting, []
-        self._write(waiting)
+        """Write what waits and needs no reading; for the end of the process's reading."""
+        self._stopped.set()
+        self._write(self._in_state(ChunkState.SUSPECT))
+        self._waiting.clear()
 
-    def _write(self, waiting: list[_Met]) -> None:
-        """An error is logged and keeps nobody from reading: the copy fails its next reader again."""
+    def _in_state(self, state: ChunkState) -> list[_Met]:
+        return [one for one in self._waiting.values() if one.state is state]
+
+    def _tried(self, some: list[_Met]) -> None:
+        for one in some:
+            del self._waiting[one.key]
+
+    async def _take_back(self, one: _Met) -> None:
+        """Mark a lost chunk as good once all of it proved right; the end of the reader does not wait for that."""
+        proved = await trio.to_thread.run_sync(self._proves, one, abandon_on_cancel=True)
+        if proved:
+            await trio.to_thread.run_sync(self._write, [one])
+        elif proved is not None:
+            self._unproved[one.key] = None
+            if len(self._unproved) > _REMEMBERED:
+                self._unproved.popitem(last=False)
+        self._tried([one])
+
+    def _proves(self, one: _Met) -> bool | None:
+        """Whether all of a chunk is right; None when that is not to be known now, or was written down already."""
+        placed = one.placed
         try:
-            for one in waiting:
-                placed = one.placed
-                if one.state is ChunkState.SUSPECT or self._prover.proves(placed):
-                    mark(self._metadata, one.segment_id, placed.object.tier, placed.chunk, one.state)
-        except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: its owner's business
-            self._refused = True
-            log.info("copies are not marked: %s", exc)
+            if not is_needed(self._metadata, one.segment_id, placed.object.tier, placed.chunk, one.state):
+                return None
+            return self._prover.proves(placed, self._stopped)
         except TierfsError as exc:
-            log.warning("copies could not be marked: %s", exc)
+            log.info("%s is not proved: %s", printable(placed.object.name), exc)
+        except Exception:
+            log.exception("proving %s failed", printable(placed.object.name))
+        return None
+
+    def _write(self, some: list[_Met]) -> None:
+        """An error is logged and keeps nobody from reading: the copy fails its next reader again."""
+        for one in some:
+            placed = one.placed
+            try:
+                mark(self._metadata, one.segment_id, placed.object.tier, placed.chunk, one.state)
+            except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: its owner's business
+                self._refused = True
+                log.info("copies are not marked: %s", exc)
+                return
+            except TierfsError as exc:
+                log.warning("%s could not be marked: %s", printable(placed.object.name), exc)
+            except Exception:
+                log.exception("marking %s failed", printable(placed.object.name))

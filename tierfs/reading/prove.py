@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, NotFound
+from tierfs.errors import Closed, DataLoss, NotFound
 from tierfs.metadata import checksums
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
@@ -34,10 +35,13 @@ class Prover:
         self._storage_of = storage_of
         self._etags = etags
 
-    def proves(self, placed: PlacedChunk) -> bool:
-        """Whether all of a chunk is there and right. Raises Unavailable when its tier does not answer."""
+    def proves(self, placed: PlacedChunk, stopped: threading.Event) -> bool:
+        """Whether all of a chunk is there and right.
+
+        Raises Unavailable when its tier does not answer, Closed at the next step once it is `stopped`.
+        """
         try:
-            return self._blocks_are_right(placed) or self.whole_chunk(placed) is not None
+            return self._blocks_are_right(placed, stopped) or self.whole_chunk(placed) is not None
         except (NotFound, DataLoss):
             return False
 
@@ -53,13 +57,15 @@ class Prover:
         self._fill(placed, held.start, view)
         return view if placed.proves(placed.range, view) else None
 
-    def _blocks_are_right(self, placed: PlacedChunk) -> bool:
+    def _blocks_are_right(self, placed: PlacedChunk, stopped: threading.Event) -> bool:
         held = in_object(placed.range, placed)
         begin = held.start - held.start % CRC_BLOCK_BYTES
-        return all(
-            self._is_right(placed, ByteRange(max(start, held.start), min(start + _STEP_BYTES, held.end)))
-            for start in range(begin, held.end, _STEP_BYTES)
-        )
+        for start in range(begin, held.end, _STEP_BYTES):
+            if stopped.is_set():
+                raise Closed(f"{placed.object.name}: the store was closed while it was read")
+            if not self._is_right(placed, ByteRange(max(start, held.start), min(start + _STEP_BYTES, held.end))):
+                return False
+        return True
 
     def _is_right(self, placed: PlacedChunk, span: ByteRange) -> bool:
         holder = placed.object

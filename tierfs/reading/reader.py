@@ -110,6 +110,10 @@ class Reader:
             if self.cache is not None:
                 self.cache.close()
 
+    async def settle(self) -> None:
+        """Take back what was lost and proves right, which a mount does as it goes; for who ends when it has read."""
+        await self._marks.settle()
+
     async def _adopt_etags(self) -> None:
         """Write down the etags of objects that were copied or restored, many at once and not in a reader's way."""
         while True:
