@@ -38,13 +38,14 @@ def objects_to_make(
 
 
 def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
-    """Where planning starts: behind the cold chain when it has no gaps, else at the beginning."""
+    """Where planning starts: behind the cold chain when it has no gaps, else where local bytes begin."""
     cold = segment.cold
+    first_local = max(segment.start_offset, segment.local.first_chunk)  # not linear in what is cold alone
     last = chains.chunk_at(txn, segment.id, Tier.COLD, cold.last_chunk) if cold.count else None
     if last is None or cold.first_chunk > segment.start_offset:
-        return segment.start_offset
+        return first_local
     gapless = last.end_offset - cold.first_chunk == cold.bytes
-    return last.end_offset if gapless else segment.start_offset
+    return last.end_offset if gapless else first_local
 
 
 def ended_ms(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> int:
