@@ -17,7 +17,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.background import evict, requests
+from tierfs.background import evict, requests, runner
 from tierfs.background.pack_index import read_index
 from tierfs.background.packing import PackOffload
 from tierfs.background.planner import Planner
@@ -274,6 +274,19 @@ async def test_small_objects_go_together(tmp_path: Path, autojump_clock: MockClo
         assert len(list(store.cold.list("segments/"))) == 1
         for number in range(50):
             assert_layout(store, f"s{number}", local=[3000], cold=[3000])
+
+
+async def test_small_objects_wait_until_all_were_looked_at(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "SLICE_S", 0.0)  # a look is one step of some segments
+    with open_test_store(tmp_path / "packs", policy=PACKING, clock=TrioClock()) as store:
+        for number in range(100):
+            store.append(f"s{number}", bytes([number]) * 400, seal=True)
+        async with working(store):
+            await trio.sleep(SETTLED_S)
+        assert len(list(store.cold.list("packs/"))) == 1
+        assert all(store.segment(f"s{number}").cold.count for number in range(100))
 
 
 async def test_what_went_into_packs_goes_once_and_is_looked_at_in_slices(

@@ -85,13 +85,15 @@ class OffloadQueue:
             pending, _ = self._pending[key]
             self._ready_of(key).oldest.put(key, pending.ended_ms, -pending.bytes)
 
-    def take(self, *, pressed: bool, group_bytes: int = 0) -> tuple[PendingObject, ...]:
+    def take(self, *, pressed: bool, group_bytes: int = 0, least_small: int = 0) -> tuple[PendingObject, ...]:
         """The next object to make, or the next small ones of together at most `group_bytes`; none when none is ready.
 
         Nor do they make more than one object of any of their policies, or have more entries than a pack can.
-        Oldest first; `pressed`, whatever their age, and the largest first. What was taken comes back by `release`.
+        Oldest first; `pressed`, whatever their age, and the largest first, else small ones only when there are
+        `least_small`. What was taken comes back by `release`.
         """
-        first = self._first(pressed, (False, True))
+        small_too = pressed or len(self._ready[True].oldest) >= least_small
+        first = self._first(pressed, (False, True) if small_too else (False,))
         if first is None:
             return ()
         taken = [self._take(first)]

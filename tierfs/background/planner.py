@@ -133,9 +133,9 @@ class Planner:
         cutoffs = self._evictions(disk.excess_bytes, now_ms if lag_counts else 0, most_evictions, may_evict)
         return Actions(rolls, tuple(EvictAction(*cutoff) for cutoff in cutoffs.items()))
 
-    def take_offloads(self, group_bytes: int = 0) -> tuple[PendingObject, ...]:
+    def take_offloads(self, group_bytes: int = 0, least_small: int = 0) -> tuple[PendingObject, ...]:
         """The next object to make, or small ones that go together; see OffloadQueue.take."""
-        return self.offloads.take(pressed=self._pressed, group_bytes=group_bytes)
+        return self.offloads.take(pressed=self._pressed, group_bytes=group_bytes, least_small=least_small)
 
     def release(self, key: ObjectKey) -> None:
         """See OffloadQueue.release."""

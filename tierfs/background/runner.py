@@ -50,6 +50,10 @@ _ANY_BYTES = 2**63
 _OWNER = "owner"
 """Whether the cold tier is ours."""
 
+_LEAST_SMALL = 1000
+"""Small objects that are packed while more are still looked for. A look finds some 40 (measured: 247 packs for 10,000
+files, each with its requests)."""
+
 _PAUSE_S = 2 * SLICE_S
 """Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
 
@@ -215,7 +219,7 @@ class BackgroundWriter:
 
     def _take(self) -> tuple[bool, Group]:
         """Whether there was anything to take, and what of it may be uploaded now. In a thread: it may be thousands."""
-        taken = self._planner.take_offloads(_ANY_BYTES)
+        taken = self._planner.take_offloads(_ANY_BYTES, 0 if self._current else _LEAST_SMALL)
         now_ms = self._metadata.clock.now_ms()
         return bool(taken), tuple(pending for pending in taken if self._may_upload(pending, now_ms, len(taken) > 1))
 
