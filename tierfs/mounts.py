@@ -5,11 +5,25 @@ from __future__ import annotations
 import errno
 import os
 import re
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+_Answer = TypeVar("_Answer")
 
 FSNAME_PREFIX = "tierfs:"
 """A mount's source is this and the store's directory."""
+
+ANSWER_S = 2.0
+"""So long an answer of a mount is waited for (a guess)."""
+
+SILENT = f"does not answer within {ANSWER_S:g} s: it is stopped or stuck"
+SILENT_REMEDY = "let that process go on or kill it, then run: tierfs umount"
+"""In front of the mount point."""
 
 _MOUNT_TABLE = Path("/proc/self/mountinfo")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
@@ -38,8 +52,38 @@ def mounts() -> list[Mount]:
     return found
 
 
-def is_dead(mount: Mount) -> bool:
-    """Whether the daemon of a mount is gone: everything below it fails until it is unmounted."""
+class MountState(Enum):
+    """Whether a mount answers."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    """Its daemon is gone: everything below it fails until it is unmounted."""
+    SILENT = "silent"
+    """Its daemon is stopped or stuck: whoever asks waits with it."""
+
+
+def state_of(mount: Mount) -> MountState:
+    """Ask the mount, and wait ANSWER_S for it at most."""
+    dead = asked(lambda: _is_dead(mount))
+    if dead is None:
+        return MountState.SILENT
+    return MountState.DEAD if dead else MountState.ALIVE
+
+
+def asked(question: Callable[[], _Answer]) -> _Answer | None:
+    """What `question` returns; None when that takes longer than ANSWER_S, in a thread that is left to itself then.
+
+    It must not raise.
+    """
+    answers: SimpleQueue[_Answer] = SimpleQueue()
+    threading.Thread(target=lambda: answers.put(question()), name="tierfs-ask-mount", daemon=True).start()
+    try:
+        return answers.get(timeout=ANSWER_S)
+    except Empty:
+        return None
+
+
+def _is_dead(mount: Mount) -> bool:
     try:
         os.statvfs(mount.mountpoint)  # the kernel answers a stat from its cache, for minutes after the daemon died
     except OSError as exc:

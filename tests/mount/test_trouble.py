@@ -185,6 +185,22 @@ def test_a_dead_mount_is_told_by_status_and_doctor(store: app.Store, mount: Moun
     assert tierfs("status", "--json", store=store.path).json["mounts"] == []
 
 
+def test_a_mount_whose_daemon_is_stopped_holds_up_neither_status_nor_doctor(store: app.Store, mount: Mount) -> None:
+    mounted = mount()
+    point = str(mounted.path)
+    mounted.process.send_signal(signal.SIGSTOP)
+    try:
+        found = tierfs("status", "--json", store=store.path).json
+        assert (found["mounts"], found["dead_mounts"], found["silent_mounts"]) == ([point], [], [point])
+        assert "silent mount" in tierfs("status", store=store.path).out
+        checks = tierfs("doctor", "--json", store=store.path, check=False).json["checks"]
+        failed = [one["remedy"] for one in checks if one["name"] == f"mount of {point}" and one["level"] == "FAIL"]
+        assert [remedy.endswith(f"tierfs umount {point}") for remedy in failed] == [True]
+    finally:
+        mounted.process.send_signal(signal.SIGCONT)
+    assert tierfs("status", "--json", store=store.path).json["silent_mounts"] == []
+
+
 def test_the_daemon_returns_when_the_mount_answers(store: app.Store, tmp_path: Path) -> None:
     append(store, "s", b"x")
     mnt = tmp_path / "mnt"

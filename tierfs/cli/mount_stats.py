@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tierfs.cli import format
 from tierfs.cli.top_frame import Stats
 from tierfs.errors import Conflict, NotFound, TierfsError, Unavailable
+from tierfs.mounts import asked
 from tierfs.names import printable
 
 _STATS = Path(".tierfs/stats")
@@ -45,9 +47,14 @@ def read_stats(point: Path) -> Stats:
 
 
 def waiting_at(point: str) -> WaitingMount | None:
-    """Whether readers of a mount wait; None too for a mount that shows no statistics, or those of another version."""
-    try:
-        waiting = read_stats(Path(point)).get("waiting", {})
-    except TierfsError:
-        return None
+    """Whether readers of a mount wait; None too for one without an answer, or with that of another version."""
+    waiting = asked(lambda: _waiting(Path(point))) or {}
     return WaitingMount(point, **waiting) if waiting.get("reads") else None
+
+
+def _waiting(point: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = read_stats(point).get("waiting", {})
+    except TierfsError:
+        return {}
+    return found

@@ -15,7 +15,7 @@ from tierfs.cli.fenced import print_fenced
 from tierfs.cli.lazy import command
 from tierfs.cli.mount_stats import WaitingMount, waiting_at
 from tierfs.cli.session import Session
-from tierfs.mounts import is_dead, mounts
+from tierfs.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
 from tierfs.names import printable
 from tierfs.types import RequestState
 
@@ -62,13 +62,12 @@ def status(session: Session) -> None:
     """Show the store: its tiers, what is not offloaded yet, its journal, garbage, holder and warnings."""
     with session.open_store() as store:
         found = store.status()
-        ours = {str(mount.mountpoint): is_dead(mount) for mount in mounts() if mount.store == store.path}
-        dead = [point for point, gone in ours.items() if gone]
-        alive = [point for point in ours if point not in dead]
+        ours = {str(mount.mountpoint): state_of(mount) for mount in mounts() if mount.store == store.path}
+        alive, dead, silent = ([point for point in ours if ours[point] is state] for state in MountState)
         waiting = [one for point in alive if (one := waiting_at(point)) is not None]
-        data = {**status_data(found), "mounts": [*ours], "dead_mounts": dead}
+        data = {**status_data(found), "mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent}
         data["waiting"] = [asdict(one) for one in waiting]
-        text = status_text(found, alive, dead, waiting)
+        text = status_text(found, alive, dead, silent, waiting)
         if not found.journal.fenced_by_epoch:
             session.result(data, text)
             return
@@ -98,6 +97,7 @@ def status_text(
     found: StoreStatus,
     mount_points: Sequence[str],
     dead: Sequence[str] = (),
+    silent: Sequence[str] = (),
     waiting: Sequence[WaitingMount] = (),
 ) -> str:
     """The status as people read it."""
@@ -121,6 +121,7 @@ def status_text(
     rows += [("mount", printable(point)) for point in mount_points]
     rows += [("waiting", str(one)) for one in waiting]
     rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]
+    rows += [("silent mount", f"{printable(point)}: its daemon {SILENT}: {SILENT_REMEDY} {point}") for point in silent]
     rows += [("stuck", _stuck(trouble)) for trouble in found.troubles]
     rows += [("request", _request(request)) for request in found.requests]
     rows += [("garbage error", printable(error)) for error in found.garbage_errors]

@@ -23,7 +23,7 @@ from tierfs.fuse.mountpoint import (
     READ_AHEAD_FILE,
     READ_AHEAD_KIB,
 )
-from tierfs.mounts import Mount, is_dead, mounts
+from tierfs.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mounts, state_of
 from tierfs.names import printable
 
 _DAMAGE = "DataLoss"
@@ -37,11 +37,8 @@ def check_store(store: Store) -> Iterator[Finding]:
     yield holder(status)
     yield from damage(status)
     for mount in mounts():
-        if mount.store == store.path and is_dead(mount):
-            yield dead_mount(mount)
-        elif mount.store == store.path:
-            yield read_ahead(mount, BDI)
-            yield waiting_reads(mount, CONNECTIONS)
+        if mount.store == store.path:
+            yield from mounted(mount)
     yield from disk(store.files.disk_bytes(), status, store.settings)
     yield from guarded("filesystem", lambda: filesystem.check_filesystem(store.path))
     yield cold_place(store.path, status.cold_url)
@@ -87,6 +84,24 @@ def damage(status: StoreStatus) -> Iterator[Finding]:
         yield fail("bytes not reachable", text, f"mount it, then: {command} verify")
     if not (found.lost_bytes or found.suspect_bytes or found.unreachable):
         yield ok("bytes", "none is known to be lost, suspect or not reachable")
+
+
+def mounted(mount: Mount) -> Iterator[Finding]:
+    """Whether one mount of the store answers, and what it was given."""
+    state = state_of(mount)
+    if state is MountState.DEAD:
+        yield dead_mount(mount)
+        return
+    if state is MountState.SILENT:
+        yield silent_mount(mount)
+    yield read_ahead(mount, BDI)
+    yield waiting_reads(mount, CONNECTIONS)
+
+
+def silent_mount(mount: Mount) -> Finding:
+    """A mount point whose daemon is there and answers nothing."""
+    point = printable(str(mount.mountpoint))
+    return fail(f"mount of {point}", f"its daemon {SILENT}", f"{SILENT_REMEDY} {point}")
 
 
 def dead_mount(mount: Mount) -> Finding:
