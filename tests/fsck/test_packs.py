@@ -85,9 +85,8 @@ def test_bytes_that_a_pack_still_holds_are_not_called_lost(store: TestStore) -> 
     segment = store.segment("d/s1")
     with store.metadata.write() as txn:
         txn.delete(CHUNKS.name, keys.chunk(segment.id, Tier.COLD, 0))
-    with store.metadata.read() as txn:
-        unrecorded = Unrecorded(store.metadata, store.files)
-        found = unrecorded.copy_of(txn, segment.id, ByteRange(0, 10), store.cold)
-        assert found is not None
-        assert pack_of(store) in found
-        assert unrecorded.copy_of(txn, segment.id, ByteRange(50_000, 50_001), store.cold) is None
+    unrecorded = Unrecorded(store.metadata, store.files)
+    found = unrecorded.copy_of(segment.id, ByteRange(0, 10), store.cold)
+    assert found is not None
+    assert pack_of(store) in found
+    assert unrecorded.copy_of(segment.id, ByteRange(50_000, 50_001), store.cold) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tierfs.app import Store
+from tierfs.background.publish import PROOF_S
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Conflict
 from tierfs.fsck.journal import JournalCheck
@@ -20,11 +21,27 @@ def tools(store: Store, may_lose: MayLose) -> MendTools:
         metadata=store.metadata,
         files=store.files,
         storage_of=store.storage_of,
-        cold=lambda: _proved(store),
+        cold=_RecentlyProved(store),
         checkpoint=lambda: _checkpoint(store),
         grace_ms=store.settings.offload.grace_s * 1000,
         may_lose=may_lose,
     )
+
+
+class _RecentlyProved:
+    """The cold tier, proved to be ours in the last PROOF_S: a proof costs a listing, and there may be many mends."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._storage: ChunkStorage | None = None
+        self._proved_s: float | None = None
+
+    def __call__(self) -> ChunkStorage | None:
+        now_s = self._store.clock.boot_s()
+        if self._proved_s is None or not 0 <= now_s - self._proved_s <= PROOF_S:
+            self._storage = _proved(self._store)
+            self._proved_s = now_s
+        return self._storage
 
 
 def _proved(store: Store) -> ChunkStorage | None:

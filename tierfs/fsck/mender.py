@@ -9,7 +9,7 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import TierfsError
 from tierfs.fsck import mend_rows
-from tierfs.fsck.findings import Finding, Kind, Mend, Place
+from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Place
 from tierfs.fsck.mend_bytes import CopyMender, MayLose, Mended
 from tierfs.fsck.mend_checksums import ChecksumMender
 from tierfs.fsck.scrub import Scrubber
@@ -50,6 +50,8 @@ class Mender:
         self._checksums = ChecksumMender(tools.metadata, tools.files, tools.storage_of)
         self._unrecorded = Unrecorded(tools.metadata, tools.files)
         self._wants_checkpoint = self._has_checkpointed = False
+        self._replaced: set[Place] = set()
+        """Chunks that this run has mended."""
         self._row_mends: dict[Mend, Callable[[WriteTransaction, Finding], str | None]] = {
             Mend.RAISE_COUNTERS: lambda txn, _: mend_rows.raise_counters(txn),
             Mend.DROP_ROW: lambda txn, found: mend_rows.drop_row(txn, *_row(found)),
@@ -65,13 +67,15 @@ class Mender:
         unused = {found.object_id for found in findings if found.mend is Mend.COLLECT_OBJECT}
         said = self._count(recount, unused)
         self._has_checkpointed = False
+        self._replaced.clear()
+        self._unrecorded.expect(_place(found).segment_id for found in findings if found.kind is Kind.HOLE)
         for found in findings:
             if found.object_id in said and found.mend in (Mend.RECOUNT_REFERENCES, Mend.COLLECT_OBJECT):
                 yield found, Mended(said[found.object_id])
             elif found.mend is not None:
                 yield found, self._mend(found)
             else:
-                yield found, Mended(found.remedy and f"only by another copy: {found.remedy}")
+                yield found, Mended(f"only by another copy: {RECOVER}" if found.remedy == RECOVER else None)
         self._scrubber.etags.adopt()
         if self._wants_checkpoint:
             self._wants_checkpoint = False
@@ -84,7 +88,7 @@ class Mender:
             try:
                 said.update(mend(ids) if ids else {})
             except TierfsError as exc:
-                said.update(dict.fromkeys(ids, str(exc)))
+                said.update(dict.fromkeys(ids, _with_remedy(exc)))
         return said
 
     def _recount(self, object_ids: set[int]) -> dict[int, str | None]:
@@ -115,7 +119,7 @@ class Mender:
                 return self._replace(found)
             return Mended(self._apply(found))
         except TierfsError as exc:
-            return Mended(str(exc))
+            return Mended(_with_remedy(exc))
 
     def _checkpoint_once(self) -> None:
         """One checkpoint mends all that is wrong with the journal. Raises what keeps it from being written."""
@@ -147,14 +151,18 @@ class Mender:
         storage = self._tools.cold()
         if found.kind is Kind.HOLE:
             assert found.range is not None
-            with self._metadata.read() as txn:
-                left = self._unrecorded.copy_of(txn, SegmentId(place.segment_id), found.range, storage)
+            left = self._unrecorded.copy_of(SegmentId(place.segment_id), found.range, storage)
             if left:
                 return Mended(left)
             return self._copies.lose(SegmentId(place.segment_id), found.subject, found.range)
         if found.kind in (Kind.CHUNK_OBJECT, Kind.CHUNK_RANGE):
             return Mended(self._unlink(found))
-        return self._copies.mend(place, found.subject)
+        if found.kind is Kind.BYTES and place in self._replaced:
+            return Mended()  # the whole chunk was mended by the finding of another piece
+        done = self._copies.mend(place, found.subject)
+        if done.left is None:
+            self._replaced.add(place)
+        return done
 
     def _unlink(self, found: Finding) -> str | None:
         """A chunk whose object is not what it says: it goes if the other tier has all of its bytes."""
@@ -173,6 +181,10 @@ class Mender:
         if holder is not None:
             self._tools.files.seal(holder.name)
         return None
+
+
+def _with_remedy(error: TierfsError) -> str:
+    return f"{error}; {error.remedy}" if error.remedy else str(error)
 
 
 def _row(found: Finding) -> tuple[bytes, bytes]:

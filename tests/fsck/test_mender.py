@@ -1,0 +1,116 @@
+"""What --repair says of what it mended or did not, and what it costs where much is to be mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.flaky import FlakyChunkStorage
+from tests.fsck.looking import deep_findings, flip_local
+from tests.stores import TestStore, open_test_store
+from tierfs.app import ColdChoice, init_store, open_store
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.composition import mending
+from tierfs.errors import WrongColdTier
+from tierfs.fsck.findings import RECOVER, UNREACHABLE, Finding, Kind, Mend, Place, Severity
+from tierfs.fsck.journal import JournalCheck
+from tierfs.fsck.mend_bytes import Mended
+from tierfs.fsck.mender import Mender, MendTools
+from tierfs.fsck.pieces import PIECE_BYTES
+from tierfs.metadata import keys
+from tierfs.metadata.tables import CHUNKS
+from tierfs.types import ByteRange, Tier
+
+PACKING = {"chunk_bytes": str(4 * PIECE_BYTES), "object_bytes": str(64 * PIECE_BYTES)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=PACKING) as opened:
+        yield opened
+
+
+def mended(
+    store: TestStore, findings: list[Finding], cold: Callable[[], ChunkStorage | None] | None = None
+) -> list[Mended]:
+    """What came of mending each finding."""
+    tools = MendTools(
+        metadata=store.metadata,
+        files=store.files,
+        storage_of=lambda _: store.cold,
+        cold=cold or (lambda: store.cold),
+        checkpoint=lambda: None,
+        grace_ms=0,
+        may_lose=lambda *_: True,
+    )
+    return [done for _, done in Mender(tools).run(findings)]
+
+
+def hole(store: TestStore, name: str) -> Finding:
+    place = Place(store.segment(name).id)
+    return Finding(
+        Kind.HOLE, Severity.LOSS, name, "no tier has it", ByteRange(0, 10), mend=Mend.REPLACE_CHUNK, place=place
+    )
+
+
+def test_only_a_remedy_that_asks_for_another_copy_is_called_so(store: TestStore) -> None:
+    findings = [Finding(Kind.RECORD, Severity.DAMAGE, "x", "damaged", remedy=one) for one in (RECOVER, UNREACHABLE)]
+    damaged, away = mended(store, findings)
+    assert damaged.left == f"only by another copy: {RECOVER}"
+    assert away.left is None  # nothing was tried; its own remedy is shown
+
+
+def test_the_remedy_of_an_error_is_told(store: TestStore) -> None:
+    store.append("s", b"abcd")
+
+    def refuse() -> ChunkStorage | None:
+        raise WrongColdTier("it holds no journal of this store", remedy="mount it")
+
+    (done,) = mended(store, [hole(store, "s")], refuse)
+    assert done.left == "it holds no journal of this store; mount it"
+
+
+def test_a_chunk_with_bad_blocks_in_several_pieces_is_mended_at_once(store: TestStore) -> None:
+    store.append("s", bytes(2 * PIECE_BYTES), seal=True)
+    flip_local(store, "s", 0)
+    flip_local(store, "s", PIECE_BYTES + 1)
+    findings = deep_findings(store)
+    assert len(findings) == 2
+    assert [done.left for done in mended(store, findings)] == [None, None]
+
+
+def test_the_indexes_of_packs_are_read_once_for_all_holes(store: TestStore) -> None:
+    names = [f"s{number}" for number in range(5)]
+    for name in names:
+        store.append(name, bytes(1000), seal=True)
+    store.offload()
+    store.evict()
+    findings = [hole(store, name) for name in names]
+    with store.metadata.write() as txn:
+        for name in names:
+            txn.delete(CHUNKS.name, keys.chunk(store.segment(name).id, Tier.COLD, 0))
+    store.cold = FlakyChunkStorage(store.cold)
+    assert all("pack packs/" in (done.left or "") for done in mended(store, findings))
+    assert store.cold.calls["read_into"] == 2
+
+
+def test_the_cold_tier_is_proved_once_for_many_mends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold, proofs = tmp_path / "cold", []
+    cold.mkdir()
+    init_store(tmp_path / "store", ColdChoice(cold_dir=cold))
+    is_ours = JournalCheck.is_ours
+
+    def count(self: JournalCheck) -> bool:
+        proofs.append(1)
+        return is_ours(self)
+
+    monkeypatch.setattr(JournalCheck, "is_ours", count)
+    with open_store(tmp_path / "store") as store:
+        tools = mending.tools(store, lambda *_: False)
+        assert tools.cold() is tools.cold()
+        assert len(proofs) == 1
+        monkeypatch.setattr(mending, "PROOF_S", -1.0)
+        tools.cold()
+        assert len(proofs) == 2
