@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.test_fork import NOTHING, in_child
 from tierfs.clock import ManualClock
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import directories, environment, host, keys
@@ -84,12 +85,12 @@ def test_a_newer_format_is_refused_with_the_remedy(store: MetadataStore) -> None
 def test_a_forked_child_opens_its_own_environment(store: MetadataStore) -> None:
     with store.write() as txn:
         txn.touch(inode=5)
-    child = os.fork()
-    if child == 0:
+
+    def touch() -> None:
         with store.write() as txn:
             txn.touch(inode=6)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+
+    assert in_child(touch) == NOTHING
     with store.read() as txn:
         assert [touch.inode for _, touch in txn.scan(TOUCHES)] == [5, 6]
 
@@ -103,6 +104,7 @@ def test_network_filesystems_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
 def test_another_pid_namespace_is_refused_while_we_live(store: MetadataStore) -> None:
     code = f"""
 from pathlib import Path
+from tests.faults.test_fork import NOTHING, in_child
 from tierfs.clock import ManualClock
 from tierfs.metadata.store import MetadataStore
 MetadataStore(Path({str(store.path)!r}), ManualClock())
