@@ -16,7 +16,7 @@ from tierfs.background.publish import Publisher
 from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import directories, keys, pack, removals
-from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
+from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
 from tierfs.segments import stat
 from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ChunkState, Tier
 
@@ -193,6 +193,16 @@ def test_damaged_records_of_one_segment_keep_no_other_from_becoming_cold(
         store.offload()
     assert len(packs(store)) == 1
     assert store.segment("d1/s001").cold.count == 0
+    for name in data.keys() - {"d1/s001"}:
+        assert store.read(name, Tier.COLD) == data[name]
+
+
+def test_a_segment_that_cannot_be_planned_keeps_no_other_from_becoming_cold(store: TestStore) -> None:
+    data = fill(store, 6)
+    with store.metadata.write() as txn:
+        txn.put_raw(CHUNKS.name, keys.chunk(store.segment("d1/s001").id, Tier.LOCAL, 0), b"\xff\xff\xff")
+    with pytest.raises(DataLoss):
+        store.offload()
     for name in data.keys() - {"d1/s001"}:
         assert store.read(name, Tier.COLD) == data[name]
 
