@@ -23,6 +23,8 @@ from tierfs.errors import DataLoss
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metrics import Metrics
 from tierfs.reading.etags import Etags
+from tierfs.reading.spans import Span
+from tierfs.reading.transfer import BlockDiffers
 from tierfs.reading.warm import Warmer
 from tierfs.reading.warm_plan import Wanted
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK
@@ -115,6 +117,29 @@ async def test_a_good_block_behind_a_bad_one_is_served_to_whom_one_fetch_of_both
         for block in (0, 1, 3, 4):  # the first read of a file asks for its first MiB
             nursery.start_soon(read, block * BLOCK)
     assert served == {at: DATA[at : at + BLOCK] for at in (0, BLOCK, 3 * BLOCK, 4 * BLOCK)}
+
+
+@pytest.mark.parametrize("failures", [2, 100])
+async def test_a_good_block_is_served_though_spans_fail_again_for_another_one_but_not_for_ever(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    async with reader_of(store) as reader:
+        monkeypatch.setattr(reader._prover, "whole_chunk", lambda _: None)
+        original, left = reader.fetcher.wait_for, [BlockDiffers("bad", ByteRange(3 * BLOCK, 4 * BLOCK))] * failures
+
+        async def wait_for(span: Span, wanted: ByteRange) -> None:
+            if left:
+                raise left.pop()
+            await original(span, wanted)
+
+        monkeypatch.setattr(reader.fetcher, "wait_for", wait_for)
+        handle = reader.open(store.segment("s").id)
+        if failures == 2:
+            assert bytes(await handle.read(BLOCK, 100)) == DATA[BLOCK : BLOCK + 100]
+        else:
+            with pytest.raises(DataLoss):
+                await handle.read(BLOCK, 100)
+        handle.close()
 
 
 async def test_a_copy_that_was_cut_loses_what_is_missing(store: TestStore, storage: WatchedStorage) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,9 +14,11 @@ import trio
 
 from tests.reading.test_copy_marks import DATA, GOOD, SUSPECT, states
 from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore import directory_tree
 from tierfs.chunkstore.checks import MARK_NAME
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.directory_tree import HeldTree
 from tierfs.chunkstore.foreign import ForeignDirectory
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ReadSettings
@@ -179,6 +183,23 @@ def test_adopted_files_are_listed_by_a_process_that_began_before_the_mount(cold:
         assert list(directory.list("")) == []
         cold.mount()
         assert [found.name for found in directory.list("")] == ["s"]
+
+
+def test_a_mount_that_goes_away_while_it_is_looked_at_costs_no_descriptor(
+    cold: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cold.unmount()
+    tree = HeldTree(cold.path)
+    cold.mount()
+    before = len(os.listdir("/proc/self/fd"))
+
+    def gone(_: int) -> bool:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(directory_tree, "_is_mount", gone)
+    assert not tree.follow()
+    assert len(os.listdir("/proc/self/fd")) == before
+    tree.close()
 
 
 def read(directory: ForeignDirectory) -> bytes:

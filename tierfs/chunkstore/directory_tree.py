@@ -143,12 +143,17 @@ class HeldTree:
                 fd = os.open(self.root, _ROOT_FLAGS)
             except OSError:  # not there: what is held is all there is
                 return False
-            worse = (_is_marked(self._fd) and not _is_marked(fd)) or (self._is_mount and not _is_mount(fd))
+            try:
+                is_mount = _is_mount(fd)
+            except OSError:  # it went away again
+                os.close(fd)
+                return False
+            worse = (_is_marked(self._fd) and not _is_marked(fd)) or (self._is_mount and not is_mount)
             if worse or _identity(fd) == _identity(self._fd):
                 os.close(fd)
                 return False
             self._before.append(self._fd)
-            self._fd, self._is_mount = fd, _is_mount(fd)
+            self._fd, self._is_mount = fd, is_mount
             self._was_marked |= _is_marked(fd)
             self._release_if_unused()
             return True

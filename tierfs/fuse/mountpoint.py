@@ -90,9 +90,9 @@ def widen_background(mountpoint: Path) -> bool:
     would have.
     """
     setting = CONNECTIONS / str(os.minor(os.stat(mountpoint).st_dev)) / MAX_BACKGROUND_FILE
-    if not setting.exists() and os.geteuid() == 0:
-        subprocess.run(["mount", "-t", "fusectl", "fusectl", str(CONNECTIONS)], capture_output=True, check=False)
     try:
+        if not setting.exists() and os.geteuid() == 0:
+            subprocess.run(["mount", "-t", "fusectl", "fusectl", str(CONNECTIONS)], capture_output=True, check=False)
         setting.write_text(f"{MAX_BACKGROUND}\n")
     except OSError:
         return False

@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 _MEMORY = "memory"
 """Label of what spans hold, in counts of hits and misses."""
 
+_SPANS_TRIED = 5
+"""Spans that fail one after the other for other bytes than those that are wanted (a guess)."""
+
 _REMEMBERED_SPANS = 256
 """Spans of read-ahead that are dropped when the segment is closed; older ones are complete."""
 
@@ -98,16 +101,26 @@ class ColdPath:
         part = ByteRange(held.start, min(held.end, span.end))
         (self._count_hits if there and span.has(part) else self._count_misses)(blocks_touched(part))
         if not span.has(part):
+            span, part = await self._fetched(span, placed, part)
+        return self._served(span, part)
+
+    async def _fetched(self, span: Span, placed: PlacedChunk, wanted: ByteRange) -> tuple[Span, ByteRange]:
+        """The span that has got the first of the wanted bytes, and which of them.
+
+        What is wrong may lie elsewhere in a span, and in the next one that somebody asks for; the blocks that are
+        wanted may be as good as ever.
+        """
+        part = wanted
+        for tries_left in reversed(range(_SPANS_TRIED)):
             try:
                 await self._fetcher.wait_for(span, part)
+                break
             except DataLoss as exc:
-                if self._is_about(exc, span, placed, held):
+                if not tries_left or self._is_about(exc, span, placed, wanted):
                     raise
-                # What is wrong may lie elsewhere in the span; the blocks that are wanted may be as good as ever.
-                span = await self._span(placed, held)
-                part = ByteRange(held.start, min(part.end, span.end))
-                await self._fetcher.wait_for(span, part)
-        return self._served(span, part)
+            span = await self._span(placed, wanted)
+            part = ByteRange(part.start, min(part.end, span.end))
+        return span, part
 
     def _is_about(self, error: DataLoss, span: Span, placed: PlacedChunk, held: ByteRange) -> bool:
         """Whether the error of a fetch is one of the bytes that are wanted, as far as can be told."""
