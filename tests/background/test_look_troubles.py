@@ -69,6 +69,22 @@ async def test_one_damaged_segment_is_listed_and_the_others_go_their_way(
         assert troubles(store) == []
 
 
+async def test_objects_that_cannot_be_made_hide_no_others_of_their_segment(
+    tmp_path: Path, autojump_clock: MockClock, expected_warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected_warnings.append("offload .* failed: .*No such file")
+    monkeypatch.setattr("tierfs.background.snapshot._MOST_OBJECTS", 3)
+    policy = {"chunk_bytes": "4", "object_bytes": "4"}
+    with open_test_store(tmp_path / "s", policy=policy, clock=TrioClock()) as store:
+        store.append("s", bytes(40), seal=True)
+        for placed in store.layout("s").local[:6]:
+            (store.files.root / placed.object.name).unlink()
+        async with working(store):
+            await trio.sleep(MINUTE_S)
+        assert [placed.chunk.start_offset for placed in store.layout("s").cold] == [24, 28, 32, 36]
+        assert len(troubles(store)) == 6
+
+
 def test_a_look_that_fails_forgets_nothing(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when all reader slots of the database are taken."""
     for name in NAMES:

@@ -114,7 +114,7 @@ class BackgroundWriter:
         self._in_thread = in_thread
         below_bytes = work.tools.settings.pack_below_bytes
         self._planner = Planner(lambda pending: is_small(pending.action, below_bytes))
-        self._snapshots = Snapshots(self._metadata, self._planner)
+        self._snapshots = Snapshots(self._metadata, self._planner, lambda key: troubles.is_stuck(_trouble_of(key)))
         self._troubles_ended = troubles.ended
         self._uploads = _Uploads()
         self._current = True
@@ -364,7 +364,12 @@ class BackgroundWriter:
 
 def _key(pending: PendingObject) -> str:
     """Names an upload in `troubles`."""
-    return f"{_OFFLOAD} {pending.action.segment_id} {pending.action.range.start}"
+    return _trouble_of(key_of(pending))
+
+
+def _trouble_of(key: ObjectKey) -> str:
+    segment_id, start = key
+    return f"{_OFFLOAD} {segment_id} {start}"
 
 
 def _key_in(what: str) -> ObjectKey:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from tierfs.background.candidates import ended_ms, objects_to_make, placed_cold, sealed_local_chunks
+from tierfs.background.offload_queue import ObjectKey
 from tierfs.background.ordered import Ordered
 from tierfs.background.planner import Planner
-from tierfs.background.planning import cold_copies
+from tierfs.background.planning import OffloadAction, cold_copies
 from tierfs.background.policy import ColdCopy, PendingObject, SegmentView
 from tierfs.background.touched import TouchedSegments
 from tierfs.metadata import chains, directories, keys
@@ -38,6 +39,9 @@ _MOST_COPIES = 64
 """Objects to make and copies to evict that a view shows of one segment, from its beginning on: some 5 ms for both.
 The next ones show once these are made and gone."""
 
+_MOST_STUCK = 256
+"""Objects that cannot be made, as of missing files, that a view shows besides: some 20 ms (guess)."""
+
 _MOST_ACTIVE = 2000
 """Growing chunks measured at once: some 10 ms."""
 
@@ -45,12 +49,20 @@ _SCAN_ROWS = 500
 """Rows of a pass over all that are read at once, to find segments with local bytes: some 2 ms."""
 
 
+def _never(_: ObjectKey) -> bool:
+    return False
+
+
 class Snapshots:
     """Tells the planner of one store's segments. One thread at a time."""
 
-    def __init__(self, metadata: MetadataStore, planner: Planner) -> None:
+    def __init__(
+        self, metadata: MetadataStore, planner: Planner, is_stuck: Callable[[ObjectKey], bool] = _never
+    ) -> None:
+        """`is_stuck` tells of objects whose upload fails for a reason of their own: they hide no others."""
         self._metadata = metadata
         self._planner = planner
+        self._is_stuck = is_stuck
         self._touched = TouchedSegments(metadata)
         self._first: dict[SegmentId, None] = {}
         self._queue: dict[SegmentId, None] = {}
@@ -164,12 +176,14 @@ class Snapshots:
         if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
             self._planner.drop(segment_id)
             return 0
-        view, waits_for = view_of(txn, segment, effective)
+        view, waits_for = view_of(txn, segment, effective, self._is_stuck)
         self._planner.put(view)
         return waits_for
 
 
-def view_of(txn: ReadTransaction, segment: SegmentRecord, effective: Effective) -> tuple[SegmentView, int]:
+def view_of(
+    txn: ReadTransaction, segment: SegmentRecord, effective: Effective, is_stuck: Callable[[ObjectKey], bool]
+) -> tuple[SegmentView, int]:
     """What the planner has to know of a segment with local bytes, and the next sequence of the journal that matters.
 
     That is 0 when the journal names all cold bytes there are.
@@ -189,7 +203,7 @@ def view_of(txn: ReadTransaction, segment: SegmentRecord, effective: Effective) 
         sealed_local_chunks(txn, segment), cold(), published_sequence=published, start_offset=segment.start_offset
     )
     some = [ColdCopy(since_ms, chunk.length) for chunk, since_ms in itertools.islice(copies, _MOST_COPIES)]
-    objects = itertools.islice(objects_to_make(txn, segment, policy.object_bytes), _MOST_OBJECTS)
+    objects = _first_objects(objects_to_make(txn, segment, policy.object_bytes), is_stuck)
     view = SegmentView(
         id=segment.id,
         policy=policy,
@@ -200,3 +214,13 @@ def view_of(txn: ReadTransaction, segment: SegmentRecord, effective: Effective) 
         copies=tuple(sorted(some, key=lambda copy: copy.cold_since_ms)),
     )
     return view, min(unpublished, default=0)
+
+
+def _first_objects(actions: Iterable[OffloadAction], is_stuck: Callable[[ObjectKey], bool]) -> Iterator[OffloadAction]:
+    """The first objects to make, as many as a view shows; stuck ones come along and do not count."""
+    left = _MOST_OBJECTS
+    for action in itertools.islice(actions, _MOST_OBJECTS + _MOST_STUCK):
+        yield action
+        left -= not is_stuck((action.segment_id, action.range.start))
+        if not left:
+            return

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tierfs.config import BackgroundSettings
-from tierfs.errors import DataLoss, TierfsError
+from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.metadata.records import TroubleRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import TROUBLES
@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 _MAX_DOUBLINGS = 20
 _MS_PER_S = 1000
+
+_OWN_REASONS = {DataLoss.__name__, NotFound.__name__}
 
 
 class Troubles:
@@ -44,6 +46,11 @@ class Troubles:
         row = self._rows.get(what)
         latest_ms = self._metadata.clock.now_ms() + round(self._settings.retry_longest_s * _MS_PER_S)
         return 0 if row is None or row.next_try_ms > latest_ms else row.next_try_ms
+
+    def is_stuck(self, what: str) -> bool:
+        """Whether this work failed for a reason of its own, a file that is damaged or missing: others may work."""
+        row = self._rows.get(what)
+        return row is not None and row.error_kind in _OWN_REASONS
 
     def failed(self, what: str, error: Exception, *, name: str = "", size_bytes: int = 0) -> None:
         """Note a failure and when to try again. The first of a row is a warning in the log."""
