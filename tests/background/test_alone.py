@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.background.test_runner import SETTLED_S, InLine, TrioClock, set_policy
+from tests.stores import TestStore, open_test_store
 from tierfs import app
-from tierfs.background.alone_work import AloneWork
+from tierfs.background.alone import Alone
+from tierfs.background.alone_work import AloneTools, AloneWork
 from tierfs.clock import ManualClock, SystemClock
+from tierfs.config import BackgroundSettings
 from tierfs.metadata import directories, policies
 from tierfs.types import ROOT_DIRECTORY
 
 HOUR_S = 3600
+
+
+def tidy(work: AloneWork) -> None:
+    assert work.look()
+    work.collect()
 
 
 def test_bytes_expire_without_a_cold_tier(tmp_path: Path) -> None:
@@ -25,9 +38,9 @@ def test_bytes_expire_without_a_cold_tier(tmp_path: Path) -> None:
         for hour in range(10):
             writer.append(b"%04d" % hour)
             clock.advance(HOUR_S)
-            work.tidy()
+            tidy(work)
             work.end_lifetimes()
-            work.tidy()
+            tidy(work)
         with store.metadata.read() as txn:
             segment = directories.segment_by_name(txn, "log")
             assert txn.sums is not None
@@ -45,6 +58,26 @@ def test_chunks_of_a_segment_that_keeps_its_bytes_are_not_ended(tmp_path: Path) 
         for _ in range(5):
             writer.append(b"x")
             clock.advance(HOUR_S)
-            work.tidy()
+            tidy(work)
         with store.metadata.read() as txn:
             assert directories.segment_by_name(txn, "log").local.count == 1
+
+
+async def test_many_segments_are_looked_at_within_a_tick(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierfs.background.alone_work.SLICE_S", 0.0)
+    with open_test_store(tmp_path / "store", clock=TrioClock()) as store:
+        set_policy(store, retention_age=str(6 * HOUR_S), chunk_age="60")
+        for number in range(70):
+            store.append(f"s{number}", b"x")
+        await trio.sleep(HOUR_S)
+        with trio.move_on_after(SETTLED_S):
+            await holder_alone(store).run()
+        assert not any(store.segment(f"s{number}").active for number in range(70))
+
+
+def holder_alone(store: TestStore) -> Alone:
+    tools = store.cold_work().tools
+    alone = AloneTools(store.path / "holder", store.engine, tools.collector, tools.retention, tools.clocks)
+    return Alone(alone, InLine(), lambda: BackgroundSettings(tick_s=2.0))

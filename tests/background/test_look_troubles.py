@@ -135,10 +135,10 @@ def test_a_store_without_a_cold_tier_lists_it_too(tmp_path: Path) -> None:
         work = AloneWork(alone.alone_tools())
         clock.advance(HOUR_S)
         with pytest.raises(DataLoss, match="missing object"):
-            work.tidy()
+            work.look()
         assert active(alone.metadata) == {"bad"}
         put_back(alone.metadata, lost)
-        work.tidy()
+        assert work.look()
         assert active(alone.metadata) == set()
 
 

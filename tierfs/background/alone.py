@@ -11,7 +11,7 @@ import trio
 from tierfs.background.alone_work import AloneTools, AloneWork
 from tierfs.background.holder import Hold
 from tierfs.background.keeper import HolderLoop
-from tierfs.background.runner import InThread
+from tierfs.background.runner import PAUSE_S, InThread
 from tierfs.background.troubles import Troubles
 from tierfs.config import BackgroundSettings
 
@@ -48,15 +48,19 @@ class Alone(HolderLoop):
         work = AloneWork(self._tools)
         troubles = await self._in_thread(lambda: Troubles(metadata, settings))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._repeat, troubles, "collect", work.tidy, settings.tick_s)
+            nursery.start_soon(self._repeat, troubles, "look", work.look, settings.tick_s)
+            nursery.start_soon(self._repeat, troubles, "collect", work.collect, settings.tick_s)
             nursery.start_soon(self._repeat, troubles, "lifetimes", work.end_lifetimes, settings.lifetimes_every_s)
 
     async def _repeat(self, troubles: Troubles, what: str, task: Callable[[], object], every_s: float) -> None:
+        """Do a task again and again; one that returns False has more to do, and goes on after a short pause."""
         while True:
+            pause_s = every_s
             if troubles.may_try(what, self._tools.engine.metadata.clock.now_ms()):
                 try:
-                    await self._in_thread(task)
+                    if await self._in_thread(task) is False:
+                        pause_s = PAUSE_S
                     await self._in_thread(partial(troubles.passed, what))
                 except Exception as exc:
                     await self._in_thread(partial(troubles.failed, what, exc))
-            await trio.sleep(every_s)
+            await trio.sleep(pause_s)

@@ -42,18 +42,24 @@ class AloneWork:
         self._metadata = tools.engine.metadata
         self._planner = Planner()
         self._snapshots = Snapshots(self._metadata, self._planner)
+        self._complete = True
+        """Whether the last look saw everything that had changed."""
 
-    def tidy(self) -> None:
-        """End chunks that are old enough to expire some day, and delete what is garbage."""
-        self._snapshots.try_again(lambda _: True)
-        self._snapshots.refresh(slice_s=SLICE_S)
+    def look(self) -> bool:
+        """End chunks that are old enough to expire some day, in one slice; False when more is left to look at.
+
+        Raises what is wrong with a segment once all others were looked at.
+        """
+        if self._complete:
+            self._snapshots.try_again(lambda _: True)
+        self._complete = self._snapshots.refresh(slice_s=SLICE_S)
         for segment_id in self._planner.next(_ROOMY, self._metadata.clock.now_ms()).rolls:
             view = self._planner.view_of(segment_id)
             if view is not None and (view.policy.retention_age_s or view.policy.retention_bytes):
                 self._tools.engine.roll(segment_id)
-        self.collect()
-        for error in self._snapshots.failed.values():  # the others are done: the first one is listed
+        for error in self._snapshots.failed.values() if self._complete else ():
             raise error
+        return self._complete
 
     def collect(self) -> None:
         """Take apart what was removed, and delete its files."""

@@ -54,7 +54,7 @@ _LEAST_SMALL = 1000
 """Small objects that are packed while more are still looked for. A look finds some 40 (measured: 247 packs for 10,000
 files, each with its requests)."""
 
-_PAUSE_S = 2 * SLICE_S
+PAUSE_S = 2 * SLICE_S
 """Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
 
 _OLDEST_OFF_MS = 30_000
@@ -143,7 +143,7 @@ class BackgroundWriter:
         """Look, plan, start what is due; then wait for an upload to end or the next tick."""
         ended = self._uploads.changed
         if await self._attempt("look", partial(self._look, send)):
-            with trio.move_on_after(self._settings.tick_s if self._current else _PAUSE_S):
+            with trio.move_on_after(self._settings.tick_s if self._current else PAUSE_S):
                 await ended.wait()
         else:
             await trio.sleep(self._settings.tick_s)
@@ -309,7 +309,7 @@ class BackgroundWriter:
         if action is None:
             if not watch.more:
                 await self._attempt(_REPACK, partial(self._in_thread, self._work.repacker.step))
-            await trio.sleep(_PAUSE_S if watch.more else self._settings.tick_s)
+            await trio.sleep(PAUSE_S if watch.more else self._settings.tick_s)
             return
         work = partial(self._work.consolidator.run, action, lambda _: None)
         await self._attempt(trouble_of(action.segment_id), partial(self._in_thread, work))
