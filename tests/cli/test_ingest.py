@@ -14,6 +14,8 @@ from click.testing import CliRunner
 
 from tests.commands import tierfs
 from tierfs.cli.ingest import _Work
+from tierfs.cli.ingest_batch import batches
+from tierfs.cli.ingest_plan import Item
 from tierfs.cli.main import cli
 from tierfs.cli.source import BLOCK_BYTES
 from tierfs.segments.writer import SegmentWriter
@@ -201,6 +203,14 @@ def test_small_files_are_committed_together_beside_those_that_are_there(store: P
     assert tierfs("info", "in/f019", "--json", store=store).json["sealed"]
     assert tierfs("ingest", files / "f003", "--into", "in", "--json", store=store).json["skipped"] == 1
     assert tierfs("fsck", store=store).code == 0
+
+
+@pytest.mark.parametrize("jobs", [1, 4, 64])
+def test_the_batches_of_all_jobs_leave_half_of_the_usual_descriptors(jobs: int) -> None:
+    small = [Item(f"f{number}", f"s{number}", 1) for number in range(1000)]
+    found = list(batches(iter(small), jobs))
+    assert jobs * max(map(len, found)) <= 512
+    assert [item for batch in found for item in batch] == small
 
 
 def test_ctrl_c_says_what_is_kept(store: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,8 +48,8 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
     with session.open_store() as store:
         plan = plan_ingest(paths, store.segment_of_path(into))
         with progress_bar(session, "ingesting") as show:
-            work = _Work(session, store, plan, show, seal=seal)
-            work.run(jobs)
+            work = _Work(session, store, plan, show, seal=seal, jobs=jobs)
+            work.run()
     _report(session, plan, work)
 
 
@@ -69,7 +69,7 @@ class _Outcome:
 class _Work:
     """Workers that take file after file; all are tried unless an error concerns the store as a whole."""
 
-    def __init__(self, session: Session, store: Store, plan: Plan, show: Show, *, seal: bool) -> None:
+    def __init__(self, session: Session, store: Store, plan: Plan, show: Show, *, seal: bool, jobs: int) -> None:
         self.outcome = _Outcome()
         self.fatal: BaseException | None = None
         self._room = Room(store, session)
@@ -78,15 +78,16 @@ class _Work:
         self._show = show
         self._total_bytes = plan.total_bytes
         self._done_bytes = 0
-        self._batches: Iterator[list[Item]] = batches(iter(plan.items))
+        self._jobs = jobs
+        self._batches: Iterator[list[Item]] = batches(iter(plan.items), jobs)
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
-    def run(self, jobs: int) -> None:
+    def run(self) -> None:
         """Ingest everything. Interrupted, it stops after the blocks that are being written."""
         bulk = self._store.engine.bulk_creator()
-        with closing(bulk), ThreadPoolExecutor(jobs, "tierfs-ingest") as pool:
-            workers = [pool.submit(self._worker, bulk) for _ in range(jobs)]
+        with closing(bulk), ThreadPoolExecutor(self._jobs, "tierfs-ingest") as pool:
+            workers = [pool.submit(self._worker, bulk) for _ in range(self._jobs)]
             try:
                 while wait(workers, timeout=_POLL_S).not_done:
                     pass

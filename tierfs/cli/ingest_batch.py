@@ -26,15 +26,19 @@ _BATCH_BYTES = 16 * MIB
 """Memory of one batch; each of --jobs has one."""
 
 _BATCH_FILES = 256
-"""Open descriptors of one batch, and a commit of some 50 ms, which other writers wait for."""
+"""A commit of some 50 ms, which other writers wait for."""
+
+_OPEN_FILES = 512
+"""Descriptors of the batches of all --jobs, each held until its commit: half of 1024, which is the usual limit."""
 
 
-def batches(items: Iterator[Item]) -> Iterator[list[Item]]:
-    """Consecutive files in batches that `ingest_batch` takes; a long file is a batch of its own."""
+def batches(items: Iterator[Item], jobs: int) -> Iterator[list[Item]]:
+    """Consecutive files in batches that `ingest_batch` takes, `jobs` at once; a long file is a batch of its own."""
+    most_files = min(_BATCH_FILES, _OPEN_FILES // jobs)
     batch: list[Item] = []
     size_bytes = 0
     for item in items:
-        if batch and (len(batch) == _BATCH_FILES or size_bytes + item.size_bytes > _BATCH_BYTES):
+        if batch and (len(batch) == most_files or size_bytes + item.size_bytes > _BATCH_BYTES):
             yield batch
             batch, size_bytes = [], 0
         if item.size_bytes > _SMALL_FILE_BYTES:
