@@ -329,6 +329,27 @@ def test_a_file_cut_short_costs_its_tail_and_is_no_finding_ever_after(path: Path
     assert everything(path) == CONTENT
 
 
+def test_a_good_cold_copy_stays_when_a_part_of_a_lost_local_chunk_comes_back(path: Path) -> None:
+    with open_store(path) as store:
+        fill(store, cold=False)
+        store.offload("", lambda _: None)
+        copies = [cold_path(store, "a"), local_path(store, "a")]
+    away = [path.parent / "away-cold", path.parent / "away-local"]
+    for copy, place in zip(copies, away, strict=True):
+        copy.rename(place)
+    assert fsck(path)[1].lost_bytes == 3 * BLOCK
+    away[0].rename(copies[0])
+    with open_store(path) as store:
+        assert read(store, "a") == CONTENT["a"]
+        assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
+        assert extents(store, "a", Tier.LOCAL) == [(3 * BLOCK, ChunkState.LOST)]
+    flip(away[1], BLOCK + 7)
+    away[1].rename(copies[1])
+    fsck(path, deep=True)
+    with open_store(path) as store:
+        assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
+
+
 def test_an_object_without_chunks_is_kept_until_another_copy_proves_right(path: Path) -> None:
     with open_store(path) as store:
         fill(store, cold=False)

@@ -46,7 +46,7 @@ def check_store(txn: ReadTransaction) -> None:
     references: dict[int, int] = {}
     for _, chunk in txn.scan(CHUNKS):
         chunk.check()
-        if not chunk.lost:
+        if chunk.object_id:
             references[chunk.object_id] = references.get(chunk.object_id, 0) + 1
     holders = {holder.id: holder for _, holder in txn.scan(OBJECTS)}
     assert {key: holder.references for key, holder in holders.items()} == references

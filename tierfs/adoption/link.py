@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
-from itertools import groupby, zip_longest
+from itertools import groupby, takewhile, zip_longest
 
 from tierfs.adoption.plan import Extent, SegmentPlan
 from tierfs.adoption.read import Sums
@@ -17,7 +17,7 @@ from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.segments import create, seal_record
-from tierfs.types import ChunkState, EntryKind, LocationId, ObjectId, SegmentId, Tier
+from tierfs.types import ByteRange, ChunkState, EntryKind, LocationId, ObjectId, SegmentId, Tier
 
 _LINK_CHUNKS = 256
 _LINK_BYTES = 32 * 1024**3
@@ -89,10 +89,17 @@ def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[Sums]) -
             renewed = replace(holder, etag=extent.object.etag)
             txn.put(OBJECTS, keys.u64(holder.id), renewed)
             journal.object_changed(txn, renewed)
-        for chunk in chunks:
-            if chunk.state is not ChunkState.GOOD:
-                segment = chain_cuts.restore(txn, segment, Tier.COLD, chunk)
+        while bad := _not_good(txn, segment, ByteRange(chunks[0].start_offset, chunks[-1].end_offset)):
+            segment = chain_cuts.restore(txn, segment, Tier.COLD, bad)
     chain_cuts.put_segment(txn, segment, journaled=True)
+
+
+def _not_good(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> ChunkRecord | None:
+    """The first chunk of a range that is not good; restoring one makes it one with its neighbours."""
+    found = takewhile(
+        lambda chunk: chunk.start_offset < span.end, chains.chunks(txn, segment.id, Tier.COLD, span.start)
+    )
+    return next((chunk for chunk in found if chunk.state is not ChunkState.GOOD), None)
 
 
 def _other(plan: SegmentPlan, what: str) -> AlreadyExists:

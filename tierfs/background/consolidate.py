@@ -19,7 +19,7 @@ from tierfs.background.offload import ChunksMoved
 from tierfs.background.readback import CheckedPiece, Mismatch, Stretch, check_piece, read_back, stretches_of, whole_crc
 from tierfs.chunkstore.protocol import ComposedObject, EtagDiffers, ObjectPiece
 from tierfs.errors import DataLoss, TierfsError
-from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata import chain, chains, checksums, directories, journal, keys
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
@@ -205,7 +205,7 @@ class Consolidate:
             # Held while the chunks go, so that it does not become garbage.
             holder = replace(placed[0].object, references=placed[0].object.references + 1)
             txn.put(OBJECTS, keys.u64(holder.id), holder)
-            chunk = replace(placed[0].chunk, length=action.range.length_bytes)
+            (chunk,) = chain.joined(one.chunk for one in placed)
             self._swap(txn, segment, placed, chunk, replace(holder, references=holder.references - len(placed) - 1))
 
     def _swap(

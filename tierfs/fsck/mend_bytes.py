@@ -102,7 +102,7 @@ class CopyMender:
             parts = [(span, ChunkState.LOST) for span in rest] + [(span, ChunkState.GOOD) for span in back]
             segment = chain_cuts.replace_chunk(txn, segment, place.tier, copies.chunk, parts)
             for span in back if place.tier is Tier.LOCAL else []:
-                segment = chain_cuts.take_out(txn, segment, span, due_ms=txn.now_ms + self._grace_ms)
+                segment = chain_cuts.take_out_lost(txn, segment, span, due_ms=txn.now_ms + self._grace_ms)
             chain_cuts.put_segment(txn, segment, journaled=True)
         return left
 

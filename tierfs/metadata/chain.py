@@ -7,11 +7,12 @@ O(changed chunks). A list may have gaps; it never overlaps (ChunkRecord.check).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tierfs.metadata.records import ChunkRecord, TierState, require
+from tierfs.types import ByteRange, ChunkState
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,17 @@ class ChainEdit:
 
 
 def insert(
-    state: TierState, new: ChunkRecord, *, previous: ChunkRecord | None, following: ChunkRecord | None
+    state: TierState,
+    new: ChunkRecord,
+    *,
+    previous: ChunkRecord | None,
+    following: ChunkRecord | None,
+    merges: bool = True,
 ) -> ChainEdit:
     """Link `new` between its neighbours in offset order.
 
-    A chunk that continues `previous` in the same object merges into it. Raises DataLoss on overlap.
+    A chunk that continues `previous` in the same object and state merges into it, unless `merges` is false.
+    Raises DataLoss on overlap.
     """
     at = new.start_offset
     if not state.count and not new.next:  # most segments have one chunk
@@ -40,7 +47,7 @@ def insert(
     require(previous is None or previous.end_offset <= new.start_offset, "chunks overlap", new.start_offset)
     require(following is None or new.end_offset <= following.start_offset, "chunks overlap", new.start_offset)
     grown = replace(state, bytes=state.bytes + new.held_bytes)
-    if previous is not None and continues(previous, new):
+    if merges and previous is not None and previous.state is new.state and continues(previous, new):
         return ChainEdit(grown, (replace(previous, length=previous.length + new.length),), merged=True)
     linked = replace(new, next=following.start_offset if following is not None else 0)
     put = (linked,) if previous is None else (replace(previous, next=new.start_offset), linked)
@@ -98,11 +105,40 @@ def cut_first(state: TierState, first: ChunkRecord, start_offset: int) -> ChainE
 
 
 def continues(previous: ChunkRecord, new: ChunkRecord) -> bool:
-    """Whether `new` is the next run of bytes of `previous`'s object, so that both are one chunk."""
+    """Whether `new` is the next run of bytes of `previous`'s object, so that both can be one chunk.
+
+    Good and suspect are alike: the mark is not journaled, so that no boundary of a chain may depend on it.
+    """
     return (
         previous.object_id == new.object_id
         and previous.end_offset == new.start_offset
         and previous.object_offset + previous.length == new.object_offset
         and previous.encoding == new.encoding
-        and previous.state == new.state
+        and previous.lost == new.lost
+    )
+
+
+def joined(chunks: Iterable[ChunkRecord]) -> list[ChunkRecord]:
+    """Chunks in offset order with all that continue each other as one; suspect where a part of it is."""
+    found: list[ChunkRecord] = []
+    for chunk in chunks:
+        if found and continues(found[-1], chunk):
+            last = found[-1]
+            state = max(last.state, chunk.state)
+            found[-1] = replace(last, length=last.length + chunk.length, next=chunk.next, state=state)
+        else:
+            found.append(chunk)
+    return found
+
+
+def part(chunk: ChunkRecord, span: ByteRange, state: ChunkState) -> ChunkRecord:
+    """A range of a chunk as a chunk of its own, not linked."""
+    moved = span.start - chunk.start_offset if chunk.object_id else 0
+    return replace(
+        chunk,
+        start_offset=span.start,
+        length=span.length_bytes,
+        object_offset=chunk.object_offset + moved,
+        next=0,
+        state=state,
     )

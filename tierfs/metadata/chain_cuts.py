@@ -1,4 +1,8 @@
-"""Cutting chunks, and giving bytes up: lost extents keep the object they were lost from, so that they can come back."""
+"""Cutting chunks, and giving bytes up: lost extents keep the object they were lost from, so that they can come back.
+
+The journal is told what the chain holds afterwards, neighbours included that a change makes one with the chunk, or
+that an older tierfs left beside it: a replay that merged them, or did not, comes to the same chunks.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tierfs.errors import DataLoss
-from tierfs.metadata import chains, journal, keys
+from tierfs.metadata import chain, chains, journal, keys
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
-from tierfs.metadata.tables import OBJECTS, SEGMENTS
+from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import ByteRange, ChunkState, PayloadEncoding, Tier
 
@@ -22,11 +26,10 @@ def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> Segm
     Chunks are cut around it; the lost part of one keeps its object. Returns the changed segment, not yet
     written. Raises DataLoss for chunks that cannot be cut.
     """
-    for chunk in _overlapping(txn, segment, span):
-        if not chunk.lost:
-            bad = chunk.range.intersect(span)
-            kept = [(rest, chunk.state) for rest in _around(chunk.range, bad)]
-            segment = replace_chunk(txn, segment, Tier.COLD, chunk, [*kept, (bad, ChunkState.LOST)])
+    while chunk := next((one for one in _overlapping(txn, segment, span) if not one.lost), None):
+        bad = chunk.range.intersect(span)
+        kept = [(rest, chunk.state) for rest in _around(chunk.range, bad)]
+        segment = replace_chunk(txn, segment, Tier.COLD, chunk, [*kept, (bad, ChunkState.LOST)])
     for gap in _gaps(span, _overlapping(txn, segment, span)):
         segment = chains.insert_lost(txn, segment, gap)
         extent = chains.chunk_at(txn, segment.id, Tier.COLD, gap.start)
@@ -41,23 +44,28 @@ def take_out(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, 
     Lost extents go too, so that the bytes are offloaded again. Objects without references become garbage at
     `due_ms`.
     """
-    for chunk in _overlapping(txn, segment, span):
+    while chunk := next(iter(_overlapping(txn, segment, span)), None):
         kept = [(rest, chunk.state) for rest in _around(chunk.range, chunk.range.intersect(span))]
         segment = replace_chunk(txn, segment, Tier.COLD, chunk, kept, due_ms=due_ms)
+    return segment
+
+
+def take_out_lost(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, due_ms: int) -> SegmentRecord:
+    """As take_out, of what is lost in the cold tier alone: a good copy there stays."""
+    for extent in _overlapping(txn, segment, span):
+        if extent.lost:
+            segment = take_out(txn, segment, extent.range.intersect(span), due_ms=due_ms)
     return segment
 
 
 def restore(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> SegmentRecord:
     """Make a chunk good again whose bytes were all read and proved right, with the change for the journal.
 
-    What is lost in the cold tier of a local chunk's bytes is taken out, so that they are offloaded.
+    It becomes one with the neighbours that it continues, and suspect beside a suspect one. What is lost in the
+    cold tier of a local chunk's bytes is taken out, so that they are offloaded.
     """
     segment = replace_chunk(txn, segment, tier, chunk, [(chunk.range, ChunkState.GOOD)])
-    if tier is Tier.LOCAL:
-        for extent in _overlapping(txn, segment, chunk.range):
-            if extent.lost:
-                segment = take_out(txn, segment, extent.range.intersect(chunk.range), due_ms=txn.now_ms)
-    return segment
+    return take_out_lost(txn, segment, chunk.range, due_ms=txn.now_ms) if tier is Tier.LOCAL else segment
 
 
 def replace_chunk(
@@ -71,18 +79,21 @@ def replace_chunk(
 ) -> SegmentRecord:
     """Put parts of a chunk, in its object, in its place; what they leave out is dropped.
 
-    Returns the changed segment, not yet written. An object without references becomes garbage at `due_ms`.
-    Raises DataLoss for an encoded chunk, which cannot be cut.
+    Parts become one with neighbours that they continue. Returns the changed segment, not yet written. An object
+    without references becomes garbage at `due_ms`. Raises DataLoss for an encoded chunk, which cannot be cut.
     """
-    records = [_part(chunk, *part) for part in sorted(parts)]
-    if records and chunk.encoding is not PayloadEncoding.RAW and [one.range for one in records] != [chunk.range]:
+    cut = [chain.part(chunk, *one) for one in sorted(parts)]
+    if cut and chunk.encoding is not PayloadEncoding.RAW and [one.range for one in cut] != [chunk.range]:
         raise DataLoss(f"the chunk at {chunk.start_offset} is encoded and cannot be cut")
-    sequence = journal.cold_unlinked(txn, segment.id, (chunk.start_offset,)) if tier is Tier.COLD else 0
     if not chunk.object_id:
-        return _replace_nameless(txn, segment, chunk, records)
+        return _replace_nameless(txn, segment, chunk, cut)
+    before, after = _neighbours(txn, segment, tier, [chunk, *cut])
+    removed = [*before, txn.must_get(CHUNKS, keys.chunk(segment.id, tier, chunk.start_offset), "a chunk"), *after]
+    records = chain.joined([*before, *cut, *after])
+    sequence = _unlink(txn, segment, removed, records) if tier is Tier.COLD else 0
     if records:  # one reference more, so that the object outlives the moment without chunks
         _count(txn, chunk, 1)
-    segment = chains.remove(txn, segment, tier, [chunk], due_ms=due_ms, after_sequence=sequence)
+    segment = chains.remove(txn, segment, tier, removed, due_ms=due_ms, after_sequence=sequence)
     for record in records:
         segment = chains.insert(txn, segment, tier, record, chains.object_of(txn, record))
     if records:
@@ -105,12 +116,41 @@ def _replace_nameless(
     txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, records: Sequence[ChunkRecord]
 ) -> SegmentRecord:
     """A lost extent without an object, which only a part of the cold chain can be."""
+    _unlink(txn, segment, [chunk], records)
     segment = chains.remove(txn, segment, Tier.COLD, [chunk], due_ms=0, after_sequence=0)
     for record in records:
         segment = chains.insert_lost(txn, segment, record.range)
     if records:
         journal.cold_linked(txn, segment.id, records, ())
     return segment
+
+
+def _neighbours(
+    txn: WriteTransaction, segment: SegmentRecord, tier: Tier, edges: Sequence[ChunkRecord]
+) -> tuple[list[ChunkRecord], list[ChunkRecord]]:
+    """The chunks before and behind one that it continues, as it is or as its parts are to be; in offset order."""
+    before: list[ChunkRecord] = []
+    after: list[ChunkRecord] = []
+    while (start := before[0].start_offset if before else edges[0].start_offset) and (
+        found := chains.chunk_at(txn, segment.id, tier, start - 1)
+    ):
+        if not any(chain.continues(found, edge) for edge in before[:1] or edges):
+            break
+        before.insert(0, found)
+    for found in chains.chunks(txn, segment.id, tier, edges[0].end_offset):
+        if not any(chain.continues(edge, found) for edge in after[-1:] or edges):
+            break
+        after.append(found)
+    return before, after
+
+
+def _unlink(
+    txn: WriteTransaction, segment: SegmentRecord, removed: Sequence[ChunkRecord], records: Sequence[ChunkRecord]
+) -> int:
+    """Tell the journal that chunks go; the sequence, 0 where one chunk replaces them all by its link alone."""
+    if len(records) == 1 and records[0].range == ByteRange(removed[0].start_offset, removed[-1].end_offset):
+        return 0
+    return journal.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in removed])
 
 
 def _link(txn: WriteTransaction, segment: SegmentRecord, records: Sequence[ChunkRecord]) -> None:
@@ -137,18 +177,6 @@ def _gaps(span: ByteRange, chunks: list[ChunkRecord]) -> Iterator[ByteRange]:
 
 def _around(whole: ByteRange, dropped: ByteRange) -> list[ByteRange]:
     return [span for span in (ByteRange(whole.start, dropped.start), ByteRange(dropped.end, whole.end)) if span]
-
-
-def _part(chunk: ChunkRecord, span: ByteRange, state: ChunkState) -> ChunkRecord:
-    moved = span.start - chunk.start_offset if chunk.object_id else 0
-    return replace(
-        chunk,
-        start_offset=span.start,
-        length=span.length_bytes,
-        object_offset=chunk.object_offset + moved,
-        next=0,
-        state=state,
-    )
 
 
 def _overlapping(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> list[ChunkRecord]:

@@ -21,7 +21,7 @@ def mark(metadata: MetadataStore, segment_id: SegmentId, tier: Tier, chunk: Chun
     key = keys.chunk(segment_id, tier, chunk.start_offset)
     with metadata.write() as txn:
         current, segment = txn.get(CHUNKS, key), directories.segment(txn, segment_id)
-        if current is None or segment is None or not _changes(current, chunk, state):
+        if current is None or segment is None or not _changes(current, tier, chunk, state):
             return False
         if current.lost:
             chain_cuts.put_segment(txn, chain_cuts.restore(txn, segment, tier, current), journaled=True)
@@ -36,14 +36,15 @@ def is_needed(
 ) -> bool:
     """Whether `mark` would change anything as of now."""
     with metadata.read() as view:
-        return _changes(view.get(CHUNKS, keys.chunk(segment_id, tier, chunk.start_offset)), chunk, state)
+        return _changes(view.get(CHUNKS, keys.chunk(segment_id, tier, chunk.start_offset)), tier, chunk, state)
 
 
-def _changes(current: ChunkRecord | None, chunk: ChunkRecord, state: ChunkState) -> bool:
+def _changes(current: ChunkRecord | None, tier: Tier, chunk: ChunkRecord, state: ChunkState) -> bool:
+    grows = tier is Tier.LOCAL or state is not ChunkState.GOOD  # what was joined to it since, nobody has read
     return (
         current is not None
         and (not current.lost or (chunk.lost and state is ChunkState.GOOD))
         and current.object_id == chunk.object_id
-        and current.length >= chunk.length
+        and (current.length == chunk.length or (grows and current.length > chunk.length))
         and current.state is not state
     )

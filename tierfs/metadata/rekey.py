@@ -74,10 +74,10 @@ def _join(txn: WriteTransaction, target: SegmentRecord, tier: Tier, messages: li
         return False
     require(last.next == 0 and last.end_offset <= target.length, "chunks behind the end", target.id, last.start_offset)
     first: ChunkRecord = CHUNKS.codec.from_message(messages[0])
-    if not chain.continues(last, first):
+    grown, *rest = chain.joined([last, first])
+    if rest:
         txn.put(CHUNKS, keys.chunk(target.id, tier, last.start_offset), replace(last, next=first.start_offset))
         return False
-    grown = replace(last, length=last.length + first.length, next=first.next)
     messages[0] = pb.ChunkRecord.FromString(CHUNKS.codec.encode(grown))
     holder = chains.object_of(txn, last)
     txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references - 1))

@@ -72,7 +72,10 @@ def apply_state(txn: WriteTransaction, changes: Iterable[pb.Change]) -> None:
     """Apply one part of a checkpoint. Raises DataLoss."""
     for change in changes:
         require(change.sequence == 0, "a checkpoint holds history")
-        apply(txn, change)
+        if change.HasField("cold_link"):
+            _cold_link(txn, change.cold_link, merges=False)
+        else:
+            apply(txn, change)
 
 
 def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) -> None:
@@ -163,13 +166,13 @@ def _directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> None:
     see_id(txn, *replay_names.place_directory(txn, message))
 
 
-def _cold_link(txn: WriteTransaction, message: pb.ColdLink) -> None:
+def _cold_link(txn: WriteTransaction, message: pb.ColdLink, *, merges: bool = True) -> None:
     segment = _known_segment(txn, message.segment_id)
     require(segment is not None, "chunks of an unknown segment", message.segment_id)
     assert segment is not None
     found = replay_chain.read_link(txn, message, txn.store.cold_location_id)
     see_id(txn, 1, *found.objects)
-    _chain_changed(txn, segment, replay_chain.link(txn, segment, found))
+    _chain_changed(txn, segment, replay_chain.link(txn, segment, found, merges=merges))
 
 
 def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:

@@ -1,15 +1,17 @@
 """Replaying changes of cold chains: links, unlinks and the references they count.
 
-The journal tells what was linked, not what was dropped for it: a linked chunk replaces every chunk that
-it covers wholly. References are counted anew, so that what is replayed twice counts once. What loses its
-last reference is forgotten; the journal names garbage on its own.
+The journal tells what was linked, not what was dropped for it: a linked chunk replaces what it covers, and of
+a chunk that it covers in part the rest stays. A checkpoint names the owner's chunks as they are, and none of
+them is merged; in changes a chunk merges with the one that it continues, as owners up to tierfs 0.1 count on.
+References are counted anew, so that what is replayed twice counts once. What loses its last reference is
+forgotten; the journal names garbage on its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from tierfs.metadata import chain, chains, checksums, hostile, keys
 from tierfs.metadata import records_pb2 as pb
@@ -18,7 +20,7 @@ from tierfs.metadata.hostile import require
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.types import LocationId, ObjectId, Tier
+from tierfs.types import ByteRange, LocationId, ObjectId, PayloadEncoding, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Link:
 
 def read_link(txn: WriteTransaction, message: pb.ColdLink, own_location: LocationId) -> Link:
     """Check a message and write its checksum runs. Raises DataLoss."""
+    _require_apart([message])
     objects = _read_objects(txn, message.objects, own_location)
     chunks = read_chunks(message.chunks)
     _write_runs(txn, message.checksums, objects, {chunk.object_id for chunk in chunks})
@@ -39,6 +42,7 @@ def read_link(txn: WriteTransaction, message: pb.ColdLink, own_location: Locatio
 
 def read_pack(txn: WriteTransaction, message: pb.PackLink, own_location: LocationId) -> dict[ObjectId, ObjectRecord]:
     """Check the pack of a message and write its checksum runs; all its links are to it. Raises DataLoss."""
+    _require_apart(message.links)
     objects = _read_objects(txn, (message.object,), own_location)
     used = {ObjectId(chunk.object_id) for one in message.links for chunk in one.chunks}
     require(used == set(objects), "a pack is linked together with other objects", message.object.id)
@@ -49,6 +53,13 @@ def read_pack(txn: WriteTransaction, message: pb.PackLink, own_location: Locatio
 def read_chunks(messages: Iterable[pb.ChunkRecord]) -> tuple[ChunkRecord, ...]:
     """The chunks of a link; where the list goes on follows from where they are put."""
     return tuple(replace(CHUNKS.codec.from_message(one), next=0) for one in messages)
+
+
+def _require_apart(links: Iterable[pb.ColdLink]) -> None:
+    """Raise DataLoss where chunks of one change overlap: a later one would cut what the first has just linked."""
+    places = sorted((one.segment_id, chunk.start_offset, chunk.length) for one in links for chunk in one.chunks)
+    for (number, start, length), (other, begins, _) in pairwise(places):
+        require(number != other or start + length <= begins, "chunks overlap", number, begins)
 
 
 def _read_objects(
@@ -85,12 +96,12 @@ def put_checksums(txn: WriteTransaction, message: pb.ObjectChecksums, own_locati
     return ObjectId(message.object.id)
 
 
-def link(txn: WriteTransaction, segment: SegmentRecord, found: Link) -> SegmentRecord:
+def link(txn: WriteTransaction, segment: SegmentRecord, found: Link, *, merges: bool = True) -> SegmentRecord:
     """Link chunks in place of what they cover; returns the changed segment, not yet written."""
     for chunk in found.chunks:
         holder = _holder(txn, chunk, found) if chunk.object_id else None
         hostile.check_chunk(chunk, holder)
-        segment = _link_one(txn, segment, chunk, holder)
+        segment = _link_one(txn, segment, chunk, holder, merges)
     return segment
 
 
@@ -152,27 +163,43 @@ def _holder(txn: WriteTransaction, chunk: ChunkRecord, found: Link) -> ObjectRec
 
 
 def _link_one(
-    txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, holder: ObjectRecord | None
+    txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, holder: ObjectRecord | None, merges: bool
 ) -> SegmentRecord:
     following = chains.chunks(txn, segment.id, Tier.COLD, chunk.start_offset)
     covered = list(takewhile(lambda other: other.start_offset < chunk.end_offset, following))
-    if len(covered) == 1 and _holds(covered[0], chunk):
+    if len(covered) == 1 and _holds(covered[0], chunk) and (merges or covered[0].length == chunk.length):
         return segment
-    for other in covered:
-        # What lies before the segment's start may be missing in the new chunk: nobody reads it.
-        start = max(other.start_offset, min(segment.start_offset, other.end_offset))
-        require(
-            chunk.start_offset <= start and other.end_offset <= chunk.end_offset,
-            "chunks overlap",
-            segment.id,
-            chunk.start_offset,
-        )
+    rests = [rest for other in covered for rest in _rests(segment, other, chunk)]
     if holder is not None:  # counted first: it may be the object of a chunk that goes
         txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references + 1))
+    for rest in rests:
+        _count(txn, rest)
     segment = _remove(txn, segment, covered)
     for other in covered:
         release(txn, other)
-    return _insert(txn, segment, chunk)
+    for rest in rests:
+        segment = _insert(txn, segment, rest, merges=False)
+    return _insert(txn, segment, chunk, merges=merges)
+
+
+def _rests(segment: SegmentRecord, other: ChunkRecord, chunk: ChunkRecord) -> list[ChunkRecord]:
+    """What a new chunk leaves of one that it covers: replays may have merged what the owner had as two.
+
+    What lies before the segment's start may be missing in the new chunk: nobody reads it. Raises DataLoss for an
+    encoded chunk, which cannot be cut.
+    """
+    covered = other.range.intersect(chunk.range)
+    around = ByteRange(other.start_offset, covered.start), ByteRange(covered.end, other.end_offset)
+    left = [span for span in around if span and span.end > segment.start_offset]
+    require(not left or other.encoding is PayloadEncoding.RAW, "chunks overlap", segment.id, chunk.start_offset)
+    return [chain.part(other, span, other.state) for span in left]
+
+
+def _count(txn: WriteTransaction, chunk: ChunkRecord) -> None:
+    """One reference more to a chunk's object."""
+    if chunk.object_id:
+        holder = chains.object_of(txn, chunk)
+        txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references + 1))
 
 
 def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:
@@ -189,13 +216,13 @@ def _shift(chunk: ChunkRecord) -> int:
     return chunk.start_offset - chunk.object_offset
 
 
-def _insert(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> SegmentRecord:
+def _insert(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, *, merges: bool) -> SegmentRecord:
     """Link a chunk whose reference is counted; a chunk that merges gives it back."""
     previous = chains.chunk_at(txn, segment.id, Tier.COLD, chunk.start_offset) if segment.cold.count else None
     after = None
     if segment.cold.count and chunk.start_offset < segment.cold.last_chunk:
         after = next(chains.chunks(txn, segment.id, Tier.COLD, chunk.end_offset), None)
-    edit = chain.insert(segment.cold, chunk, previous=previous, following=after)
+    edit = chain.insert(segment.cold, chunk, previous=previous, following=after, merges=merges)
     if edit.merged:
         release(txn, chunk)
     return _write(txn, segment, edit)

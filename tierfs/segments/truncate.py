@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import chains, directories, journal
+from tierfs.metadata import chain, chains, directories, journal
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -99,6 +99,7 @@ def _plan_cut(txn: ReadTransaction, segment: SegmentRecord, before_offset: int) 
 def _apply(txn: WriteTransaction, found: _Plan, cold_due_ms: int) -> None:
     before = found.segment
     journal.cold_unlinked(txn, before.id, [chunk.start_offset for chunk in found.cold])
+    _keep_rest(txn, found)
     # The segment's own change comes next and last: what goes must not go before the journal has both.
     after = txn.store.next_outbox
     left = chains.remove(txn, before, Tier.LOCAL, found.local, due_ms=txn.now_ms, after_sequence=0)
@@ -113,3 +114,11 @@ def _apply(txn: WriteTransaction, found: _Plan, cold_due_ms: int) -> None:
         resumable=before.resumable and keeps_active,
     )
     journal.put_segment(txn, shorter)
+
+
+def _keep_rest(txn: WriteTransaction, found: _Plan) -> None:
+    """Link the first chunk that stays again, where a replay may have made it one with the last one that goes."""
+    last = found.cold[-1] if found.cold else None
+    rest = next(chains.chunks(txn, found.segment.id, Tier.COLD, last.end_offset), None) if last else None
+    if last and rest and chain.continues(last, rest):
+        journal.cold_linked(txn, found.segment.id, (rest,), (chains.object_of(txn, rest),))
