@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.stores import TestStore, open_test_store
+from tierfs.background import publish
 from tierfs.background.journal_names import checkpoint_name, checkpoint_slot, entry_slot, part_of, slot_name
 from tierfs.background.publish import Publisher, read_small
 from tierfs.chunkstore.memory import MemoryStorage
@@ -17,8 +18,9 @@ from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.config import OffloadSettings
 from tierfs.errors import AlreadyExists, DataLoss, Fenced, Unavailable
-from tierfs.metadata import journal
+from tierfs.metadata import chain_cuts, directories, journal
 from tierfs.metadata import records_pb2 as pb
+from tierfs.types import ByteRange
 
 
 @pytest.fixture
@@ -73,6 +75,24 @@ def test_publishing_twice_writes_nothing_twice(store: TestStore) -> None:
     assert publisher(store).publish() == 1
     assert publisher(store).publish() == 0
     assert slots(store) == [1]
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 5])
+def test_no_entry_ends_between_an_unlink_and_its_link(
+    store: TestStore, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append("s", b"abcdefgh" * 3, seal=True)
+    store.offload()
+    monkeypatch.setattr(publish, "_ENTRY_CHANGES", limit)
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, "s")
+        for start in (2, 10, 18):
+            segment = chain_cuts.lose(txn, segment, ByteRange(start, start + 2))
+        chain_cuts.put_segment(txn, segment, journaled=True)
+    assert publisher(store).publish() > 1
+    kinds = [[change.WhichOneof("body") for change in entry.changes] for entry in entries(store)]
+    assert sum(kind.count("cold_unlink") for kind in kinds) == 3
+    assert [kind for kind in kinds if kind[-1] == "cold_unlink"] == []
 
 
 @pytest.mark.parametrize("step", ["_create", "_require_newest", "_confirm"])

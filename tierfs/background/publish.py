@@ -261,14 +261,29 @@ def _fencer(entry: pb.JournalEntry) -> Fencer:
 
 
 def _next_range(txn: ReadTransaction, published: int) -> tuple[int, int] | None:
-    """First and last sequence of the next entry, or None when everything is published."""
+    """First and last sequence of the next entry, or None when everything is published.
+
+    A limit ends no entry between an unlink and the link of what is left: whoever takes over there has a gap.
+    """
     first, last, size_bytes = 0, 0, 0
     for count, (sequence, data) in enumerate(journal.outbox(txn, published)):
         size_bytes += len(data)
         if count and (size_bytes > _ENTRY_BYTES or count >= _ENTRY_CHANGES):
-            break
+            return first, _complete(txn, first, last)
         first, last = first or sequence, sequence
     return (first, last) if first else None
+
+
+def _complete(txn: ReadTransaction, first: int, last: int) -> int:
+    """The last sequence that leaves no unlink at the end, nor the checksums of a link behind one.
+
+    All of them where nothing else is there: unlinks of large removals, or checksums of a single huge object.
+    """
+    for sequence in range(last, first - 1, -1):
+        data = txn.get_raw(OUTBOX_NAME, keys.u64(sequence)) or b""
+        if pb.Change.FromString(data).WhichOneof("body") not in ("cold_unlink", "checksums"):
+            return sequence
+    return last
 
 
 def _is_recent(since_s: float | None, now_s: float, limit_s: float) -> bool:
