@@ -18,8 +18,8 @@ from tierfs.background.consolidation_plan import ConsolidateAction
 from tierfs.background.consolidation_watch import ConsolidationWatch
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.config import OffloadSettings
-from tierfs.errors import Unavailable
-from tierfs.metadata import policies
+from tierfs.errors import DataLoss, Unavailable
+from tierfs.metadata import keys, policies
 from tierfs.metadata.records import TroubleRecord
 from tierfs.metadata.tables import OBJECTS, TROUBLES
 from tierfs.types import ROOT_DIRECTORY, Tier
@@ -54,6 +54,19 @@ async def test_enough_small_neighbours_are_joined(store: TestStore, autojump_clo
         await trio.sleep(2 * SETTINGS.grace_s)
     assert len(objects(store)) == 1
     assert store.read("s", Tier.COLD) == data
+
+
+def test_a_segment_that_cannot_be_looked_at_keeps_no_other_waiting(store: TestStore) -> None:
+    for name in "st":
+        cold_pieces(store, 10, 20, 30, 40, name=name)
+    with store.metadata.write() as txn:
+        txn.delete(OBJECTS.name, keys.u64(store.layout("s").cold[1].object.id))
+    watch = watch_of(store)
+    with pytest.raises(DataLoss):
+        watch.next(lambda _: True)
+    action = watch.next(lambda _: True)
+    assert action is not None
+    assert action.segment_id == store.segment("t").id
 
 
 async def test_a_sealed_segment_that_is_all_cold_is_joined_once_more(

@@ -14,6 +14,7 @@ from tierfs.background.consolidation_plan import ConsolidateAction, Eligible, Se
 from tierfs.background.snapshot import SLICE_S
 from tierfs.background.touched import TouchedSegments
 from tierfs.config import OffloadSettings
+from tierfs.errors import TierfsError
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.messages import messages
@@ -74,6 +75,7 @@ class ConsolidationWatch:
     def next(self, may_try: Callable[[SegmentId], bool]) -> ConsolidateAction | None:
         """Something to do for a segment that `may_try` allows; None when there is nothing, or not yet.
 
+        Raises DataLoss for a segment whose records are damaged; the next call goes on with the others.
         Costs microseconds while nothing was committed, else a slice of time: `more` then says whether it was too short.
         """
         newest = self._metadata.last_transaction_id()
@@ -86,8 +88,7 @@ class ConsolidationWatch:
         for looks, segment_id in enumerate(self._candidates(), 1):
             if not may_try(segment_id):
                 continue
-            with self._metadata.read() as txn:
-                action = self._look_at(txn, segment_id)
+            action = self._looked_at(segment_id)
             if action is not None:
                 return action
             del self.pending[segment_id]
@@ -98,6 +99,14 @@ class ConsolidationWatch:
                 self.more = True
                 return None
         return None
+
+    def _looked_at(self, segment_id: SegmentId) -> ConsolidateAction | None:
+        try:
+            with self._metadata.read() as txn:
+                return self._look_at(txn, segment_id)
+        except TierfsError:
+            del self.pending[segment_id]  # its next change brings it back; the others must not wait for that
+            raise
 
     def is_known(self, segment_id: SegmentId) -> bool:
         """Whether a segment is to be looked at, or may be: a pass over all has not met every one yet."""
