@@ -62,9 +62,9 @@ def rm(session: Session, path: str, recursive: bool, dry_run: bool, yes: bool) -
 
 def _describe(name: str, deletion: Deletion) -> str:
     local, cold = format.size(deletion.local_bytes), format.size(deletion.cold_bytes)
-    objects = format.count(deletion.cold_objects, "object")
+    chunks = format.count(deletion.cold_chunks, "chunk")
     segments = format.count(deletion.segments, "segment")
-    return f"{printable(name)}: {segments}, {local} local, {cold} cold in {objects}"
+    return f"{printable(name)}: {segments}, {local} local, {cold} cold in {chunks}"
 
 
 def _data(name: str, deletion: Deletion, *, removed: bool) -> dict[str, object]:

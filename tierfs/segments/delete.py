@@ -30,12 +30,12 @@ class Deletion:
     local_chunks: int = 0
     local_bytes: int = 0
     cold_bytes: int = 0
-    cold_objects: int = 0
+    cold_chunks: int = 0
 
     @property
     def records(self) -> int:
         """How many things have to be taken apart."""
-        return self.segments + self.directories + self.local_chunks + self.cold_objects
+        return self.segments + self.directories + self.local_chunks + self.cold_chunks
 
     def plus(self, segment: SegmentRecord) -> Deletion:
         """With one more segment."""
@@ -45,7 +45,7 @@ class Deletion:
             local_chunks=self.local_chunks + segment.local.count,
             local_bytes=self.local_bytes + segment.local.bytes,
             cold_bytes=self.cold_bytes + segment.cold.bytes,
-            cold_objects=self.cold_objects + segment.cold.count,
+            cold_chunks=self.cold_chunks + segment.cold.count,
         )
 
 
