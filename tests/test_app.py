@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.commands import tierfs
-from tierfs import app
+from tierfs import app, connect
 from tierfs.chunkstore.protocol import ChunkStorage
 
 THREADS = 8
@@ -23,14 +23,14 @@ def test_threads_that_ask_at_once_share_one_client(tmp_path: Path, monkeypatch: 
     (tmp_path / "cold").mkdir()
     tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "store")
     barrier = Barrier(THREADS)
-    connect, made = app.connect_bare, []
+    original, made = connect.connect_bare, []
 
     def counted(*arguments: Any, **named: Any) -> ChunkStorage:
         time.sleep(SLOW_S)  # the others come in meanwhile, if they can
-        made.append(connect(*arguments, **named))
+        made.append(original(*arguments, **named))
         return made[-1]
 
-    monkeypatch.setattr(app, "connect_bare", counted)
+    monkeypatch.setattr(connect, "connect_bare", counted)
     with app.open_store(tmp_path / "store") as store, ThreadPoolExecutor(THREADS) as pool:
         location_id = store.cold_location_id
         assert location_id is not None

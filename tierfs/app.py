@@ -1,7 +1,7 @@
 """The composition root: the one place that names concrete classes and puts a store together.
 
-Opening a store imports no vendor package but LMDB and protobuf; boto3, trio and pyfuse3 come with the
-first call that needs them, so that `info`, `append` and `ls` start fast.
+Opening a store imports no vendor package but LMDB and protobuf, and none of the cold work: boto3, trio, pyfuse3 and
+what uploads come with the first call that needs them, so that `info`, `append`, `ls` and `status` start fast.
 """
 
 from __future__ import annotations
@@ -11,33 +11,18 @@ import os
 import stat
 import threading
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tierfs import forks, names, settings, settings_text
-from tierfs.background import clock_accept, holder, requests, serve
-from tierfs.background.alone_work import AloneTools, AloneWork
-from tierfs.background.ask import Question, ask
-from tierfs.background.checkpoint import Checkpointer
-from tierfs.background.clock_accept import ClockAccepted
-from tierfs.background.clock_check import ClockCheck
-from tierfs.background.cold import ColdTier
-from tierfs.background.cold_identity import wrong_cold_tier
-from tierfs.background.collect import Collected, Collector
+from tierfs.background import holder
 from tierfs.background.holder import HeldElsewhere
-from tierfs.background.inline import InlineWork
 from tierfs.background.journal_names import JOURNAL_PREFIX
-from tierfs.background.offload import Offload
-from tierfs.background.publish import Publisher
-from tierfs.background.retention import Retention
 from tierfs.background.status import GarbageReport, StoreStatus, dead_intents, store_status
-from tierfs.background.upload import OffloadReport, Progress, Report
-from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
-from tierfs.connect import connect_bare, require_allowed, server_time_ms, wrapped
 from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.initialize import ColdChoice, InitReport, init_store
 from tierfs.metadata import directories, keys
@@ -53,15 +38,19 @@ from tierfs.store_paths import StorePaths
 from tierfs.types import LocationId, ReadPriority, Tier
 
 if TYPE_CHECKING:
+    from tierfs.background.alone_work import AloneTools
+    from tierfs.background.clock_accept import ClockAccepted
+    from tierfs.background.collect import Collected
+    from tierfs.background.inline import InlineWork
+    from tierfs.background.upload import OffloadReport, Report
+    from tierfs.background.work import ColdWork, EvictReport
+    from tierfs.chunkstore.protocol import ChunkStorage
     from tierfs.reading.copy import Write
     from tierfs.reading.reader import Reader
 
 __all__ = [
     "ColdChoice",
-    "EvictReport",
     "InitReport",
-    "OffloadReport",
-    "Progress",
     "Store",
     "StoreStatus",
     "init_store",
@@ -79,7 +68,6 @@ class Store:
     def __init__(self, path: Path, clock: Clock) -> None:
         self.paths = StorePaths(path)
         self.clock = clock
-        self.metrics = Metrics()
         self.settings = settings.load(self.paths.settings, os.environ)
         self.metadata = MetadataStore(self.paths.metadata, clock)
         self.files = ChunkFiles(self.paths.chunks)
@@ -94,6 +82,11 @@ class Store:
         """In a child of fork: connect anew, for two processes on one connection would read each other's answers."""
         self._connecting = threading.Lock()
         self._storages, self._providers = {}, {}
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """What this process counts."""
+        return Metrics()
 
     @property
     def path(self) -> Path:
@@ -115,6 +108,10 @@ class Store:
 
         Raises Unavailable without a cold tier.
         """
+        from tierfs.background import serve
+        from tierfs.background.ask import Question, ask
+        from tierfs.background.upload import OffloadReport
+
         work = self._inline(serve.OFFLOAD)
         question = Question(serve.OFFLOAD, path, {}, lambda: asdict(work.offload(path, report)))
         return OffloadReport(**ask(self.metadata, question, report))
@@ -124,6 +121,8 @@ class Store:
 
         Raises Conflict when nobody holds the store, NotFound for a missing path.
         """
+        from tierfs.background import requests, serve
+
         if holder.current(self.paths.holder) is None:
             raise Conflict("nobody holds the store, so nobody would do it", remedy="leave out --no-wait")
         with self.metadata.read() as txn:
@@ -133,6 +132,10 @@ class Store:
 
     def evict(self, path: str, *, force: bool, dry_run: bool = False, report: Report) -> EvictReport:
         """Drop local bytes below `path` that are cold, here or by the holder; see ColdWork.evict."""
+        from tierfs.background import serve
+        from tierfs.background.ask import Question, ask
+        from tierfs.background.work import EvictReport
+
         work = self._inline(serve.EVICT)
 
         def inline() -> EvictReport:
@@ -149,7 +152,7 @@ class Store:
 
         Raises Conflict where somebody holds the store, who does so by himself, and Unavailable without a cold tier.
         """
-        return self._inline(serve.EVICT).make_room(first)
+        return self._inline("eviction").make_room(first)
 
     def garbage(self, *, grace_s: int | None = None) -> GarbageReport:
         """What waits to be deleted, and orphans older than the grace period (the store's own by default)."""
@@ -163,6 +166,10 @@ class Store:
 
     def collect(self, *, grace_s: int | None = None) -> Collected:
         """Delete garbage that is due, and orphans; here or by the holder."""
+        from tierfs.background import serve
+        from tierfs.background.ask import Question, ask
+        from tierfs.background.collect import Collected
+
         grace_s = self.settings.offload.grace_s if grace_s is None else grace_s
         work = self._inline(serve.COLLECT)
         options = {serve.GRACE_S: str(grace_s)}
@@ -171,6 +178,8 @@ class Store:
 
     def accept_clock(self) -> ClockAccepted:
         """Take the wall clock for right; see clock_accept. Raises ClockDisagrees when the server's differs."""
+        from tierfs.background import clock_accept
+
         if self.cold_location_id is not None:
             self.cold_work("gc").tools.clocks.require_server_agrees()
         return clock_accept.accept(self.metadata, grace_s=self.settings.offload.grace_s)
@@ -185,6 +194,8 @@ class Store:
 
         Cold objects go after the grace period and not before the journal says that they are gone.
         """
+        from tierfs.background.collect import Collector
+
         due_ms = self.clock.now_ms() + self.settings.offload.grace_s * 1000
         deletion = self.engine.delete(path, recursive=recursive, cold_due_ms=due_ms)
         Collector(self.metadata, self.files, self.storage_of).collect(tiers=(Tier.LOCAL,))
@@ -196,6 +207,8 @@ class Store:
         What could not be done stays queued for the next command that writes to the bucket. A holder does it
         without being asked.
         """
+        from tierfs.background.alone_work import AloneWork
+
         try:
             if self.cold_location_id is None:
                 with holder.hold(self.paths.holder, self.clock):
@@ -285,17 +298,20 @@ class Store:
         self.close()
 
     def _connect(self, location_id: LocationId) -> ChunkStorage:
+        from tierfs import connect
+        from tierfs.background.cold_identity import wrong_cold_tier
+
         with self.metadata.read() as txn:
             location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
-        require_allowed(location, self.settings.cold)
+        connect.require_allowed(location, self.settings.cold)
         try:
-            bare = connect_bare(location, self.path, self.settings.cold, sweep=self.metadata.clock)
+            bare = connect.connect_bare(location, self.path, self.settings.cold, sweep=self.metadata.clock)
         except NotFound as exc:
             if not location.writable:
                 raise
             raise wrong_cold_tier(str(exc)) from exc
         self._providers[location_id] = bare
-        return wrapped(bare, location, self.settings.cold, self.metrics)
+        return connect.wrapped(bare, location, self.settings.cold, self.metrics)
 
     @property
     def cold_location_id(self) -> LocationId | None:
@@ -317,6 +333,15 @@ class Store:
 
     def cold_work(self, what: str = "background work") -> ColdWork:
         """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
+        from tierfs.background.checkpoint import Checkpointer
+        from tierfs.background.clock_check import ClockCheck
+        from tierfs.background.cold import ColdTier
+        from tierfs.background.collect import Collector
+        from tierfs.background.offload import Offload
+        from tierfs.background.publish import Publisher
+        from tierfs.background.retention import Retention
+        from tierfs.background.work import ColdTools, ColdWork
+
         location_id = self.cold_location_id
         if location_id is None:
             raise Unavailable(f"{what} needs a cold tier, and this store has none (init --cold none)")
@@ -349,6 +374,11 @@ class Store:
 
     def alone_tools(self) -> AloneTools:
         """What the holder of a store without a cold tier works with."""
+        from tierfs.background.alone_work import AloneTools
+        from tierfs.background.clock_check import ClockCheck
+        from tierfs.background.collect import Collector
+        from tierfs.background.retention import Retention
+
         grace_s = self.settings.offload.grace_s
         return AloneTools(
             holder_path=self.paths.holder,
@@ -360,10 +390,14 @@ class Store:
 
     def _server_time_ms(self, location_id: LocationId) -> int | None:
         """By the connection there is: a new one costs 50 ms of the interpreter, in the middle of a first read."""
+        from tierfs.connect import server_time_ms
+
         self.storage_of(location_id)
         return server_time_ms(self._providers[location_id])
 
     def _inline(self, what: str) -> InlineWork:
+        from tierfs.background.inline import InlineWork
+
         return InlineWork(self.cold_work(what), self.paths.holder, self.clock)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from awscrt import checksums as _crt
-
 from tierfs.types import CRC_BLOCK_BYTES
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -15,12 +13,16 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 def crc32c(data: Buffer, previous: int = 0) -> int:
     """CRC32C of `data`, continuing from `previous` (0 for none)."""
-    return int(_crt.crc32c(data, previous))
+    from awscrt import checksums  # 0.1 s of self-tests, that commands which only look need not wait for
+
+    return int(checksums.crc32c(data, previous))
 
 
 def combine(crc_a: int, crc_b: int, length_b_bytes: int) -> int:
     """CRC32C of A followed by B, from the CRCs of both and the length of B."""
-    return int(_crt.combine_crc32c(crc_a, crc_b, length_b_bytes))
+    from awscrt import checksums
+
+    return int(checksums.combine_crc32c(crc_a, crc_b, length_b_bytes))
 
 
 def block_crcs(data: Buffer) -> list[int]:

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.background.test_runner import SETTLED_S, InLine, TrioClock, set_policy
+from tests.background.holding import SETTLED_S, InLine, TrioClock, set_policy
 from tests.stores import TestStore, open_test_store
 from tierfs import app
 from tierfs.background.alone import Alone

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Bucket
-from tierfs import app
+from tierfs import app, connect
 from tierfs.background.clock_check import ClockView, Instant, disagreement
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.connect import connect_bare
@@ -64,7 +64,7 @@ def test_the_server_is_asked_by_the_connection_there_is(
         made.append(connect_bare(*arguments, **named))
         return made[-1]
 
-    monkeypatch.setattr(app, "connect_bare", connected)
+    monkeypatch.setattr(connect, "connect_bare", connected)
     with app.open_store(tmp_path / "store") as store:
         clocks = store.cold_work().tools.clocks
         clocks.require()

@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.background.holding import SETTLED_S, TrioClock, working
 from tests.background.test_consolidate import cold_pieces, cut_head, objects
-from tests.background.test_runner import SETTLED_S, TrioClock, working
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
 from tierfs.background import consolidation_watch
 from tierfs.background.consolidation_plan import ConsolidateAction

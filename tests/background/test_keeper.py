@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.background.test_runner import InLine, TrioClock
+from tests.background.holding import InLine, TrioClock
 from tests.metadata.test_sums import write_as_older_tierfs
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.holder import HeldElsewhere, current

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.background.test_runner import HOUR_S, MINUTE_S, TrioClock, troubles, working
+from tests.background.holding import HOUR_S, MINUTE_S, TrioClock, troubles, working
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs import app
 from tierfs.background.alone_work import AloneWork

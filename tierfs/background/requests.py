@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tierfs.background.upload import Progress
 from tierfs.errors import NotFound, TierfsError
 from tierfs.metadata import keys
 from tierfs.metadata.records import RequestRecord
@@ -19,6 +18,9 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import REQUESTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import RequestState
+
+if TYPE_CHECKING:
+    from tierfs.background.upload import Progress
 
 _KEPT_FINISHED = 100
 """Rows whose asker went away without looking; the oldest go first."""

@@ -50,11 +50,14 @@ class RequestServer:
             COLLECT: lambda request, report: work.collect_all(grace_s=int(request.options[GRACE_S])),
         }
 
+    @property
+    def may_have_next(self) -> bool:
+        """Whether anything was committed since the last look found no request; costs microseconds."""
+        return self._metadata.last_transaction_id() != self._seen_transaction
+
     def next(self) -> RequestRecord | None:
-        """The next request, now running; costs microseconds while nothing was committed."""
+        """The next request, now running."""
         newest = self._metadata.last_transaction_id()
-        if newest == self._seen_transaction:
-            return None
         found = requests.take_next(self._metadata)
         if found is None:
             self._seen_transaction = newest

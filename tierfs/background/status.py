@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tierfs.background import holder, requests
 from tierfs.background.clock_check import ACCEPT, TOLERANCE_S
 from tierfs.background.cold_identity import as_warning, wrong_cold_tier
-from tierfs.background.dead_uploads import DeadUpload
 from tierfs.background.endangered import Endangered, endangered
 from tierfs.background.holder import Holder
 from tierfs.background.journal_names import checkpoint_name, slot_name
-from tierfs.background.orphans import Orphan
 from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.chunkstore.protocol import StoredObject
 from tierfs.metadata import fence, keys
 from tierfs.metadata.journal_state import Fencer, JournalState
 from tierfs.metadata.records import (
@@ -32,6 +30,11 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import DIRECTORIES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS, TROUBLES
 from tierfs.metadata.transaction import ReadTransaction
+
+if TYPE_CHECKING:
+    from tierfs.background.dead_uploads import DeadUpload
+    from tierfs.background.orphans import Orphan
+    from tierfs.chunkstore.protocol import StoredObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,10 @@ class Troubles:
         with metadata.read() as txn:
             self._rows = {row.what: row for _, row in txn.scan(TROUBLES)}
 
+    def has(self, what: str) -> bool:
+        """Whether this work failed the last time."""
+        return what in self._rows
+
     def may_try(self, what: str, now_ms: int) -> bool:
         """Whether this work never failed, or its pause is over."""
         return self.next_try_ms(what) <= now_ms

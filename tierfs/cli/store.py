@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierfs.background.only_here import only_here
 from tierfs.cli import format
 from tierfs.cli.fenced import print_fenced
 from tierfs.cli.lazy import command
@@ -71,6 +70,8 @@ def status(session: Session) -> None:
         if not found.journal.fenced_by_epoch:
             session.result(data, text)
             return
+        from tierfs.background.only_here import only_here
+
         with store.metadata.read() as txn:
             print_fenced(session, data, text, store.path, only_here(txn))
 
