@@ -16,8 +16,9 @@ from tierfs.background.ask import Question, ask
 from tierfs.background.holder import hold
 from tierfs.background.serve import RequestServer
 from tierfs.background.upload import Progress
-from tierfs.errors import NotFound
+from tierfs.errors import NotFound, StorageFull
 from tierfs.metadata.tables import REQUESTS
+from tierfs.types import RequestState
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -90,6 +91,30 @@ def test_the_holders_error_is_the_commands(store: TestStore) -> None:
         asker.join(30)
     assert isinstance(asker.error, NotFound)
     assert "nowhere" in str(asker.error)
+
+
+def test_what_a_full_disk_kept_from_being_answered_is_done_again(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = RequestServer(store.metadata, store.cold_work())
+    number = requests.submit(store.metadata, "offload", "s", {})
+    taken = server.next()
+    assert taken is not None
+
+    def full(*_: object) -> None:
+        raise StorageFull("the disk of the metadata is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(requests, "finish", full)
+        with pytest.raises(StorageFull):
+            server.carry_out(taken)
+    assert server.may_have_next
+    again = server.next()
+    assert again is not None
+    server.carry_out(again)
+    assert requests.get(store.metadata, number).state is RequestState.DONE
+    assert server.next() is None
+    assert not server.may_have_next
 
 
 @pytest.mark.parametrize("taken", [False, True])

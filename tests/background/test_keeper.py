@@ -15,6 +15,7 @@ from tests.metadata.test_sums import write_as_older_tierfs
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.holder import HeldElsewhere, current
 from tierfs.background.keeper import Keeper, KeeperTools
+from tierfs.background.runner import BackgroundWriter
 from tierfs.background.work import ColdWork
 from tierfs.config import BackgroundSettings
 
@@ -92,6 +93,44 @@ async def test_what_cannot_begin_is_tried_again(
         nursery.start_soon(one.run)
         await trio.sleep(10)
         assert_layout(store, "s", local=[4, 4], cold=[8])
+        nursery.cancel_scope.cancel()
+
+
+class Lingering(InLine):
+    """A thread that is still at work when a task fails."""
+
+    busy = False
+
+    async def idle(self) -> None:
+        await trio.sleep(20)
+        self.busy = False
+
+
+async def test_a_task_that_fails_beside_a_busy_thread_does_not_lock_its_own_process_out(
+    store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("begins anew")
+    threads, original, failures = Lingering(), BackgroundWriter._end_lifetimes, [RuntimeError("a bug")]
+
+    async def end_lifetimes(writer: BackgroundWriter) -> None:
+        if failures:
+            await trio.sleep(1)
+            threads.busy = True
+            raise failures.pop()
+        await original(writer)
+
+    monkeypatch.setattr(BackgroundWriter, "_end_lifetimes", end_lifetimes)
+    one = Keeper(KeeperTools(store.path / "holder", store.cold_work, BackgroundSettings, threads))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.run)
+        await trio.sleep(10)
+        assert not one.holds
+        assert current(store.path / "holder") is not None  # what is in flight may still commit
+        await trio.sleep(50)
+        assert one.holds
+        store.append("t", b"abcd", seal=True)
+        await trio.sleep(3)
+        assert_layout(store, "t", local=[4], cold=[4])
         nursery.cancel_scope.cancel()
 
 

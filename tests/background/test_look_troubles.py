@@ -12,16 +12,19 @@ from trio.testing import MockClock
 from tests.background.holding import HOUR_S, MINUTE_S, TrioClock, troubles, working
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs import app
+from tierfs.background import look_troubles
 from tierfs.background.alone_work import AloneWork
 from tierfs.background.planner import Planner
 from tierfs.background.snapshot import Snapshots
+from tierfs.background.troubles import Troubles
 from tierfs.clock import ManualClock, SystemClock
+from tierfs.config import BackgroundSettings
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import chains, directories, keys, policies
 from tierfs.metadata.policies import Effective
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.tables import OBJECTS, POLICIES
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import ROOT_DIRECTORY, Tier
 
@@ -145,3 +148,33 @@ def test_a_store_without_a_cold_tier_lists_it_too(tmp_path: Path) -> None:
 def active(metadata: MetadataStore) -> set[str]:
     with metadata.read() as txn:
         return {name for name in ("bad", "good") if directories.segment_by_name(txn, name).active}
+
+
+def test_a_damaged_policy_lists_some_by_name_and_the_others_together(
+    store: TestStore, expected_warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected_warnings.append("look .* failed")
+    monkeypatch.setattr(look_troubles, "_MOST_LISTED", 3)
+    for name in NAMES:
+        store.append(name, b"ab", seal=True)
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4"})
+        txn.put_raw(POLICIES.name, keys.u64(ROOT_DIRECTORY), b"\xff garbage")
+    noted, planner = Troubles(store.metadata, BackgroundSettings()), Planner()
+    snapshots = Snapshots(store.metadata, planner)
+
+    def look() -> None:
+        look_troubles.try_again(snapshots, noted, store.metadata.clock.now_ms())
+        look_troubles.note(store.metadata, snapshots, noted, complete=snapshots.refresh())
+
+    look()
+    assert len(troubles(store)) == 4
+    assert [row.name for row in troubles(store) if "others" in row.what] == ["at 27 other segments"]
+    look()
+    assert {row.attempts for row in troubles(store)} == {1}  # none is tried before its pause is over
+    with store.metadata.write() as txn:
+        txn.delete(POLICIES.name, keys.u64(ROOT_DIRECTORY))
+        policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4"})
+    look()
+    assert troubles(store) == []
+    assert len(list(planner.views)) == len(NAMES)

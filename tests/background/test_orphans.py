@@ -89,3 +89,17 @@ def test_what_is_in_flight_or_garbage_already_is_named(store: TestStore) -> None
     with store.metadata.read() as txn:
         assert {row.tier for _, row in txn.scan(GARBAGE)} == {Tier.LOCAL, Tier.COLD}
     assert orphans(store) == set()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"packs/{'9' * 20}-e1-ab-c00000000",
+        f"segments/s/{'9' * 24}/chunk-{0:020d}-{4:020d}-e1-ab",
+        f"segments/s/1/chunk-{'9' * 20}-{'9' * 20}-e1-ab",
+    ],
+)
+def test_a_number_too_large_for_a_key_is_no_name_of_ours(store: TestStore, name: str) -> None:
+    store.cold.put(name, BufferSource(b"theirs"), metadata={"store": store.metadata.store_id})
+    ours = cold_object(store)
+    assert orphans(store) == {ours}

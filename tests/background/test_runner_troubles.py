@@ -23,9 +23,10 @@ from tests.background.holding import (
 )
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background import evict
+from tierfs.chunkstore.protocol import StoredObject
 from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings
-from tierfs.errors import DataLoss, Fenced
+from tierfs.errors import DataLoss, Fenced, PermissionDenied
 from tierfs.metadata.store import MetadataStore
 from tierfs.types import SegmentId
 
@@ -194,3 +195,29 @@ async def test_a_jump_of_the_clock_stops_evictions_and_is_listed(
         assert_layout(store, "s", local=[4], cold=[4])
         await trio.sleep(4 * HOUR_S)
         assert_layout(store, "s", local=[], cold=[4])
+
+
+async def test_why_nothing_can_be_evicted_is_one_row(
+    store: TestStore,
+    storage: FlakyStorage,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    expected_warnings: list[str],
+) -> None:
+    expected_warnings.append("failed: credentials refused")
+    for number in range(5):
+        store.append(f"s{number}", b"abcd", seal=True)
+    store.offload()
+
+    def denied(prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        raise PermissionDenied("credentials refused")
+
+    monkeypatch.setattr(storage, "list", denied)
+    async with working(store):
+        await trio.sleep(9 * HOUR_S)
+        assert [row.what for row in troubles(store) if row.what.startswith("evict")] == ["evict"]
+        assert_layout(store, "s0", local=[4], cold=[4])
+        monkeypatch.undo()
+        await trio.sleep(9 * HOUR_S)
+        assert_layout(store, "s0", local=[], cold=[4])
+        assert troubles(store) == []

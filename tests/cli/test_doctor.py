@@ -186,9 +186,9 @@ def test_disk_against_floor_and_watermarks(status: StoreStatus) -> None:
 def test_an_owner_that_was_superseded_and_work_that_is_stuck(status: StoreStatus) -> None:
     fenced = store_checks.owner(replace(status, journal=replace(status.journal, fenced_by_epoch=7)))
     assert (fenced.level, "epoch 7" in fenced.found) == (Level.FAIL, True)
-    stuck = TroubleRecord(what="offload 1 of 0", error="Unavailable: no answer")
+    stuck = TroubleRecord(what="offload 1 of 0", error="no answer", error_kind="Unavailable")
     assert store_checks.troubles(replace(status, troubles=(stuck,))).level is Level.WARN
-    damaged = replace(stuck, error="DataLoss: bytes 0 to 4")
+    damaged = replace(stuck, error="bytes 0 to 4", error_kind="DataLoss")
     found = store_checks.troubles(replace(status, troubles=(stuck, damaged)))
     assert (found.level, "bytes 0 to 4" in found.found) == (Level.FAIL, True)
 

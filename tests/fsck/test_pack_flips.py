@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.fsck.looking import flip_cold, scrubber
+from tests.fsck.looking import deep_findings, flip_cold, holder_at, scrubber
 from tests.reading.test_reader import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import DataLoss
 from tierfs.fsck.verify import Verifier
-from tierfs.types import ChunkState, Tier
+from tierfs.types import MIB, ChunkState, Tier
 
 NAMES = ("a", "b", "c", "d", "e")
 DATA = {name: os.urandom(5000 + number) for number, name in enumerate(NAMES)}
@@ -62,3 +62,19 @@ async def test_the_others_are_read_and_stay_unmarked(store: TestStore, expected_
                 assert bytes(await handle.read(1000, 500)) == data[1000:1500]
             handle.close()
     assert suspects(store) == {BAD}
+
+
+def test_a_chunk_in_several_pieces_answers_for_none_of_its_neighbours(tmp_path: Path) -> None:
+    policy = {"chunk_bytes": str(8 * MIB), "object_bytes": str(64 * MIB)}
+    with open_test_store(tmp_path / "large", policy=policy) as store:
+        data = os.urandom(3_700_011)
+        names = [f"s{number}" for number in range(10)]  # one of them crosses the 32 MiB of a run of checksums
+        for name in names:
+            store.append(name, data, seal=True)
+        store.offload()
+        store.evict()
+        places = {name: holder_at(store, name, Tier.COLD, 0) for name in names}
+        crossing = next(name for name, (_, at) in places.items() if at < 32 * MIB < at + len(data))
+        before = max((at, name) for name, (_, at) in places.items() if at < places[crossing][1])[1]
+        flip_cold(store, before, len(data) - 1)
+        assert {finding.subject for finding in deep_findings(store)} == {before}

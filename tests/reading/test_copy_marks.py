@@ -19,13 +19,14 @@ from tierfs.errors import DataLoss, NotFound, StorageFull
 from tierfs.metadata import chain_cuts, chains, directories
 from tierfs.metadata import marks as marking
 from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import ChunkRecord
 from tierfs.metrics import NullMetrics
 from tierfs.reading import copy_marks
 from tierfs.reading.copy_marks import CopyMarks
 from tierfs.reading.etags import Etags
 from tierfs.reading.prove import Prover
 from tierfs.reading.reader import Reader
-from tierfs.types import MIB, ChunkState, ReadPriority, SegmentId, Tier
+from tierfs.types import MIB, ByteRange, ChunkState, ReadPriority, SegmentId, Tier
 
 GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT
 LATE_S = 20.0
@@ -189,3 +190,25 @@ async def test_a_reader_ends_while_a_chunk_is_proved(store: TestStore) -> None:
     assert trio.current_time() - ending < LATE_S / 2
     storage.may_answer.set()
     assert states(store, Tier.COLD) == [ChunkState.LOST, GOOD, GOOD]
+
+
+def test_proof_of_a_part_does_not_answer_for_what_was_joined_to_it(tmp_path: Path) -> None:
+    policy = {"chunk_bytes": "8", "object_bytes": "8"}
+    with open_test_store(tmp_path / "small", policy=policy) as store:
+        store.append("s", b"abcdefgh", seal=True)
+
+        def local() -> list[ChunkRecord]:
+            with store.metadata.read() as txn:
+                return list(chains.chunks(txn, store.segment("s").id, Tier.LOCAL))
+
+        def lose(chunk: ChunkRecord, lost: ByteRange) -> None:
+            pieces = [(lost, ChunkState.LOST), (ByteRange(lost.end, chunk.range.end), GOOD)]
+            with store.metadata.write() as txn:
+                segment = chain_cuts.replace_chunk(txn, store.segment("s"), Tier.LOCAL, chunk, pieces)
+                chain_cuts.put_segment(txn, chain_cuts.lose(txn, segment, lost), journaled=True)
+
+        lose(local()[0], ByteRange(0, 2))
+        proved, rest = local()
+        lose(rest, ByteRange(2, 5))
+        assert not marking.mark(store.metadata, store.segment("s").id, Tier.LOCAL, proved, GOOD)
+        assert [(chunk.length, chunk.state) for chunk in local()] == [(5, ChunkState.LOST), (3, GOOD)]

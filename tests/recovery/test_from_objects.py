@@ -365,7 +365,13 @@ def test_a_mark_of_which_there_is_no_object_stops_it_before_anything_is_written(
     assert list(cold.list(JOURNAL_PREFIX)) == []
 
 
-def test_a_listing_that_fails_at_the_end_keeps_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [(Unavailable("the server does not answer"), "does not answer"), (KeyboardInterrupt(), "interrupted")],
+)
+def test_a_listing_that_fails_at_the_end_keeps_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, told: str
+) -> None:
     cold, lost, new = tmp_path / "cold", tmp_path / "lost", tmp_path / "new"
     cold.mkdir()
     tierfs("init", "--cold-dir", cold, store=lost, check=False)
@@ -373,11 +379,11 @@ def test_a_listing_that_fails_at_the_end_keeps_the_store(tmp_path: Path, monkeyp
     tierfs("offload", "", store=lost)
 
     def fail(_: ChunkStorage) -> str:
-        raise Unavailable("the server does not answer")
+        raise failure
 
     monkeypatch.setattr(inventory, "names_now", fail)
     done = from_objects.recover_from_objects(new, ColdChoice(cold_dir=cold), quiet, lambda _: None)
-    assert [warning for warning in done.warnings if "the server does not answer" in warning]
+    assert [warning for warning in done.warnings if told in warning]
     assert tierfs("cat", "s", store=new).out == "abcd"
 
 

@@ -29,18 +29,12 @@ class Alone(HolderLoop):
     async def _hold_once(self, on_held: Callable[[], None]) -> bool:
         """Never True: bytes expire for ever."""
         held = Hold(self._tools.holder_path, self._tools.engine.metadata.clock)
-        try:
+        async with self._holding(held, self._in_thread, on_held):
             log.info("this process holds the store")
-            self.holds = True
-            on_held()
             while True:
                 with trio.CancelScope() as self._working:
                     await self._work()
                 await self._in_thread.idle()
-        finally:
-            self.holds = False
-            if not self._in_thread.busy:
-                held.release()
 
     async def _work(self) -> None:
         """Work until renewed. What fails is listed in `status` and tried again."""

@@ -100,10 +100,19 @@ class Collector:
     def retry_failed(self) -> None:
         """Make what failed before due now, however long it was put off: somebody asks for it."""
         self._left.clear()
-        with self._metadata.write() as txn:
-            for key, record in [row for row in txn.scan(GARBAGE) if row[1].attempts and row[1].due_ms > txn.now_ms]:
-                txn.delete(GARBAGE.name, key)
-                txn.put(GARBAGE, keys.pair(txn.now_ms, record.sequence), replace(record, due_ms=txn.now_ms))
+        with self._metadata.read() as view:
+            if view.sums is not None and not view.sums.garbage_failed:
+                return
+            now_ms = self._metadata.clock.now_ms()
+            found = [key for key, row in view.scan(GARBAGE) if row.attempts and row.due_ms > now_ms]
+        for first in range(0, len(found), _COMMITTED_TOGETHER):
+            with self._metadata.write() as txn:
+                for key in found[first : first + _COMMITTED_TOGETHER]:
+                    record = txn.get(GARBAGE, key)
+                    if record is None:  # deleted meanwhile
+                        continue
+                    txn.delete(GARBAGE.name, key)
+                    txn.put(GARBAGE, keys.pair(txn.now_ms, record.sequence), replace(record, due_ms=txn.now_ms))
 
     def collect(self, *, tiers: tuple[Tier, ...] = tuple(Tier)) -> Collected:
         """Delete what is due in these tiers. Failures are logged, counted and put off.

@@ -28,10 +28,12 @@ def retain(troubles: Troubles, has_bytes: Callable[[SegmentId], bool]) -> None:
 def evict_each(work: ColdWork, metadata: MetadataStore, troubles: Troubles, evictions: Sequence[EvictAction]) -> None:
     """Evict one segment after another; what is wrong with one is listed and keeps no other.
 
-    Raises what concerns all of them: Fenced, StorageFull, and Unavailable as while the cold tier is away.
+    Raises what concerns all of them: Fenced, StorageFull, Unavailable as while the cold tier is away, and why the cold
+    tier cannot be proved ours, as without credentials.
     """
     for action in evictions:
         what = _trouble_of(action.segment_id)
+        work.tools.cold.require_ours()
         try:
             work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
         except (Fenced, StorageFull, Unavailable):

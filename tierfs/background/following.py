@@ -44,18 +44,12 @@ class Following(HolderLoop):
     async def _hold_once(self, on_held: Callable[[], None]) -> bool:
         """Never True: there may always be news."""
         held = Hold(self._tools.holder_path, self._tools.metadata.clock)
-        try:
+        async with self._holding(held, self._tools.in_thread, on_held):
             log.info("this process refreshes the replica")
-            self.holds = True
-            on_held()
             while True:
                 with trio.CancelScope() as self._working:
                     await self._follow()
                 await self._tools.in_thread.idle()
-        finally:
-            self.holds = False
-            if not self._tools.in_thread.busy:
-                held.release()
 
     async def _follow(self) -> None:
         """Refresh until renewed. What fails is listed in `status` and tried again."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +83,26 @@ class HolderLoop(ABC):
                 told = str(exc)
             await trio.sleep(self._takeover_s)
 
+    @asynccontextmanager
+    async def _holding(self, held: Hold, in_thread: InThread, on_held: Callable[[], None]) -> AsyncIterator[None]:
+        """Be the holder inside the block; release the lock once no thread is at work.
+
+        What is still in flight may commit: nobody may take it for a dead holder's. A cancelled block leaves the lock
+        to end with the process; one that failed waits, for this process could not take its own lock again.
+        """
+        try:
+            self.holds = True
+            on_held()
+            yield
+        except Exception:
+            self.holds = False
+            await in_thread.idle()
+            raise
+        finally:
+            self.holds = False
+            if not in_thread.busy:
+                held.release()
+
     @property
     def _takeover_s(self) -> float:
         return self._settings().takeover_s
@@ -103,21 +124,13 @@ class Keeper(HolderLoop):
     async def _hold_once(self, on_held: Callable[[], None]) -> bool:
         """True when there is nothing left to do here: the store is fenced."""
         work = await self._tools.in_thread(self._tools.make_work)
-        held = Hold(self._tools.holder_path, work.tools.engine.metadata.clock)
-        try:
+        clock = work.tools.engine.metadata.clock
+        async with self._holding(Hold(self._tools.holder_path, clock), self._tools.in_thread, on_held):
             log.info("this process holds the store")
-            self.holds = True
-            on_held()
             while not await self._fenced(work):
                 await self._tools.in_thread.idle()
                 work = await self._tools.in_thread(self._tools.make_work)
             return True
-        finally:
-            self.holds = False
-            # What is still in flight may commit: nobody may take it for a dead holder's. Then the lock goes
-            # with the process.
-            if not self._tools.in_thread.busy:
-                held.release()
 
     async def _fenced(self, work: ColdWork) -> bool:
         """Work until renewed (False), or until another store owns the bucket (True)."""

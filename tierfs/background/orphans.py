@@ -35,13 +35,13 @@ log = logging.getLogger(__name__)
 SEGMENTS_PREFIX = "segments/"
 
 COLD_NAME = re.compile(
-    r"segments/(?P<path>.+)/(?P<segment>[0-9]+)/chunk-(?P<start>[0-9]{20})-(?P<end>[0-9]{20})"
-    r"-e(?P<epoch>[0-9]+)-(?P<attempt>[0-9a-f]+)(?:-c(?P<crc>[0-9a-f]{8}))?",
+    r"segments/(?P<path>.+)/(?P<segment>[0-9]{1,19})/chunk-(?P<start>0[0-9]{19})-(?P<end>0[0-9]{19})"
+    r"-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)(?:-c(?P<crc>[0-9a-f]{8}))?",
     re.DOTALL,
 )
-"""See cold.object_name."""
+"""See cold.object_name. What is too large for a key's 64 bits is no name of ours."""
 
-LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]+")
+LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]{1,16})-(?P<start>[0-9a-f]{1,16})-[0-9a-f]+")
 
 _UNLINKED_TOGETHER = 16
 """Files per write transaction. A guess: unlinking 64 MiB takes milliseconds, and writers wait for all of it."""

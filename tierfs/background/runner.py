@@ -293,7 +293,7 @@ class BackgroundWriter:
         clocks = self._work.tools.clocks
         while True:
             await self._attempt("timed deletions", partial(self._in_thread, clocks.require))
-            await self._in_thread(self._work.tell_clocks)
+            await self._attempt("clocks", partial(self._in_thread, self._work.tell_clocks))
             await trio.sleep(self._settings.clocks_every_s)
 
     async def _clear_dead_readers(self) -> None:
@@ -338,17 +338,20 @@ class BackgroundWriter:
     async def _serve_requests(self) -> None:
         server = RequestServer(self._metadata, self._work)
         while True:
-            request = await self._in_thread(server.next) if server.may_have_next else None
-            if request is None:
+            if not server.may_have_next or not await self._attempt("requests", partial(self._serve_next, server)):
                 await trio.sleep(self._settings.request_poll_s)
-                continue
-            self._uploads.paused = server.uploads(request)
-            while self._uploads.paused and self._uploads.running:
-                await self._uploads.changed.wait()
-            try:
-                await self._in_thread(partial(server.carry_out, request))
-            finally:
-                self._uploads.paused = False
+
+    async def _serve_next(self, server: RequestServer) -> None:
+        request = await self._in_thread(server.next)
+        if request is None:
+            return
+        self._uploads.paused = server.uploads(request)
+        while self._uploads.paused and self._uploads.running:
+            await self._uploads.changed.wait()
+        try:
+            await self._in_thread(partial(server.carry_out, request))
+        finally:
+            self._uploads.paused = False
 
     async def _attempt(
         self, what: str, work: Callable[[], Awaitable[Any]], pending: PendingObject | None = None
@@ -358,6 +361,8 @@ class BackgroundWriter:
             return False
         try:
             await work()
+            if self._troubles.has(what):
+                await self._in_thread(partial(self._troubles.passed, what))
         except Fenced:
             raise
         except ChunksMoved as exc:
@@ -365,8 +370,6 @@ class BackgroundWriter:
         except Exception as exc:
             await self._in_thread(partial(self._note, what, exc, pending))
             return False
-        if self._troubles.has(what):
-            await self._in_thread(partial(self._troubles.passed, what))
         return True
 
     def _note(self, what: str, error: Exception, pending: PendingObject | None) -> None:

@@ -38,6 +38,8 @@ class RequestServer:
         self._metadata = metadata
         self._work = work
         self._seen_transaction = -1
+        self._left_running = False
+        """Whether a request's end could not be written down, as on a full disk: it is done again."""
         self._verbs: Mapping[str, Callable[[RequestRecord, Report], Any]] = {
             OFFLOAD: lambda request, report: work.offload(request.path, report),
             CONSOLIDATE: lambda request, report: work.consolidate(request.path, dry_run=False, report=report),
@@ -53,10 +55,13 @@ class RequestServer:
     @property
     def may_have_next(self) -> bool:
         """Whether anything was committed since the last look found no request; costs microseconds."""
-        return self._metadata.last_transaction_id() != self._seen_transaction
+        return self._left_running or self._metadata.last_transaction_id() != self._seen_transaction
 
     def next(self) -> RequestRecord | None:
-        """The next request, now running."""
+        """The next request, now running. Raises what writing that down raises."""
+        if self._left_running:
+            requests.restart(self._metadata)
+            self._left_running = False
         newest = self._metadata.last_transaction_id()
         found = requests.take_next(self._metadata)
         if found is None:
@@ -68,8 +73,9 @@ class RequestServer:
         return request.verb == OFFLOAD
 
     def carry_out(self, request: RequestRecord) -> None:
-        """Do it and write down what came of it, whatever that is."""
+        """Do it and write down what came of it, whatever that is. Raises what writing it raises."""
         log.info("request %d: %s %s", request.id, request.verb, request.path)
+        self._left_running = True
         try:
             result = self._do(request)
         except TierfsError as exc:
@@ -79,6 +85,7 @@ class RequestServer:
             requests.fail(self._metadata, request.id, Unavailable(f"{request.verb} failed: {exc}"))
         else:
             requests.finish(self._metadata, request.id, asdict(result))
+        self._left_running = False
 
     def _do(self, request: RequestRecord) -> Any:
         verb = self._verbs.get(request.verb)

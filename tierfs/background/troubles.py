@@ -6,6 +6,7 @@ Rows outlive the holder, so that `status` shows them from any process and a new 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -29,10 +30,14 @@ class Troubles:
     def __init__(self, metadata: MetadataStore, settings: BackgroundSettings) -> None:
         self._metadata = metadata
         self._settings = settings
+        self._lock = threading.Lock()
+        """Held while `_rows` is looked at or changed, never during a commit."""
         self.ended = 0
         """Troubles that were over: each time everything else may be tried at once."""
         with metadata.read() as txn:
             self._rows = {row.what: row for _, row in txn.scan(TROUBLES)}
+        self._ended_at = dict.fromkeys(self._rows, 0)
+        """Per row how many troubles were over when it was last written: its pause ends with the next one's end."""
 
     def has(self, what: str) -> bool:
         """Whether this work failed the last time."""
@@ -47,53 +52,64 @@ class Troubles:
 
         A pause longer than the longest was written by a clock that has been set back since: it is over.
         """
-        row = self._rows.get(what)
+        with self._lock:
+            row = self._rows.get(what)
+            if row is None or self._ended_at[what] < self.ended:
+                return 0
         latest_ms = self._metadata.clock.now_ms() + round(self._settings.retry_longest_s * _MS_PER_S)
-        return 0 if row is None or row.next_try_ms > latest_ms else row.next_try_ms
+        return 0 if row.next_try_ms > latest_ms else row.next_try_ms
 
     def is_stuck(self, what: str) -> bool:
         """Whether this work failed for a reason of its own, a file that is damaged or missing: others may work."""
-        row = self._rows.get(what)
+        with self._lock:
+            row = self._rows.get(what)
         return row is not None and row.error_kind in _OWN_REASONS
 
     def failed(self, what: str, error: Exception, *, name: str = "", size_bytes: int = 0) -> None:
         """Note a failure and when to try again. The first of a row is a warning in the log."""
         now_ms = self._metadata.clock.now_ms()
-        old = self._rows.get(what) or TroubleRecord(what=what, since_ms=now_ms)
+        with self._lock:
+            old = self._rows.get(what) or TroubleRecord(what=what, since_ms=now_ms)
+            row = self._rows[what] = replace(
+                old,
+                name=name,
+                bytes=size_bytes,
+                attempts=old.attempts + 1,
+                next_try_ms=now_ms + round(self._pause_s(old.attempts) * _MS_PER_S),
+                error_kind=type(error).__name__,
+                error=str(error),
+            )
+            self._ended_at[what] = self.ended
         log.log(logging.DEBUG if old.attempts else logging.WARNING, "%s failed: %s", what, error)
-        row = replace(
-            old,
-            name=name,
-            bytes=size_bytes,
-            attempts=old.attempts + 1,
-            next_try_ms=now_ms + round(self._pause_s(old.attempts) * _MS_PER_S),
-            error_kind=type(error).__name__,
-            error=str(error),
-        )
-        self._rows[what] = row
         self._write(row)
 
     def passed(self, what: str) -> None:
         """Note that it worked: its row goes, and all others may be tried at once. Costs nothing without a row."""
-        row = self._rows.pop(what, None)
-        if row is None:
-            return
+        with self._lock:
+            row = self._rows.pop(what, None)
+            if row is None:
+                return
+            del self._ended_at[what]
+            self.ended += 1
         log.info("%s works again after %d failures", what, row.attempts)
         self._remove(what)
-        self._rows = {key: replace(other, next_try_ms=0) for key, other in self._rows.items()}
-        self.ended += 1
 
     def retain(self, prefix: str, is_wanted: Callable[[str], bool], *, keep_damage: bool = True) -> None:
         """Drop rows beginning with `prefix` that are not wanted any more; damage stays listed unless told otherwise."""
+        with self._lock:
+            rows = list(self._rows.items())
         gone = [
-            what
-            for what, row in self._rows.items()
+            (what, row)
+            for what, row in rows
             if what.startswith(prefix)
             and not is_wanted(what)
             and not (keep_damage and row.error_kind == DataLoss.__name__)
         ]
-        for what in gone:
-            del self._rows[what]
+        for what, row in gone:
+            with self._lock:
+                if self._rows.get(what) is not row:  # it failed again, or passed, meanwhile
+                    continue
+                del self._rows[what], self._ended_at[what]
             self._remove(what)
 
     def _pause_s(self, attempts: int) -> float:

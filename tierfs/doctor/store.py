@@ -64,7 +64,7 @@ def troubles(status: StoreStatus) -> Finding:
     name = "background work"
     if not status.troubles:
         return ok(name, f"nothing is stuck, {status.journal.unpublished:,} changes wait for the journal")
-    first: Sequence[str] = [row.error for row in status.troubles if _DAMAGE in row.error]
+    first: Sequence[str] = [row.error for row in status.troubles if row.error_kind == _DAMAGE]
     tell = fail if first else warn
     error = printable((first or [row.error for row in status.troubles])[0])
     found = f"{len(status.troubles):,} tasks fail and are tried again: {error}"

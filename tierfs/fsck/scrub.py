@@ -140,7 +140,7 @@ class Scrubber:
             return Checked(piece, (piece.range,), str(exc))
         bad = tuple(union([*_bad_ranges(piece, view), *(_of_segment(piece, one) for one in unread)]))
         found = view[piece.in_object.start - grid.range.start :][: piece.range.length_bytes]
-        if bad and not unread and placed.proves(piece.range, found):
+        if bad and not unread and (placed.proves(piece.range, found) or self._is_right_in_whole(placed)):
             return Checked(piece, crc32c=crc32c(found))  # another segment's bytes of the block are bad
         if bad:
             name = placed.object.name
@@ -149,6 +149,21 @@ class Scrubber:
         if placed.object.tier is Tier.COLD:
             self.etags.proved(placed.object, etag)
         return Checked(piece, crc32c=crc32c(found))
+
+    def _is_right_in_whole(self, placed: PlacedChunk) -> bool:
+        """Whether a chunk of a pack that is read in several pieces proves right by its own CRC32C."""
+        chunk, holder, whole = placed.chunk, placed.object, 0
+        if chunk.bytes_crc32c is None or holder.tier is not Tier.COLD:
+            return False
+        storage, end = self._storage_of(holder.location_id), chunk.object_offset + chunk.length
+        for start in range(chunk.object_offset, end, _BUFFER_BYTES):
+            view = memoryview(bytearray(min(_BUFFER_BYTES, end - start)))
+            try:
+                self.etags.read_into(storage, holder, start, view)
+            except (NotFound, DataLoss):
+                return False
+            whole = crc32c(view, whole)
+        return whole == chunk.bytes_crc32c
 
     def _away(self, placed: PlacedChunk) -> str | None:
         """Why the whole place of a copy is not reachable; None when it is."""

@@ -40,10 +40,12 @@ def is_needed(
 
 
 def _changes(current: ChunkRecord | None, tier: Tier, chunk: ChunkRecord, state: ChunkState) -> bool:
-    grows = tier is Tier.LOCAL or state is not ChunkState.GOOD  # what was joined to it since, nobody has read
+    if current is None:
+        return False
+    # What was joined to it since, nobody has read; but a local chunk that is not lost only grows by appends.
+    grows = state is not ChunkState.GOOD or (tier is Tier.LOCAL and not current.lost)
     return (
-        current is not None
-        and (not current.lost or (chunk.lost and state is ChunkState.GOOD))
+        (not current.lost or (chunk.lost and state is ChunkState.GOOD))
         and current.object_id == chunk.object_id
         and (current.length == chunk.length or (grows and current.length > chunk.length))
         and current.state is not state

@@ -39,7 +39,7 @@ MAX_INDEX_BYTES = 16 * MIB
 """20,000 entries with names of 800 bytes; more is refused before it is read."""
 
 _NAME = re.compile(
-    PACKS_PREFIX + r"(?P<object>\d{20})-e(?P<epoch>\d{1,19})-(?P<attempt>[0-9a-f]+)-c(?P<crc>[0-9a-f]{8})"
+    PACKS_PREFIX + r"(?P<object>0[0-9]{19})-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)-c(?P<crc>[0-9a-f]{8})"
 )
 
 

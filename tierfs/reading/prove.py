@@ -19,6 +19,9 @@ from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, Tier
 
 _STEP_BYTES = 4 * MIB
 
+_MOST_WHOLE_BYTES = 64 * MIB
+"""Of a chunk that is held in memory to be proved by its own CRC32C; packs have larger ones only by a setting."""
+
 
 class Prover:
     """Reads chunks of both tiers. For threads: it waits for disks and servers."""
@@ -51,7 +54,7 @@ class Prover:
         Raises what reading them raises.
         """
         held = in_object(placed.range, placed)
-        if placed.chunk.bytes_crc32c is None or held.length_bytes > _STEP_BYTES:
+        if placed.chunk.bytes_crc32c is None or held.length_bytes > _MOST_WHOLE_BYTES:
             return None
         view = memoryview(bytearray(held.length_bytes))
         self._fill(placed, held.start, view)

@@ -131,11 +131,17 @@ def recover_from_objects(
 
 
 def _changed_meanwhile(storage: ChunkStorage, found: Inventory) -> tuple[str, ...]:
-    """A warning when the objects are others by now. The store is complete: a listing that fails is a warning too."""
+    """A warning when the objects are others by now.
+
+    The store is complete and owns the bucket: a listing that fails or is interrupted is a warning too, where an
+    exception would empty the new directory.
+    """
     try:
         return () if inventory.names_now(storage) == found.names else (_CHANGED,)
     except TierfsError as exc:
         return (f"{_UNCOMPARED}{exc}",)
+    except KeyboardInterrupt:
+        return (f"{_UNCOMPARED}interrupted",)
 
 
 class Rebuilding:
