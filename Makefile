@@ -58,10 +58,13 @@ demo-s3: test-deps ## the same with Ceph RGW as the cold tier
 demo-spark: spark-deps ## words counted by Spark over a mount and by Unix tools over the originals
 	$(INSIDE) mount_helpers/demo-spark
 
+# Bytecode first: where Python may not write it, each of the commands that tests start would compile all modules again.
 test: test-deps ## every test; starts a real S3 server (Ceph RGW)
+	@$(PYTHON) -m compileall -q tierfs tests
 	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) $(ARGS)
 
 test-quick: setup ## tests that need neither Ceph, Java nor patience, under 2 minutes
+	@$(PYTHON) -m compileall -q tierfs tests
 	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) -m "not slow and not s3 and not spark" $(ARGS)
 
 lint: setup ## ruff, mypy and the import contracts

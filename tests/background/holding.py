@@ -27,6 +27,9 @@ HOUR_S = 3600
 SETTLED_S = 3
 """Two ticks and a bit: what is due at once is done."""
 
+SLOWLY = BackgroundSettings(tick_s=15, request_poll_s=15)
+"""For hours of fake time: each tick takes milliseconds of ours."""
+
 
 class TrioClock:
     """The wall clock of a fake world."""

@@ -17,6 +17,7 @@ from tests.background.holding import (
     HOUR_S,
     MINUTE_S,
     SETTLED_S,
+    SLOWLY,
     FlakyStorage,
     TrioClock,
     nothing_left,
@@ -48,7 +49,7 @@ def store(tmp_path: Path, storage: FlakyStorage) -> Iterator[TestStore]:
 
 
 async def test_a_segment_goes_its_way_by_itself(store: TestStore, autojump_clock: MockClock) -> None:
-    async with working(store):
+    async with working(store, SLOWLY):
         writer = store.engine.open_writer("s")
         writer.append(b"abcdefgh" + b"ij")
         assert_layout(store, "s", local=[4, 4, 2], cold=[])
@@ -56,7 +57,7 @@ async def test_a_segment_goes_its_way_by_itself(store: TestStore, autojump_clock
         assert_layout(store, "s", local=[4, 4, 2], cold=[8])
         await trio.sleep(9 * MINUTE_S)
         assert_layout(store, "s", local=[4, 4, 2], cold=[8])
-        await trio.sleep(MINUTE_S)
+        await trio.sleep(2 * MINUTE_S)
         assert_layout(store, "s", local=[4, 4, 2], cold=[8, 2])
         writer.append(b"k")
         await trio.sleep(3 * HOUR_S)
@@ -103,10 +104,10 @@ async def test_pauses_outlive_the_holder(
     expected_warnings.append("does not answer")
     storage.down = True
     store.append("s", b"abcd")
-    async with working(store):
+    async with working(store, SLOWLY):
         await trio.sleep(HOUR_S)
     attempts = max(row.attempts for row in troubles(store))
-    async with working(store):
+    async with working(store, SLOWLY):
         await trio.sleep(SETTLED_S)
     assert max(row.attempts for row in troubles(store)) <= attempts + 1
 

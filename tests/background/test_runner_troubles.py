@@ -14,6 +14,7 @@ from tests.background.holding import (
     HOUR_S,
     MINUTE_S,
     SETTLED_S,
+    SLOWLY,
     FlakyStorage,
     TrioClock,
     nothing_left,
@@ -69,7 +70,7 @@ async def test_a_cold_tier_that_fails_every_call_costs_no_local_byte(
 ) -> None:
     expected_warnings += ["does not answer"]
     store.append("s", b"abcdefgh", seal=True)
-    async with working(store):
+    async with working(store, SLOWLY):
         await trio.sleep(HOUR_S)
         assert_layout(store, "s", local=[4, 4], cold=[8])
         storage.gone = True
@@ -113,7 +114,7 @@ async def test_a_segment_that_cannot_be_evicted_is_listed_and_keeps_no_other(
         return evict_one(metadata, segment_id, cold_before_ms=cold_before_ms)
 
     monkeypatch.setattr(evict, "evict", refuse)
-    async with working(store):
+    async with working(store, SLOWLY):
         await trio.sleep(5 * HOUR_S)
         (row,) = troubles(store)
         assert (row.what, row.name, row.error_kind) == (f"evict {bad}", "a", "DataLoss")
@@ -213,7 +214,7 @@ async def test_why_nothing_can_be_evicted_is_one_row(
         raise PermissionDenied("credentials refused")
 
     monkeypatch.setattr(storage, "list", denied)
-    async with working(store):
+    async with working(store, SLOWLY):
         await trio.sleep(9 * HOUR_S)
         assert [row.what for row in troubles(store) if row.what.startswith("evict")] == ["evict"]
         assert_layout(store, "s0", local=[4], cold=[4])

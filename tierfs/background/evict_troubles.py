@@ -20,9 +20,9 @@ def may_evict(troubles: Troubles, now_ms: int) -> Callable[[SegmentId], bool]:
     return lambda segment_id: troubles.may_try(_trouble_of(segment_id), now_ms)
 
 
-def retain(troubles: Troubles, has_bytes: Callable[[SegmentId], bool]) -> None:
+def retain(troubles: Troubles, has_copies: Callable[[SegmentId], bool]) -> None:
     """Forget the segments that have nothing to evict any more, damage as well."""
-    troubles.retain(_PREFIX, lambda what: has_bytes(_segment_of(what)), keep_damage=False)
+    troubles.retain(_PREFIX, lambda what: has_copies(_segment_of(what)), keep_damage=False)
 
 
 def evict_each(work: ColdWork, metadata: MetadataStore, troubles: Troubles, evictions: Sequence[EvictAction]) -> None:

@@ -81,6 +81,11 @@ class Planner:
         found = [self.offloads.oldest_ms, None if began is None else began[0][0]]
         return min((since_ms for since_ms in found if since_ms is not None), default=0)
 
+    def has_copies(self, segment_id: SegmentId) -> bool:
+        """Whether anything of a segment may be evicted, now or later."""
+        view = self.view_of(segment_id)
+        return view is not None and bool(view.copies) and not view.keeps_local
+
     def view_of(self, segment_id: SegmentId) -> SegmentView | None:
         """What is known of a segment."""
         return self._views.get(segment_id)

@@ -179,7 +179,7 @@ class BackgroundWriter:
         if self._current:
             self._troubles.retain(f"{_OFFLOAD} ", lambda what: _key_in(what) in planner.offloads)
             self._troubles.retain(_PACK, lambda _: len(planner.offloads) > 0)
-            evict_troubles.retain(self._troubles, planner.__contains__)
+            evict_troubles.retain(self._troubles, planner.has_copies)
         with self._metadata.read() as txn:
             sums, noted_ms = txn.sums, txn.oldest_local_only_ms
         local_bytes = planner.local_bytes if sums is None else sums.local_bytes

@@ -48,8 +48,8 @@ def read_stats(point: Path) -> Stats:
 
 def waiting_at(point: str) -> WaitingMount | None:
     """Whether readers of a mount wait; None too for one without an answer, or with that of another version."""
-    waiting = asked(lambda: _waiting(Path(point))) or {}
-    return WaitingMount(point, **waiting) if waiting.get("reads") else None
+    found = asked(lambda: _waiting(Path(point))) or {}
+    return WaitingMount(point, found["reads"], found["longest_s"], found["why"]) if found.get("reads") else None
 
 
 def _waiting(point: Path) -> dict[str, Any]:

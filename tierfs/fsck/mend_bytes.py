@@ -83,8 +83,8 @@ class CopyMender:
     def _clear(self, place: Place, copies: Copies) -> str | None:
         """Every byte of the copy proved right."""
         assert place.tier is not None
-        mark(self._metadata, SegmentId(place.segment_id), place.tier, copies.chunk, ChunkState.GOOD)
-        return None
+        marked = mark(self._metadata, SegmentId(place.segment_id), place.tier, copies.chunk, ChunkState.GOOD)
+        return None if marked else CHANGED
 
     def _restore_part(self, place: Place, copies: Copies) -> str:
         """Take back what of a lost chunk proved right."""
