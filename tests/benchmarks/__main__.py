@@ -28,6 +28,7 @@ from tests.benchmarks.resting import bench_rest
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.small_files import bench_small_files
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
+from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
@@ -252,10 +253,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(epilog="`reading --help`: the figures of reading, against other mounts of S3")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=120, help="of the sustained subjects")
+    parser.add_argument("--other", type=Path, help="checkout of another version, with its .venv; for `versus`")
     parser.add_argument("subjects", nargs="*", default=["append", "local", "offload", "s3"])
     chosen = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="tierfs-bench-", dir="/var/tmp"))
     try:
+        if "versus" in chosen.subjects:
+            if chosen.other is None:
+                parser.error("versus needs --other DIR")
+            print(bench_versus(directory, chosen.other.resolve(), chosen.repetitions), flush=True)
         if "week" in chosen.subjects:
             print(bench_week(), flush=True)
         if "scale" in chosen.subjects:

@@ -1,0 +1,120 @@
+"""One large file through two versions of tierfs, in turn: what appending, offloading and reading it cost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+from tests.benchmarks.measuring import cpu_seconds, dd, heat, seconds
+
+SIZE_BYTES = 512 << 20
+
+_HERE, _OTHER = "this", "other"
+_BLOCK_BYTES = 1 << 24
+_MOUNTED_S = 30.0
+
+Cost = tuple[float, float]
+"""Seconds of time and of CPU."""
+
+
+class Version:
+    """A checkout with a Python of its own; commands are whole processes, start included."""
+
+    def __init__(self, python: Path, checkout: Path) -> None:
+        self._python = python
+        self._checkout = checkout
+
+    def command(self, store: Path, *words: str | Path) -> list[str]:
+        """A command line."""
+        return [str(self._python), "-m", "tierfs", "-q", "--store", str(store), *map(str, words)]
+
+    def run(self, store: Path, *words: str | Path) -> Cost:
+        """What a command took."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = self.command(store, *words)
+        taken = seconds(lambda: subprocess.run(command, check=True, cwd=self._checkout, stdout=subprocess.DEVNULL))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return taken, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    @contextmanager
+    def mounted(self, store: Path, mountpoint: Path) -> Iterator[int]:
+        """The process of a mount."""
+        mountpoint.mkdir(exist_ok=True)
+        process = subprocess.Popen(self.command(store, "mount", "-f", mountpoint), cwd=self._checkout)
+        try:
+            end_s = time.monotonic() + _MOUNTED_S
+            while not mountpoint.is_mount():
+                if process.poll() is not None or time.monotonic() > end_s:
+                    raise RuntimeError(f"{self._checkout} did not mount")
+                time.sleep(0.05)
+            yield process.pid
+        finally:
+            subprocess.run(["umount", "-l", str(mountpoint)], check=False)
+            process.terminate()
+            process.wait()
+
+
+def bench_versus(directory: Path, other: Path, repetitions: int) -> str:
+    """A table: this version's costs as parts of those of the checkout `other`, which has its own `.venv`."""
+    python = other / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise SystemExit(f"{python} is missing: run `make setup` in {other}, the checkout to compare with")
+    versions = {_OTHER: Version(python, other), _HERE: Version(Path(sys.executable), Path.cwd())}
+    source = directory / "source"
+    with source.open("wb") as file:
+        for _ in range(SIZE_BYTES // _BLOCK_BYTES):
+            file.write(os.urandom(_BLOCK_BYTES))
+    found: dict[str, dict[str, list[Cost]]] = {}
+    for number in range(repetitions):
+        for name in (_OTHER, _HERE) if number % 2 else (_HERE, _OTHER):
+            for what, cost in _one_way(versions[name], source, Path(mkdtemp(dir=directory))):
+                found.setdefault(what, {}).setdefault(name, []).append(cost)
+    lines = [
+        f"### A file of {SIZE_BYTES >> 20} MiB through this version and another, {repetitions} times in turn",
+        "",
+        "| | time, of the other's | CPU, of the other's | MB/s |",
+        "|---|---|---|---|",
+        *(_row(what, costs[_HERE], costs[_OTHER]) for what, costs in found.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _one_way(version: Version, source: Path, work: Path) -> Iterator[tuple[str, Cost]]:
+    """Append, offload, read locally, evict, read from the cold tier; what each but the eviction took."""
+    store, mountpoint = work / "store", work / "mnt"
+    (work / "cold").mkdir()
+    version.run(store, "init", "--cold-dir", work / "cold")
+    source.read_bytes()
+    os.sync()
+    heat()
+    yield "`append FILE`", version.run(store, "append", "s", source, "--seal")
+    os.sync()
+    heat()
+    yield "`offload`", version.run(store, "offload", "/")
+    yield "`dd` of the local file through a mount", _read(version, store, mountpoint)
+    version.run(store, "evict", "/")
+    yield "`dd` of the cold file through a mount", _read(version, store, mountpoint)
+    shutil.rmtree(work)
+
+
+def _read(version: Version, store: Path, mountpoint: Path) -> Cost:
+    with version.mounted(store, mountpoint) as pid:
+        heat()
+        before = cpu_seconds(pid)
+        return dd(mountpoint / "s"), cpu_seconds(pid) - before
+
+
+def _row(what: str, ours: list[Cost], theirs: list[Cost]) -> str:
+    time_s, cpu_s = (statistics.median(column) for column in zip(*ours, strict=True))
+    their_time_s, their_cpu_s = (statistics.median(column) for column in zip(*theirs, strict=True))
+    rate = SIZE_BYTES / time_s / 1e6
+    return f"| {what} | {time_s / their_time_s:.2f} | {cpu_s / their_cpu_s:.2f} | {rate:.0f} |"
