@@ -1,0 +1,222 @@
+"""What BookKeeper and Pulsar say of a ledger. pulsar.proto documents every field.
+
+Fields that were not written are None, and those of newer versions survive a rewrite (record.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import ClassVar
+from uuid import UUID
+
+from tierfs.ledger import pulsar_pb2 as pb
+from tierfs.ledger.record import Names, Readers, Record
+
+_UUID_MASK = 2**64 - 1
+
+
+class LedgerState(IntEnum):
+    """Life of a ledger; only a closed one is offloaded."""
+
+    OPEN = 1
+    IN_RECOVERY = 2
+    CLOSED = 3
+
+
+class DigestType(IntEnum):
+    """How bookies check an entry."""
+
+    CRC32 = 1
+    HMAC = 2
+    CRC32C = 3
+    DUMMY = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ensemble(Record):
+    """The bookies that hold a ledger's entries from one on."""
+
+    first_entry_id: int
+    members: tuple[str, ...] = ()
+
+    MESSAGE = pb.LedgerMetadataFormat.Segment
+    NAMES: ClassVar[Names] = {"first_entry_id": "firstEntryId", "members": "ensembleMember"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomMetadata(Record):
+    """One of a ledger's custom properties, in the order in which they were written."""
+
+    key: str | None
+    value: bytes | None
+
+    MESSAGE = pb.LedgerMetadataFormat.cMetadataMapEntry
+    NAMES: ClassVar[Names] = {"key": "key", "value": "value"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerMetadata(Record):
+    """BookKeeper's description of a ledger, in the index object of format 1."""
+
+    write_quorum: int
+    ensemble_size: int
+    length: int
+    last_entry_id: int | None
+    state: LedgerState
+    ensembles: tuple[Ensemble, ...] = ()
+    digest_type: DigestType | None = None
+    password: bytes | None = field(default=None, repr=False)
+    ack_quorum: int | None = None
+    created_ms: int | None = None
+    custom: tuple[CustomMetadata, ...] = ()
+
+    MESSAGE = pb.LedgerMetadataFormat
+    NAMES: ClassVar[Names] = {
+        "write_quorum": "quorumSize",
+        "ensemble_size": "ensembleSize",
+        "length": "length",
+        "last_entry_id": "lastEntryId",
+        "state": "state",
+        "ensembles": "segment",
+        "digest_type": "digestType",
+        "password": "password",
+        "ack_quorum": "ackQuorumSize",
+        "created_ms": "ctime",
+        "custom": "customMetadata",
+    }
+    READ: ClassVar[Readers] = {
+        "state": LedgerState,
+        "ensembles": Ensemble.from_message,
+        "digest_type": DigestType,
+        "custom": CustomMetadata.from_message,
+    }
+
+    @property
+    def readable_last_entry_id(self) -> int:
+        """The last entry that may be read; 0 where it was not written, as Pulsar's reader takes it."""
+        return self.last_entry_id or 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyValue(Record):
+    """One property."""
+
+    key: str
+    value: str
+
+    MESSAGE = pb.KeyValue
+    NAMES: ClassVar[Names] = {"key": "key", "value": "value"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverMetadata(Record):
+    """The offloader that wrote an object, and where."""
+
+    name: str
+    properties: tuple[KeyValue, ...] = ()
+
+    MESSAGE = pb.OffloadDriverMetadata
+    NAMES: ClassVar[Names] = {"name": "name", "properties": "properties"}
+    READ: ClassVar[Readers] = {"properties": KeyValue.from_message}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadSegment(Record):
+    """One object of a streaming offload."""
+
+    uuid_upper: int | None = None
+    uuid_lower: int | None = None
+    complete: bool | None = None
+    assigned_ms: int | None = None
+    offloaded_ms: int | None = None
+    end_entry_id: int | None = None
+    driver: DriverMetadata | None = None
+
+    MESSAGE = pb.OffloadSegment
+    NAMES: ClassVar[Names] = {
+        "uuid_upper": "uidMsb",
+        "uuid_lower": "uidLsb",
+        "complete": "complete",
+        "assigned_ms": "assignedTimestamp",
+        "offloaded_ms": "offloadedTimestamp",
+        "end_entry_id": "endEntryId",
+        "driver": "driverMetadata",
+    }
+    READ: ClassVar[Readers] = {"driver": DriverMetadata.from_message}
+
+    @property
+    def uuid(self) -> UUID | None:
+        """The attempt, or None when none began."""
+        return join_uuid(self.uuid_upper, self.uuid_lower)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadContext(Record):
+    """How far the offload of one ledger is."""
+
+    uuid_upper: int | None = None
+    uuid_lower: int | None = None
+    complete: bool | None = None
+    local_deleted: bool | None = None
+    offloaded_ms: int | None = None
+    driver: DriverMetadata | None = None
+    segments: tuple[OffloadSegment, ...] = ()
+
+    MESSAGE = pb.OffloadContext
+    NAMES: ClassVar[Names] = {
+        "uuid_upper": "uidMsb",
+        "uuid_lower": "uidLsb",
+        "complete": "complete",
+        "local_deleted": "bookkeeperDeleted",
+        "offloaded_ms": "timestamp",
+        "driver": "driverMetadata",
+        "segments": "offloadSegment",
+    }
+    READ: ClassVar[Readers] = {"driver": DriverMetadata.from_message, "segments": OffloadSegment.from_message}
+
+    @property
+    def uuid(self) -> UUID | None:
+        """The attempt, or None when none began."""
+        return join_uuid(self.uuid_upper, self.uuid_lower)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerInfo(Record):
+    """A ledger in Pulsar's metadata store, and in the index object of the streaming form."""
+
+    ledger_id: int
+    entries: int | None = None
+    size: int | None = None
+    closed_ms: int | None = None
+    offload: OffloadContext | None = None
+    properties: tuple[KeyValue, ...] = ()
+
+    MESSAGE = pb.LedgerInfo
+    NAMES: ClassVar[Names] = {
+        "ledger_id": "ledgerId",
+        "entries": "entries",
+        "size": "size",
+        "closed_ms": "timestamp",
+        "offload": "offloadContext",
+        "properties": "properties",
+    }
+    READ: ClassVar[Readers] = {"offload": OffloadContext.from_message, "properties": KeyValue.from_message}
+
+    @property
+    def last_entry_id(self) -> int:
+        """The last entry; -1 for none, or while nothing is known of them."""
+        return (self.entries or 0) - 1
+
+
+def split_uuid(uuid: UUID) -> tuple[int, int]:
+    """A UUID as Pulsar stores it: two signed numbers, upper half first."""
+    upper, lower = uuid.int >> 64, uuid.int & _UUID_MASK
+    return upper - ((upper >> 63) << 64), lower - ((lower >> 63) << 64)
+
+
+def join_uuid(upper: int | None, lower: int | None) -> UUID | None:
+    """The UUID of both halves; None while one is missing."""
+    if upper is None or lower is None:
+        return None
+    return UUID(int=(upper & _UUID_MASK) << 64 | (lower & _UUID_MASK))
