@@ -1,0 +1,208 @@
+"""Entries out of the blocks of a data object, from pieces of any size. Pure.
+
+With an index, its offsets and entry ids decide, as in Pulsar's reader: headers and padding are compared, and what
+differs is a deviation. Without one the headers decide. Each step consumes bytes of the object, so no input makes a
+reader loop, and a length is believed only while the block has that many bytes left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from tierfs.checksum import Buffer
+from tierfs.errors import DataLoss
+from tierfs.ledger.blocks import (
+    FIXED_BYTES,
+    FRAME,
+    HEADER_BYTES,
+    PADDING,
+    STREAMING_FIXED_BYTES,
+    STREAMING_MAGIC,
+    BlockHeader,
+)
+from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.source import Source
+
+_NEGATIVE = 0x80
+"""Top bit of a length's first byte: padding, or the next block's magic word."""
+
+
+class Entry(NamedTuple):
+    """One entry, and where its payload lies in the data object."""
+
+    entry_id: int
+    payload: bytes
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSpan:
+    """One block that is to be read: where it lies, and which entries it holds."""
+
+    offset: int
+    length_bytes: int
+    """Up to the next block, or to the end of the data object."""
+
+    first_entry_id: int
+    entries: int | None
+    """None: as many as lie in front of the padding."""
+
+    header_bytes: int = HEADER_BYTES
+    ledger_id: int | None = None
+    """In the streaming form."""
+
+    @property
+    def end_offset(self) -> int:
+        """Offset just past the block."""
+        return self.offset + self.length_bytes
+
+
+def read_entries(
+    pieces: Iterable[Buffer], spans: Iterable[BlockSpan], name: str, deviations: Deviations, start_offset: int = 0
+) -> Iterator[Entry]:
+    """The entries of the blocks that an index names, from the object's bytes from `start_offset` on.
+
+    Raises DataLoss naming the object and the entry once one is not there. Spans must ascend; blocks of an index
+    whose offsets do not are read one by one.
+    """
+    source = Source(pieces, start_offset, name)
+    for span in spans:
+        if span.entries is not None and span.entries <= 0:
+            deviations.add(f"{source.name}: the block at {span.offset} begins with an entry beyond the ledger's last")
+            continue
+        _enter(source, span, deviations)
+        yield from _entries(source, span, deviations)
+
+
+def scan_blocks(
+    pieces: Iterable[Buffer], object_bytes: int, name: str, deviations: Deviations
+) -> Iterator[tuple[BlockHeader, Entry]]:
+    """The entries of a whole data object without its index, each with the header of its block.
+
+    Raises DataLoss where a block does not begin with a header, or does not continue its ledger.
+    """
+    source = Source(pieces, 0, name)
+    ledger_id, expected = None, None
+    while source.position < object_bytes:
+        span, header = _scan_header(source, object_bytes)
+        if expected is not None and ledger_id == header.ledger_id and header.first_entry_id != expected:
+            raise source.damage(f"the block at {span.offset} begins with entry {header.first_entry_id}, not {expected}")
+        ledger_id, expected = header.ledger_id, header.first_entry_id
+        for entry in _entries(source, span, deviations):
+            expected = entry.entry_id + 1
+            yield header, entry
+        if expected == header.first_entry_id:
+            deviations.add(f"{source.name}: the block at {span.offset} holds no entries")
+
+
+def _scan_header(source: Source, object_bytes: int) -> tuple[BlockSpan, BlockHeader]:
+    """The header at the source's position, which is left behind it."""
+    offset = source.position
+    fixed = source.take(FIXED_BYTES)
+    if int.from_bytes(fixed[:4], "big") == STREAMING_MAGIC:
+        fixed += source.take(STREAMING_FIXED_BYTES - FIXED_BYTES)
+    header = BlockHeader.parse(fixed, source.name)
+    if not header.header_length <= header.block_length <= object_bytes - offset:
+        raise source.damage(f"the block at {offset} cannot have {header.block_length} bytes")
+    source.skip_to(offset + header.header_length)
+    span = BlockSpan(offset, header.block_length, header.first_entry_id, None, header.header_length, header.ledger_id)
+    return span, header
+
+
+def _enter(source: Source, span: BlockSpan, deviations: Deviations) -> None:
+    """Go to the first entry of a block that an index names, past its header."""
+    if span.offset < source.position:
+        raise source.damage(f"the block at {span.offset} begins before the one in front of it ends")
+    if not 0 <= span.header_bytes <= span.length_bytes:
+        raise source.damage(
+            f"entry {span.first_entry_id} is missing: the block at {span.offset} has {max(0, span.length_bytes)} bytes"
+        )
+    source.skip_to(span.offset)
+    head = source.take(min(span.header_bytes, HEADER_BYTES))
+    source.skip_to(span.offset + span.header_bytes)
+    _compare_header(head, span, source, deviations)
+
+
+def _compare_header(head: bytes, span: BlockSpan, source: Source, deviations: Deviations) -> None:
+    """Note how a header differs from what the index says; another ledger's block is never read as this one's."""
+    wanted = BlockHeader(span.length_bytes, span.first_entry_id, span.header_bytes, span.ledger_id)
+    if head == wanted.encode():
+        return
+    try:
+        found = BlockHeader.parse(head, source.name)
+    except DataLoss as exc:
+        deviations.add(f"{exc}; it lies at {span.offset}")
+        return
+    if span.ledger_id is not None and found.ledger_id not in (None, span.ledger_id):
+        raise source.damage(f"the block at {span.offset} is of ledger {found.ledger_id}, not {span.ledger_id}")
+    said = "something behind its fields" if found == wanted else _described(found)
+    deviations.add(f"{source.name}: the header of the block at {span.offset} has {said}")
+
+
+def _described(header: BlockHeader) -> str:
+    return (
+        f"magic word {header.magic:08x}, header length {header.header_length}, block length {header.block_length}, "
+        f"first entry {header.first_entry_id}, ledger {header.ledger_id}"
+    )
+
+
+def _entries(source: Source, span: BlockSpan, deviations: Deviations) -> Iterator[Entry]:
+    """The entries of one block, from its first one on, and a look at its padding."""
+    expected = span.first_entry_id
+    stop = None if span.entries is None else expected + span.entries
+    padding = b""
+    while expected != stop:
+        frame = source.take(min(FRAME.size, span.end_offset - source.position))
+        if len(frame) < FRAME.size or frame[0] & _NEGATIVE:
+            _check_end(frame, expected, stop, span, source)
+            padding = frame
+            break
+        entry_id, length = _check_frame(frame, expected, span, source)
+        offset = source.position
+        payload = source.take(length)
+        if entry_id == expected:
+            yield Entry(entry_id, payload, offset)
+            expected += 1
+        else:
+            deviations.add(f"{source.name}: entry {entry_id} is there again at {offset}")
+    check_padding(source, span, PADDING, deviations, padding)
+
+
+def _check_end(frame: bytes, expected: int, stop: int | None, span: BlockSpan, source: Source) -> None:
+    """Entries end in front of `frame`: at padding, or at the end of the block, and not before the last one."""
+    if stop is not None:
+        raise source.damage(f"entry {expected} is missing: the entries of the block at {span.offset} end before it")
+    if frame and not frame[0] & _NEGATIVE:
+        raise source.damage(f"entry {expected} is cut: the block at {span.offset} ends within its frame")
+
+
+def _check_frame(frame: bytes, expected: int, span: BlockSpan, source: Source) -> tuple[int, int]:
+    """Entry id and length in a frame: the entry that is expected, or one of this block that was there before."""
+    length, entry_id = FRAME.unpack(frame)
+    if not span.first_entry_id <= entry_id <= expected:
+        raise source.damage(f"entry {entry_id} lies at {source.position}, where entry {expected} is expected")
+    if length > span.end_offset - source.position:
+        raise source.damage(f"entry {entry_id} of {length} bytes runs past the end of the block at {span.offset}")
+    return entry_id, length
+
+
+def check_padding(source: Source, span: BlockSpan, pattern: bytes, deviations: Deviations, begun: bytes = b"") -> None:
+    """Read to the end of a block, past what is left behind its entries; `begun` was taken already.
+
+    Nothing there counts: other bytes than the pattern, and an object that ends before the block, are deviations.
+    """
+    phase, differs = 0, False
+    for piece in chain([memoryview(begun)], source.pieces_to(span.end_offset)):
+        differs = differs or bytes(piece) != _repeated(pattern, phase, len(piece))
+        phase = (phase + len(piece)) % len(pattern)
+    if differs:
+        deviations.add(f"{source.name}: the block at {span.offset} ends with something else than padding")
+    if source.position < span.end_offset:
+        deviations.add(f"{source.name} ends at {source.position}, within the padding of the block at {span.offset}")
+
+
+def _repeated(pattern: bytes, phase: int, size: int) -> bytes:
+    return (pattern * (size // len(pattern) + 2))[phase : phase + size]

@@ -1,0 +1,149 @@
+"""Indexes: where each block of a data object begins, beside what is known of its ledger. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.ledger.block_reader import BlockSpan
+from tierfs.ledger.blocks import HEADER_BYTES, BlockPlan
+from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata, LedgerState
+from tierfs.names import printable
+
+FIRST_PART_ID = 1
+"""The multipart number of a data object's first block."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One block: its first entry, its part of the upload, and where its header lies."""
+
+    first_entry_id: int
+    part_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerIndex:
+    """The index object of format 1."""
+
+    metadata: LedgerMetadata
+    data_object_length: int
+    entries: tuple[IndexEntry, ...]
+    data_header_length: int = HEADER_BYTES
+
+    @classmethod
+    def of_plans(cls, metadata: LedgerMetadata, plans: Sequence[BlockPlan]) -> LedgerIndex:
+        """The index of a data object that is written by a plan."""
+        return cls(metadata, sum(plan.length_bytes for plan in plans), entries_of_plans(plans, FIRST_PART_ID))
+
+    def find(self, entry_id: int) -> IndexEntry:
+        """The block that holds an entry. Raises InvalidRequest for one that the ledger does not have."""
+        return find_entry(self.entries, entry_id, self.metadata.readable_last_entry_id)
+
+    def data_offset(self, entry: IndexEntry) -> int:
+        """Where the first entry of a block lies, behind its header."""
+        return entry.offset + self.data_header_length
+
+    def spans(self) -> list[BlockSpan]:
+        """The blocks as a reader of entries needs them."""
+        last = self.metadata.readable_last_entry_id
+        return block_spans(self.entries, self.data_object_length, last, self.data_header_length)
+
+    def check(self, object_bytes: int, name: str, deviations: Deviations) -> None:
+        """Compare with the size of the data object. Raises DataLoss naming it when entries cannot all be there."""
+        name, last = printable(name), self.metadata.readable_last_entry_id
+        first = self.entries[0].first_entry_id if self.entries else last + 1
+        if first > 0 and last >= 0:
+            raise DataLoss(f"{name}: entries 0 to {min(first, last + 1) - 1} are in no block of the index")
+        if object_bytes < self.data_object_length:
+            raise DataLoss(f"{name} has {object_bytes} bytes of the {self.data_object_length} that its index names")
+        if object_bytes > self.data_object_length:
+            deviations.add(f"{name} has {object_bytes} bytes, its index names {self.data_object_length}")
+        if self.metadata.state is not LedgerState.CLOSED:
+            deviations.add(f"{name}: its ledger was offloaded while it was {self.metadata.state.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSection:
+    """What an index of the streaming form says of one ledger, or of the part of it that is in its data object."""
+
+    ledger_id: int
+    info: LedgerInfo
+    entries: tuple[IndexEntry, ...]
+
+    def find(self, entry_id: int) -> IndexEntry:
+        """The block that holds an entry. Raises InvalidRequest for one that the ledger does not have."""
+        return find_entry(self.entries, entry_id, self.info.last_entry_id)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingIndex:
+    """The index object of the streaming form: several ledgers in one data object."""
+
+    data_object_length: int
+    data_header_length: int
+    sections: tuple[LedgerSection, ...]
+
+    def section(self, ledger_id: int) -> LedgerSection:
+        """What it says of one ledger. Raises InvalidRequest when the data object has none of it."""
+        for section in self.sections:
+            if section.ledger_id == ledger_id:
+                return section
+        raise InvalidRequest(f"ledger {ledger_id} is not in this index")
+
+    def spans(self, ledger_id: int) -> list[BlockSpan]:
+        """The blocks of one ledger. How many entries the last holds is not known: the ledger may go on elsewhere."""
+        entries = self.section(ledger_id).entries
+        everything = [entry for section in self.sections for entry in section.entries]
+        edges = _edges(everything, self.data_object_length)
+        counts = [after.first_entry_id - entry.first_entry_id for entry, after in pairwise(entries)]
+        return [
+            _span(entry, edges, count, self.data_header_length, ledger_id)
+            for entry, count in zip(entries, [*counts, None], strict=False)
+        ]
+
+
+def entries_of_plans(plans: Iterable[BlockPlan], first_part_id: int) -> tuple[IndexEntry, ...]:
+    """The blocks of an object that is written by a plan, a part each."""
+    return tuple(IndexEntry(plan.first_entry_id, part, plan.offset) for part, plan in enumerate(plans, first_part_id))
+
+
+def find_entry(entries: Sequence[IndexEntry], entry_id: int, last_entry_id: int) -> IndexEntry:
+    """The block of an entry: the last one that begins at it or before. Raises InvalidRequest beyond the last entry."""
+    if not 0 <= entry_id <= last_entry_id:
+        raise InvalidRequest(f"entry {entry_id} is not in the ledger, whose last entry is {last_entry_id}")
+    at = bisect_right(entries, entry_id, key=lambda entry: entry.first_entry_id)
+    if not at:
+        raise DataLoss(f"no block of the index holds entry {entry_id}")
+    return entries[at - 1]
+
+
+def block_spans(
+    entries: Sequence[IndexEntry], end_offset: int, last_entry_id: int, header_bytes: int
+) -> list[BlockSpan]:
+    """The blocks of one ledger that has an object to itself."""
+    edges = _edges(entries, end_offset)
+    stops = [*(entry.first_entry_id for entry in entries[1:]), last_entry_id + 1]
+    return [
+        _span(entry, edges, min(stop, last_entry_id + 1) - entry.first_entry_id, header_bytes)
+        for entry, stop in zip(entries, stops, strict=False)
+    ]
+
+
+def _edges(entries: Iterable[IndexEntry], data_object_length: int) -> list[int]:
+    """Where blocks begin, and where the last one ends."""
+    return [*sorted({entry.offset for entry in entries if entry.offset < data_object_length}), data_object_length]
+
+
+def _span(
+    entry: IndexEntry, edges: Sequence[int], count: int | None, header_bytes: int, ledger_id: int | None = None
+) -> BlockSpan:
+    """A block reaches to the next offset; one at or behind the end of the data object has no bytes."""
+    at = bisect_right(edges, entry.offset)
+    end = edges[at] if at < len(edges) else entry.offset
+    return BlockSpan(entry.offset, end - entry.offset, entry.first_entry_id, count, header_bytes, ledger_id)

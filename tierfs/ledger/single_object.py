@@ -1,0 +1,175 @@
+"""The form of PIP-17's first version: one object, its index in front of its blocks. Pure.
+
+No Pulsar ever wrote it, and its magic words were never published: they are parameters. A reader gets the first
+START_BYTES, learns from them how long the index is, gets the index, and then the blocks it wants.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tierfs.checksum import Buffer
+from tierfs.errors import InvalidRequest
+from tierfs.ledger.block_reader import BlockSpan, Entry, check_padding
+from tierfs.ledger.blocks import BlockForm, BlockPlan, encode_blocks, plan_blocks
+from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.index import IndexEntry, block_spans, entries_of_plans, find_entry
+from tierfs.ledger.index_codec import ENTRY, MAX_INDEX_BYTES, pack_entries, unpack_entries
+from tierfs.ledger.metadata import LedgerMetadata
+from tierfs.ledger.source import Source
+from tierfs.types import ByteRange
+
+PADDING = bytes.fromhex("dead1234")
+
+FIRST_PART_ID = 2
+"""Of the first block: the index is part 1."""
+
+_START = struct.Struct(">4sIII")
+"""Magic, length of the index, number of blocks, length of the metadata that follows."""
+
+_HEADER = struct.Struct(">4sIIq")
+"""Magic, length of the block, number of its entries, its first entry."""
+
+_FRAME = struct.Struct(">I")
+"""Length of a payload. Entry ids are counted."""
+
+START_BYTES = _START.size
+
+
+@dataclass(frozen=True, slots=True)
+class MagicWords:
+    """What the index and each block begin with, four bytes each."""
+
+    index: bytes
+    block: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.index) != 4 or len(self.block) != 4:
+            raise InvalidRequest("a magic word has four bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class SingleObjectIndex:
+    """The index in front of the blocks; offsets count from the start of the object."""
+
+    metadata: LedgerMetadata
+    length_bytes: int
+    entries: tuple[IndexEntry, ...]
+
+    def find(self, entry_id: int) -> IndexEntry:
+        """The block that holds an entry. Raises InvalidRequest for one that the ledger does not have."""
+        return find_entry(self.entries, entry_id, self.metadata.readable_last_entry_id)
+
+    def spans(self, object_bytes: int) -> list[BlockSpan]:
+        """The blocks as a reader of entries needs them."""
+        return block_spans(self.entries, object_bytes, self.metadata.readable_last_entry_id, _HEADER.size)
+
+
+@dataclass(frozen=True, slots=True)
+class SingleObjectPlan:
+    """An object that is to be written: its index, and the blocks that follow it."""
+
+    index: SingleObjectIndex
+    blocks: tuple[BlockPlan, ...]
+    magic: MagicWords
+
+    def encode_index(self) -> bytes:
+        """The front of the object."""
+        metadata = self.index.metadata.encode()
+        start = _START.pack(self.magic.index, self.index.length_bytes, len(self.blocks), len(metadata))
+        return start + metadata + pack_entries(self.index.entries)
+
+    def encode(self, entries: Iterable[tuple[int, Buffer]]) -> Iterator[bytes | bytearray]:
+        """The object part by part: the index, then block by block. Raises InvalidRequest as `encode_blocks` does."""
+        yield self.encode_index()
+        yield from encode_blocks(entries, self.blocks, _form(self.magic))
+
+
+def plan_object(
+    metadata: LedgerMetadata, lengths: Sequence[int], max_block_bytes: int, magic: MagicWords
+) -> SingleObjectPlan:
+    """The object of a ledger whose entries have these lengths. Raises InvalidRequest as `plan_blocks` does."""
+    form = _form(magic)
+    front_bytes = START_BYTES + len(metadata.encode())
+    blocks = plan_blocks(lengths, max_block_bytes, form)
+    index_bytes = front_bytes + len(blocks) * ENTRY.size
+    blocks = [replace(plan, offset=index_bytes + plan.offset) for plan in blocks]
+    index = SingleObjectIndex(metadata, index_bytes, entries_of_plans(blocks, FIRST_PART_ID))
+    return SingleObjectPlan(index, tuple(blocks), magic)
+
+
+def index_range(start: Buffer, object_bytes: int, magic: MagicWords, name: str) -> ByteRange:
+    """Where the index lies, from the first START_BYTES of the object. Raises DataLoss naming it."""
+    source = Source([start], 0, name)
+    found, length, count, metadata_bytes = source.unpack(_START)
+    if found != magic.index:
+        raise source.damage(f"it begins with {found.hex()}, which is not the magic word of an index")
+    if length > min(object_bytes, MAX_INDEX_BYTES) or START_BYTES + metadata_bytes + count * ENTRY.size != length:
+        raise source.damage(f"an index of {length} bytes with {count} blocks cannot be in {object_bytes} bytes")
+    return ByteRange(0, length)
+
+
+def decode_index(
+    data: Buffer, object_bytes: int, magic: MagicWords, name: str, deviations: Deviations
+) -> SingleObjectIndex:
+    """The index in its bytes. Raises DataLoss naming the object.
+
+    The PIP lets offsets begin at the payload in its example, and at the start of the object in its text: a first
+    block at 0 can only be of the former kind.
+    """
+    length = index_range(data, object_bytes, magic, name).length_bytes
+    source = Source([data], 0, name)
+    _, _, count, metadata_bytes = source.unpack(_START)
+    metadata = LedgerMetadata.decode(source.take(metadata_bytes), name)
+    entries = unpack_entries(source, count, deviations)
+    if entries and entries[0].offset == 0:
+        deviations.add(f"{source.name}: its offsets begin behind the index")
+        entries = tuple(replace(entry, offset=length + entry.offset) for entry in entries)
+    return SingleObjectIndex(metadata, length, entries)
+
+
+def read_entries(
+    pieces: Iterable[Buffer],
+    spans: Iterable[BlockSpan],
+    magic: MagicWords,
+    name: str,
+    deviations: Deviations,
+    start_offset: int = 0,
+) -> Iterator[Entry]:
+    """The entries of the blocks that an index names, from the object's bytes from `start_offset` on.
+
+    Raises DataLoss naming the object when a block is not what the index says: entries carry no ids to tell.
+    """
+    source = Source(pieces, start_offset, name)
+    for span in spans:
+        if span.offset < source.position:
+            raise source.damage(f"the block at {span.offset} begins before the one in front of it ends")
+        source.skip_to(span.offset)
+        _check_header(source.unpack(_HEADER), span, magic, source)
+        for entry_id in range(span.first_entry_id, span.first_entry_id + (span.entries or 0)):
+            (length,) = source.unpack(_FRAME)
+            if length > span.end_offset - source.position:
+                raise source.damage(f"entry {entry_id} of {length} bytes runs past the end of its block")
+            offset = source.position
+            yield Entry(entry_id, source.take(length), offset)
+        check_padding(source, span, PADDING, deviations)
+
+
+def _check_header(fields: tuple[bytes, int, int, int], span: BlockSpan, magic: MagicWords, source: Source) -> None:
+    found, length, count, first_entry_id = fields
+    if found != magic.block:
+        raise source.damage(f"the block at {span.offset} begins with {found.hex()}, which is not its magic word")
+    if (length, count, first_entry_id) != (span.length_bytes, span.entries, span.first_entry_id):
+        raise source.damage(
+            f"the block at {span.offset} has {length} bytes and {count} entries from {first_entry_id} on, its index "
+            f"says {span.length_bytes}, {span.entries} and {span.first_entry_id}"
+        )
+
+
+def _form(magic: MagicWords) -> BlockForm:
+    def header(plan: BlockPlan) -> bytes:
+        return _HEADER.pack(magic.block, plan.length_bytes, plan.entries, plan.first_entry_id)
+
+    return BlockForm(_HEADER.size, _FRAME.size, PADDING, header, lambda length, _: _FRAME.pack(length))
