@@ -1,0 +1,161 @@
+"""Random bytes and damaged objects: every decoder ends, in time, with what is right or with one typed error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.ledger import test_single_object as single
+from tests.ledger.objects import closed, streaming_block, streaming_index, write
+from tests.ledger.test_metadata import INFO, METADATA
+from tierfs.errors import DataLoss, InvalidRequest, TierfsError
+from tierfs.ledger.block_reader import BlockSpan, read_entries, scan_blocks
+from tierfs.ledger.blocks import BlockHeader
+from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.index import LedgerIndex
+from tierfs.ledger.index_codec import decode_index
+from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata
+
+LEDGER = write([bytes([n]) * (n % 20) for n in range(20)], 300)
+STREAMED = streaming_block(1, 5, [b"a" * 30, b"b"], 220) + streaming_block(2, 0, [b"c"] * 4, 190)
+STREAMED_INDEX = streaming_index(
+    len(STREAMED),
+    [(LedgerInfo(ledger_id=1, entries=7), [(5, 1, 0)]), (LedgerInfo(ledger_id=2, entries=4), [(0, 2, 220)])],
+)
+SINGLE = bytes.fromhex(single.GOLDEN)
+
+
+class TooMuchWork(Exception):
+    """A decoder takes more bytes than its object has."""
+
+
+def pieces(data: bytes, size: int = 64) -> list[bytes]:
+    """An object in pieces."""
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def read_index(data: bytes) -> None:
+    """Decode an index, and read by it whatever it names."""
+    index = decode_index(data, "o", Deviations())
+    if isinstance(index, LedgerIndex):
+        read_by(index.spans(), LEDGER.data)
+        index.check(len(LEDGER.data), "o", Deviations())
+        index.find(15)
+    else:
+        for section in index.sections:
+            read_by(index.spans(section.ledger_id), STREAMED)
+            section.find(section.info.last_entry_id)
+
+
+def read_by(spans: list[BlockSpan], data: bytes) -> None:
+    """Read the entries of some blocks: never more of them than there are bytes for."""
+    found = list(read_entries(pieces(data), spans, "o", Deviations()))
+    if 12 * len(found) > len(data):
+        raise TooMuchWork
+
+
+def scan(data: bytes) -> None:
+    """Read an object without its index."""
+    found = list(scan_blocks(pieces(data), len(data), "o", Deviations()))
+    if 12 * len(found) > len(data):
+        raise TooMuchWork
+
+
+DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
+    "header": (lambda data: BlockHeader.decode(data, "o"), BlockHeader(5, 6).encode()),
+    "streaming-header": (lambda data: BlockHeader.decode(data, "o"), BlockHeader(5, 6, ledger_id=7).encode()),
+    "metadata": (lambda data: LedgerMetadata.decode(data, "o").encode(), METADATA.encode()),
+    "info": (lambda data: LedgerInfo.decode(data, "o").encode(), INFO.encode()),
+    "index": (read_index, LEDGER.index_bytes),
+    "streaming-index": (read_index, STREAMED_INDEX),
+    "entries": (lambda data: read_by(LEDGER.index.spans(), data), LEDGER.data),
+    "scan": (scan, LEDGER.data),
+    "streaming-scan": (scan, STREAMED),
+    "single-object": (single.read, SINGLE),
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_undamaged_object_is_read(name: str) -> None:
+    decode, data = DECODERS[name]
+    decode(data)
+
+
+def tried(decode: Callable[[bytes], object], data: bytes) -> None:
+    """Only typed errors, of one line that names the object where it is to blame. Hypothesis watches the time."""
+    error: TierfsError | None = None
+    try:
+        decode(data)
+    except (DataLoss, InvalidRequest) as exc:
+        error = exc
+    message = str(error or "o")
+    assert "\n" not in message
+    assert message.startswith(("o", "no block of the index") if error is None or type(error) is DataLoss else "entry ")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@given(data=st.binary(max_size=300))
+@example(data=b"")
+def test_random_bytes(name: str, data: bytes) -> None:
+    decode, valid = DECODERS[name]
+    tried(decode, data)
+    tried(decode, valid[:4] + data)
+    tried(decode, valid[:-20] + data)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@given(data=st.data())
+def test_damaged_objects(name: str, data: st.DataObject) -> None:
+    decode, valid = DECODERS[name]
+    damaged = bytearray(valid)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(damaged) - 1))
+        kind = data.draw(st.sampled_from(["flip", "write", "cut", "insert"]))
+        if kind == "flip":
+            damaged[at] ^= 1 << data.draw(st.integers(0, 7))
+        elif kind == "write":
+            number = data.draw(st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1, len(valid)]))
+            damaged[at : at + 8] = number.to_bytes(8, "big")
+        elif kind == "cut":
+            del damaged[at : at + data.draw(st.integers(1, 40))]
+            damaged = damaged or bytearray(b"x")
+        else:
+            damaged[at:at] = data.draw(st.binary(max_size=40))
+    tried(decode, bytes(damaged))
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_byte_flipped(name: str) -> None:
+    decode, valid = DECODERS[name]
+    for at in range(len(valid)):
+        for mask in (0x01, 0x80, 0xFF):
+            tried(decode, valid[:at] + bytes([valid[at] ^ mask]) + valid[at + 1 :])
+
+
+@given(
+    st.lists(
+        st.builds(
+            BlockSpan,
+            offset=st.integers(-10, 900) | st.sampled_from([-(2**63), 2**63 - 1]),
+            length_bytes=st.integers(-10, 900) | st.just(2**64),
+            first_entry_id=st.integers(-2, 70) | st.sampled_from([-(2**63), 2**63 - 1]),
+            entries=st.none() | st.integers(-2, 70) | st.just(2**64),
+            header_bytes=st.integers(-10, 300) | st.sampled_from([-(2**63), 2**63 - 1]),
+            ledger_id=st.none() | st.integers(0, 3),
+        ),
+        max_size=5,
+    )
+)
+def test_any_spans(spans: list[BlockSpan]) -> None:
+    for data in (LEDGER.data, STREAMED):
+        tried(lambda data: read_by(spans, data), data)
+
+
+def test_lengths_are_not_believed() -> None:
+    """A ledger of 2^62 entries is not counted, and a block of 2^62 bytes is not awaited."""
+    index = LedgerIndex(closed(2**62, 2**62), 2**62, LEDGER.index.entries[:1])
+    with pytest.raises(DataLoss, match=r"^o: entry \d+ is missing"):
+        list(read_entries(pieces(LEDGER.data), index.spans(), "o", Deviations()))
