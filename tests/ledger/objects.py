@@ -15,6 +15,9 @@ from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata, LedgerState
 
 NAME = "u-ledger-7"
 
+DEADLINE_MS = 5000
+"""Of one example; it takes milliseconds, or a machine is very busy, or a decoder loops."""
+
 
 @dataclass
 class Written:

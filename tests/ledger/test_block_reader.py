@@ -207,12 +207,13 @@ def test_overlapping_blocks_end_the_reader() -> None:
         read(ONE.data, [SPAN, replace(SPAN, offset=100, first_entry_id=2)])
 
 
-def test_blocks_beyond_the_last_entry_are_left_out() -> None:
+@pytest.mark.parametrize("last_entry_id", [0, 1])
+def test_entries_beyond_the_last_are_left_out(last_entry_id: int) -> None:
     ledger = write([b"x" * 50] * 4, 260)
-    index = replace(ledger.index, metadata=replace(ledger.index.metadata, last_entry_id=1))
+    index = replace(ledger.index, metadata=replace(ledger.index.metadata, last_entry_id=last_entry_id))
     entries, deviations = read(ledger.data, index.spans())
-    assert len(entries) == 2
-    assert deviations == [f"{NAME}: the block at 260 begins with an entry beyond the ledger's last"]
+    assert [entry.entry_id for entry in entries] == list(range(last_entry_id + 1))
+    assert deviations[-1] == f"{NAME}: the block at 260 begins with an entry beyond the ledger's last"
 
 
 def test_deviations_are_counted_and_not_kept_without_end() -> None:

@@ -7,11 +7,11 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ledger import independent
-from tests.ledger.objects import frame, padding, payloads_of, read, write
+from tests.ledger.objects import DEADLINE_MS, frame, padding, payloads_of, read, write
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger.blocks import BlockHeader, BlockPlan, encode_blocks, plan_blocks
 from tierfs.types import MIB
@@ -76,6 +76,7 @@ def test_planned_sizes(lengths: list[int], max_block_bytes: int, blocks: list[tu
     assert plan_blocks(lengths, max_block_bytes) == [BlockPlan(*block) for block in blocks]
 
 
+@settings(deadline=DEADLINE_MS)
 @given(st.lists(st.integers(0, 100), max_size=60), st.integers(240, 2000))
 def test_sizes_are_those_of_pulsars_formula(lengths: list[int], max_block_bytes: int) -> None:
     written_bytes = 0
@@ -207,6 +208,7 @@ def test_only_the_entries_of_one_block_are_held() -> None:
     assert [ref() for ref in alive] == [None] * 6
 
 
+@settings(deadline=DEADLINE_MS)
 @given(st.lists(st.binary(max_size=80), max_size=40), st.integers(220, 900))
 def test_what_is_written_is_read(payloads: list[bytes], max_block_bytes: int) -> None:
     """Of both decoders; the sizes of the blocks make up the object, and each block can be read alone."""

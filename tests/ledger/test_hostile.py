@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.ledger import test_single_object as single
-from tests.ledger.objects import closed, streaming_block, streaming_index, write
+from tests.ledger.objects import DEADLINE_MS, closed, streaming_block, streaming_index, write
 from tests.ledger.test_metadata import INFO, METADATA
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.ledger.block_reader import BlockSpan, read_entries, scan_blocks
@@ -97,6 +97,7 @@ def tried(decode: Callable[[bytes], object], data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", DECODERS)
+@settings(deadline=DEADLINE_MS)
 @given(data=st.binary(max_size=300))
 @example(data=b"")
 def test_random_bytes(name: str, data: bytes) -> None:
@@ -107,6 +108,7 @@ def test_random_bytes(name: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", DECODERS)
+@settings(deadline=DEADLINE_MS)
 @given(data=st.data())
 def test_damaged_objects(name: str, data: st.DataObject) -> None:
     decode, valid = DECODERS[name]
@@ -135,6 +137,7 @@ def test_every_byte_flipped(name: str) -> None:
             tried(decode, valid[:at] + bytes([valid[at] ^ mask]) + valid[at + 1 :])
 
 
+@settings(deadline=DEADLINE_MS)
 @given(
     st.lists(
         st.builds(

@@ -6,11 +6,11 @@ import struct
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ledger import independent
-from tests.ledger.objects import closed, payloads_of, read, streaming_block, streaming_index, write
+from tests.ledger.objects import DEADLINE_MS, closed, payloads_of, read, streaming_block, streaming_index, write
 from tests.ledger.test_metadata import METADATA, METADATA_GOLDEN
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger.block_reader import BlockSpan
@@ -178,9 +178,11 @@ def test_what_is_odd_of_an_object_is_noted() -> None:
         "o: its ledger was offloaded while it was OPEN",
     ]
     LedgerIndex(closed(0, 0), 0, ()).check(0, "o", deviations)
+    LedgerIndex(closed(0, 0), 0, (IndexEntry(3, 1, 0),)).check(0, "o", deviations)
     assert deviations.count == 2
 
 
+@settings(deadline=DEADLINE_MS)
 @given(st.lists(st.binary(max_size=80), min_size=1, max_size=40), st.integers(220, 900), st.data())
 def test_a_lookup_and_a_skip_find_every_entry(payloads: list[bytes], max_block_bytes: int, data: st.DataObject) -> None:
     ledger = write(payloads, max_block_bytes)
@@ -258,6 +260,14 @@ def test_sections_that_contradict_each_other() -> None:
     assert isinstance(index, StreamingIndex)
     assert index.section(1).entries == (IndexEntry(9, 2, 0),)
     assert deviations == ["i: a section of ledger 1 repeats it or describes 1"]
+
+
+def test_a_section_that_describes_another_ledger() -> None:
+    data = streaming_index(1, [(INFO_1, [(0, 1, 0)])])
+    index, deviations = decoded(data[:24] + struct.pack(">q", 9) + data[32:])
+    assert isinstance(index, StreamingIndex)
+    assert index.section(9).info == INFO_1
+    assert deviations == ["i: a section of ledger 9 repeats it or describes 1"]
 
 
 def test_names_are_made_printable() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.ledger.objects import DEADLINE_MS
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger import keys
 from tierfs.ledger.keys import Role
@@ -72,6 +73,7 @@ def test_parse_context_uuid(name: str | None, ledger_id: int | None, uuid: str |
     assert keys.parse_context_uuid(name, ledger_id) == uuid
 
 
+@settings(deadline=DEADLINE_MS)
 @given(st.uuids(), st.integers(0, 2**63 - 1))
 def test_keys_are_parsed(uuid: UUID, ledger_id: int) -> None:
     for key in (keys.data_key(uuid, ledger_id), keys.index_key(uuid, ledger_id)):
@@ -79,6 +81,7 @@ def test_keys_are_parsed(uuid: UUID, ledger_id: int) -> None:
         assert keys.parse_context_uuid(key, ledger_id) == str(uuid)
 
 
+@settings(deadline=DEADLINE_MS)
 @given(st.text(), st.integers())
 def test_any_name_is_parsed(name: str, ledger_id: int) -> None:
     keys.parse_ledger_id(name)

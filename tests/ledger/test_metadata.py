@@ -6,10 +6,11 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ledger import independent
+from tests.ledger.objects import DEADLINE_MS
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger.metadata import (
     CustomMetadata,
@@ -165,6 +166,7 @@ def test_uuids_are_two_signed_numbers() -> None:
     assert OffloadContext().uuid is None
 
 
+@settings(deadline=DEADLINE_MS)
 @given(st.uuids())
 def test_uuids_survive(uuid: UUID) -> None:
     assert join_uuid(*split_uuid(uuid)) == uuid
@@ -199,6 +201,7 @@ metadata = st.builds(
 )
 
 
+@settings(deadline=DEADLINE_MS)
 @given(metadata)
 def test_what_is_encoded_is_decoded(record: LedgerMetadata) -> None:
     data = record.encode()

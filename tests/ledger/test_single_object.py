@@ -6,11 +6,11 @@ import struct
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ledger import independent
-from tests.ledger.objects import closed, payloads_of
+from tests.ledger.objects import DEADLINE_MS, closed, payloads_of
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger.block_reader import Entry
 from tierfs.ledger.deviations import Deviations
@@ -132,6 +132,20 @@ def test_damage_is_refused(at: int, bad: bytes, message: str) -> None:
         read(bytes(data))
 
 
+def test_an_index_that_is_longer_than_its_object() -> None:
+    start = bytes.fromhex(GOLDEN)[:START_BYTES]
+    assert index_range(start, 66, MAGIC, "o").end == 66
+    with pytest.raises(DataLoss, match="an index of 66 bytes with 2 blocks cannot be in 65 bytes"):
+        index_range(start, 65, MAGIC, "o")
+
+
+def test_blocks_in_another_order_are_read_one_by_one() -> None:
+    data = bytes.fromhex(GOLDEN)
+    spans = index_of(data)[0].spans(len(data))[::-1]
+    with pytest.raises(DataLoss, match="the block at 66 begins before the one in front of it ends"):
+        list(read_entries([data], spans, MAGIC, "o", Deviations()))
+
+
 def test_other_padding_is_noted() -> None:
     data = bytearray(bytes.fromhex(GOLDEN))
     data[97:101] = b"\xfe\xdc\xde\xad"
@@ -159,6 +173,7 @@ def test_entries_beyond_the_last_are_not_made_up() -> None:
         list(read_entries([data], longer.spans(len(data)), MAGIC, "o", Deviations()))
 
 
+@settings(deadline=DEADLINE_MS)
 @given(st.lists(st.binary(max_size=50), max_size=30), st.integers(74, 400))
 def test_what_is_written_is_read(payloads: list[bytes], max_block_bytes: int) -> None:
     data = write(payloads, max_block_bytes)
