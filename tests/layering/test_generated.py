@@ -1,4 +1,4 @@
-"""The committed protobuf modules are what the .proto files generate."""
+"""The committed protobuf modules are what their .proto files generate."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GENERATED = tuple(
-    f"tierfs/{stem}_pb2{suffix}" for stem in ("metadata/records", "ledger/pulsar") for suffix in (".py", ".pyi")
+GENERATED = (
+    "tierfs/metadata/records_pb2.py",
+    "tierfs/metadata/records_pb2.pyi",
+    "tierfs/ledger/ledger_pb2.py",
+    "tierfs/ledger/ledger_pb2.pyi",
 )
 
 
@@ -26,4 +29,4 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("path", GENERATED)
 def test_generated_modules_are_current(generated: Path, path: str) -> None:
     if (generated / path).read_text() != (ROOT / path).read_text():
-        pytest.fail(f"{path} does not match its .proto; run: make proto", pytrace=False)
+        pytest.fail(f"{path} does not match its .proto file; run: make proto", pytrace=False)

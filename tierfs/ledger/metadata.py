@@ -1,4 +1,4 @@
-"""What BookKeeper and Pulsar say of a ledger. pulsar.proto documents every field.
+"""What BookKeeper and Pulsar say of a ledger. ledger.proto documents every field.
 
 Fields that were not written are None, and those of newer versions survive a rewrite (record.py).
 """
@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import ClassVar
 from uuid import UUID
 
-from tierfs.ledger import pulsar_pb2 as pb
+from tierfs.ledger import ledger_pb2 as pb
 from tierfs.ledger.record import Names, Readers, Record
 
 _UUID_MASK = 2**64 - 1
