@@ -60,7 +60,7 @@ def read(data: bytes, spans: Sequence[BlockSpan], *, piece_bytes: int = 2**20) -
 
 
 def payloads_of(entries: Sequence[Entry]) -> list[bytes]:
-    """What the entries hold."""
+    """The payloads of entries."""
     return [entry.payload for entry in entries]
 
 
@@ -78,7 +78,7 @@ def streaming_block(ledger_id: int, first_entry_id: int, payloads: Sequence[byte
 
 
 def padding(size: int) -> bytes:
-    """What a block of Pulsar ends with."""
+    """The end padding of a block that Pulsar wrote."""
     return (bytes.fromhex("fedcdead") * (size // 4 + 1))[:size]
 
 

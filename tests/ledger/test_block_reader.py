@@ -152,7 +152,7 @@ def test_entries_that_are_there_again_are_skipped() -> None:
     ],
 )
 def test_missing_entries_end_the_reader(body: bytes, entries: int | None, message: str) -> None:
-    """Where Pulsar's reader would seek to the same block again, and for ever."""
+    """Pulsar's reader would seek to the same block again, and for ever."""
     with pytest.raises(DataLoss, match=f"^{NAME}: {message}"):
         read(bytes(128) + body, [BlockSpan(0, 128 + len(body), 0, entries)])
 

@@ -82,7 +82,7 @@ def test_offsets_may_begin_behind_the_index() -> None:
     data[38:46], data[58:66] = struct.pack(">q", 0), struct.pack(">q", 35)
     entries, deviations = read(bytes(data))
     assert payloads_of(entries) == PAYLOADS
-    assert deviations == ["o: its offsets begin behind the index"]
+    assert deviations == ["o: its offsets count from the end of the index"]
 
 
 def test_blocks_are_found_and_read_alone() -> None:

@@ -99,7 +99,7 @@ def scan_blocks(
 
 
 def _scan_header(source: Source, object_bytes: int) -> tuple[BlockSpan, BlockHeader]:
-    """The header at the source's position, which is left behind it."""
+    """The header at the position of the source, which moves past it."""
     offset = source.position
     fixed = source.take(FIXED_BYTES)
     if int.from_bytes(fixed[:4], "big") == STREAMING_MAGIC:
@@ -189,7 +189,7 @@ def _check_frame(frame: bytes, expected: int, span: BlockSpan, source: Source) -
 
 
 def check_padding(source: Source, span: BlockSpan, pattern: bytes, deviations: Deviations, begun: bytes = b"") -> None:
-    """Read to the end of a block, past what is left behind its entries; `begun` was taken already.
+    """Read to the end of a block, past what follows its entries; `begun` was taken already.
 
     Nothing there counts: other bytes than the pattern, and an object that ends before the block, are deviations.
     """

@@ -48,7 +48,7 @@ _PADDED_AT_ONCE = 16384
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """What a block says of itself; the ledger id is there in the streaming form only."""
+    """The header of a block; the ledger id is there in the streaming form only."""
 
     block_length: int
     first_entry_id: int
@@ -106,7 +106,7 @@ class BlockPlan:
 
 @dataclass(frozen=True, slots=True)
 class BlockForm:
-    """What one form of blocks does differently from another."""
+    """The differences between one form of blocks and another."""
 
     header_bytes: int
     frame_bytes: int
@@ -125,7 +125,7 @@ def _header(plan: BlockPlan) -> bytes:
 
 
 FORMAT_1 = BlockForm(HEADER_BYTES, FRAME.size, PADDING, _header, FRAME.pack)
-"""What Pulsar writes today."""
+"""The form that Pulsar writes today."""
 
 
 def plan_blocks(

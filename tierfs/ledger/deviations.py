@@ -1,4 +1,4 @@
-"""What a reader accepted although no writer should have written it."""
+"""Deviations: bytes that a reader accepts although no writer should have written them."""
 
 from __future__ import annotations
 

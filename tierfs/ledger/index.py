@@ -1,4 +1,4 @@
-"""Indexes: where each block of a data object begins, beside what is known of its ledger. Pure."""
+"""Indexes: the offset of each block of a data object, and the record of its ledger. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LedgerIndex:
         return find_entry(self.entries, entry_id, self.metadata.readable_last_entry_id)
 
     def data_offset(self, entry: IndexEntry) -> int:
-        """Where the first entry of a block lies, behind its header."""
+        """Offset of the first entry of a block, after its header."""
         return entry.offset + self.data_header_length
 
     def spans(self) -> list[BlockSpan]:
@@ -70,7 +70,7 @@ class LedgerIndex:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSection:
-    """What an index of the streaming form says of one ledger, or of the part of it that is in its data object."""
+    """One ledger in an index of the streaming form, or the part of it that is in this data object."""
 
     ledger_id: int
     info: LedgerInfo
@@ -90,14 +90,14 @@ class StreamingIndex:
     sections: tuple[LedgerSection, ...]
 
     def section(self, ledger_id: int) -> LedgerSection:
-        """What it says of one ledger. Raises InvalidRequest when the data object has none of it."""
+        """The section of one ledger. Raises InvalidRequest when the data object has none of it."""
         for section in self.sections:
             if section.ledger_id == ledger_id:
                 return section
         raise InvalidRequest(f"ledger {ledger_id} is not in this index")
 
     def spans(self, ledger_id: int) -> list[BlockSpan]:
-        """The blocks of one ledger. How many entries the last holds is not known: the ledger may go on elsewhere."""
+        """The blocks of one ledger. Its last one has no count: the ledger may continue in another object."""
         entries = self.section(ledger_id).entries
         everything = [entry for section in self.sections for entry in section.entries]
         edges = _edges(everything, self.data_object_length)
@@ -136,14 +136,14 @@ def block_spans(
 
 
 def _edges(entries: Iterable[IndexEntry], data_object_length: int) -> list[int]:
-    """Where blocks begin, and where the last one ends."""
+    """The offsets at which blocks begin, and the end of the last one."""
     return [*sorted({entry.offset for entry in entries if entry.offset < data_object_length}), data_object_length]
 
 
 def _span(
     entry: IndexEntry, edges: Sequence[int], count: int | None, header_bytes: int, ledger_id: int | None = None
 ) -> BlockSpan:
-    """A block reaches to the next offset; one at or behind the end of the data object has no bytes."""
+    """A block reaches to the next offset; one at or after the end of the data object has no bytes."""
     at = bisect_right(edges, entry.offset)
     end = edges[at] if at < len(edges) else entry.offset
     return BlockSpan(entry.offset, end - entry.offset, entry.first_entry_id, count, header_bytes, ledger_id)

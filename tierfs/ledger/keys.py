@@ -31,7 +31,7 @@ _MAX_ID = 2**63 - 1
 
 
 class Role(StrEnum):
-    """Which of a ledger's two objects it is."""
+    """One of a ledger's two objects."""
 
     DATA = "data"
     INDEX = "index"
@@ -67,7 +67,7 @@ def parse_ledger_id(name: str | None) -> int | None:
 
 
 def parse_context_uuid(name: str | None, ledger_id: int | None) -> str | None:
-    """What stands in front of this ledger in the name of its data or index object; None when it is not its name.
+    """The attempt in the name of this ledger's data or index object; None for any other name.
 
     Pulsar also takes the names of ledgers whose number begins with this one's digits.
     """

@@ -1,4 +1,4 @@
-"""What BookKeeper and Pulsar say of a ledger. ledger.proto documents every field.
+"""Records of a ledger as BookKeeper and Pulsar keep them. ledger.proto documents every field.
 
 Fields that were not written are None, and those of newer versions survive a rewrite (record.py).
 """
@@ -25,7 +25,7 @@ class LedgerState(IntEnum):
 
 
 class DigestType(IntEnum):
-    """How bookies check an entry."""
+    """Checksum by which bookies check an entry."""
 
     CRC32 = 1
     HMAC = 2
@@ -153,7 +153,7 @@ class OffloadSegment(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadContext(Record):
-    """How far the offload of one ledger is."""
+    """Progress of the offload of one ledger."""
 
     uuid_upper: int | None = None
     uuid_lower: int | None = None

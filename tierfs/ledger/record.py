@@ -1,4 +1,4 @@
-"""How a frozen dataclass meets one of Pulsar's protobuf messages.
+"""The base of frozen dataclasses that are read from Pulsar's protobuf messages and written to them.
 
 None means that a field was not written, which differs from a zero that was: a record that was decoded encodes to
 the same bytes.
@@ -16,15 +16,15 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.names import printable
 
 Names: TypeAlias = Mapping[str, str]
-"""Of a record's fields: ours and Pulsar's."""
+"""The fields of a record: our names and Pulsar's."""
 
 Readers: TypeAlias = Mapping[str, Callable[[Any], Any]]
-"""Of the fields that are enums or records: what makes our value of theirs."""
+"""Conversions from Pulsar's values to ours, for fields that are enums or records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Base of the records: how each meets its message."""
+    """Base of the records. A subclass names its message and the fields."""
 
     unknown: bytes = field(default=b"", repr=False)
 
@@ -84,12 +84,12 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _text(value: str | bytes) -> str:
-    """What is not UTF-8 arrives as bytes; Java, too, shows it with replacement characters."""
+    """Text that is not UTF-8 arrives as bytes; as in Java, it gets replacement characters."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def _unknown(message: Message) -> bytes:
-    """What is left of a message without the fields that this version knows."""
+    """The rest of a message, without the fields that this version knows."""
     rest = type(message)()
     rest.CopyFrom(message)
     for known, _ in message.ListFields():

@@ -40,7 +40,7 @@ START_BYTES = _START.size
 
 @dataclass(frozen=True, slots=True)
 class MagicWords:
-    """What the index and each block begin with, four bytes each."""
+    """The first four bytes of the index, and of each block."""
 
     index: bytes
     block: bytes
@@ -101,7 +101,7 @@ def plan_object(
 
 
 def index_range(start: Buffer, object_bytes: int, magic: MagicWords, name: str) -> ByteRange:
-    """Where the index lies, from the first START_BYTES of the object. Raises DataLoss naming it."""
+    """The range of the index, from the first START_BYTES of the object. Raises DataLoss naming it."""
     source = Source([start], 0, name)
     found, length, count, metadata_bytes = source.unpack(_START)
     if found != magic.index:
@@ -125,7 +125,7 @@ def decode_index(
     metadata = LedgerMetadata.decode(source.take(metadata_bytes), name)
     entries = unpack_entries(source, count, deviations)
     if entries and entries[0].offset == 0:
-        deviations.add(f"{source.name}: its offsets begin behind the index")
+        deviations.add(f"{source.name}: its offsets count from the end of the index")
         entries = tuple(replace(entry, offset=length + entry.offset) for entry in entries)
     return SingleObjectIndex(metadata, length, entries)
 
