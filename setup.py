@@ -61,7 +61,7 @@ setup(
     packages=find_packages(include=["tierfs", "tierfs.*"]),
     package_data={
         "tierfs": ["py.typed"],
-        "tierfs.metadata": ["*.proto", "*.pyi"],
+        "tierfs.metadata": ["records.proto", "*.pyi"],
         "tierfs.ledger": ["*.proto", "*.pyi"],
     },
     install_requires=INSTALL_REQUIRES,
