@@ -50,6 +50,22 @@ def test_evict_needs_no_byte_to_begin(store: Path) -> None:
     assert "others will not see which process holds the store" in done.err
 
 
+def test_what_is_not_cold_yet_can_be_offloaded_and_then_evicted(store: Path) -> None:
+    files = store.parent / "files"
+    files.mkdir()
+    for number in range(1000):  # so that the metadata grows
+        (files / f"{number:04d}").write_bytes(b"%04d" % number)
+    tierfs("ingest", files, "--into", "new", "--seal", store=store)
+    fill(store.parent / "fill")
+    offloaded = tierfs("offload", "new", store=store, check=False)
+    assert (offloaded.code, "using the room set aside" in offloaded.err) == (0, True)
+    assert '"bytes": 4000' in tierfs("evict", "new", "--force", "--json", store=store, check=False).out
+    assert tierfs("cat", "new/0999", store=store).out == "0999"
+    (store.parent / "fill").unlink()
+    tierfs("evict", store=store)
+    assert (store / "ballast").stat().st_size == 2 * MIB  # as large as ever
+
+
 def test_a_commit_that_is_written_in_part_is_a_full_disk_too(store: Path) -> None:
     """LMDB calls that an I/O error; the process goes on, and evict takes the room set aside for it."""
     with open_store(store) as opened:
