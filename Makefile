@@ -17,7 +17,7 @@ INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # the run ends and names its test: with a new one in its place xdist may wait for ever.
 IN_PARALLEL := --numprocesses auto --dist loadgroup --max-worker-restart 0
 
-PROTO     := tierfs/metadata/records.proto
+PROTO     := tierfs/metadata/records.proto tierfs/ledger/pulsar_api.proto
 PROTO_OUT := .
 
 .PHONY: help setup demo demo-s3 demo-spark test test-quick test-deps spark-deps lint format proto bench bench-reading clean
@@ -78,7 +78,7 @@ format: setup ## let ruff fix and format the code
 	$(INSIDE) ruff format .
 
 # Included from the project's root, so that the descriptor and the classes carry the package's full name.
-proto: ## regenerate tierfs/metadata/records_pb2.py and .pyi
+proto: ## regenerate what protoc makes of the .proto files: _pb2.py and .pyi
 	$(PYTHON) -m grpc_tools.protoc -I . --python_out=$(PROTO_OUT) --pyi_out=$(PROTO_OUT) $(PROTO)
 
 bench: test-deps ## run the benchmarks

@@ -1,4 +1,4 @@
-"""The committed protobuf modules are what records.proto generates."""
+"""The committed protobuf modules are what their .proto files generate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GENERATED = ("tierfs/metadata/records_pb2.py", "tierfs/metadata/records_pb2.pyi")
+GENERATED = (
+    "tierfs/metadata/records_pb2.py",
+    "tierfs/metadata/records_pb2.pyi",
+    "tierfs/ledger/pulsar_api_pb2.py",
+    "tierfs/ledger/pulsar_api_pb2.pyi",
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,4 +29,4 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("path", GENERATED)
 def test_generated_modules_are_current(generated: Path, path: str) -> None:
     if (generated / path).read_text() != (ROOT / path).read_text():
-        pytest.fail(f"{path} does not match records.proto; run: make proto", pytrace=False)
+        pytest.fail(f"{path} does not match its .proto file; run: make proto", pytrace=False)
