@@ -17,7 +17,7 @@ INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # the run ends and names its test: with a new one in its place xdist may wait for ever.
 IN_PARALLEL := --numprocesses auto --dist loadgroup --max-worker-restart 0
 
-PROTO     := tierfs/metadata/records.proto tierfs/ledger/ledger.proto
+PROTO     := tierfs/metadata/records.proto tierfs/ledger/ledger.proto tierfs/ledger/pulsar_api.proto
 PROTO_OUT := .
 
 .PHONY: help setup demo demo-s3 demo-spark test test-quick test-deps spark-deps lint format proto bench bench-reading clean

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests import forked
 
 TIMEOUT_S = 60
 
@@ -32,14 +32,7 @@ def tierfs(*words: object, store: Path | None = None, stdin: bytes = b"", check:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TIERFS_")}
     if store is not None:
         environment["TIERFS_STORE"] = str(store)
-    done = subprocess.run(
-        [sys.executable, "-m", "tierfs", *map(str, words)],
-        input=stdin,
-        capture_output=True,
-        env=environment,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    done = forked.run("tierfs", [*map(str, words)], environment, stdin, TIMEOUT_S)
     result = Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
     assert "Traceback" not in result.err, result.err
     if check:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from functools import cache
+from typing import Any, TypeAlias
 
 from tierfs.types import CRC_BLOCK_BYTES
 
@@ -11,18 +12,22 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 """Contiguous bytes."""
 
 
+@cache
+def _crt() -> Any:
+    """The library, loaded with the first bytes: commands that only look need not wait 0.1 s for its self-tests."""
+    from awscrt import checksums
+
+    return checksums
+
+
 def crc32c(data: Buffer, previous: int = 0) -> int:
     """CRC32C of `data`, continuing from `previous` (0 for none)."""
-    from awscrt import checksums  # 0.1 s of self-tests, that commands which only look need not wait for
-
-    return int(checksums.crc32c(data, previous))
+    return int(_crt().crc32c(data, previous))
 
 
 def combine(crc_a: int, crc_b: int, length_b_bytes: int) -> int:
     """CRC32C of A followed by B, from the CRCs of both and the length of B."""
-    from awscrt import checksums
-
-    return int(checksums.combine_crc32c(crc_a, crc_b, length_b_bytes))
+    return int(_crt().combine_crc32c(crc_a, crc_b, length_b_bytes))
 
 
 def block_crcs(data: Buffer) -> list[int]:

@@ -14,17 +14,20 @@ import pytest
 from tests.cli.test_daemon import daemon
 from tests.commands import tierfs
 from tests.disks import disk, fill
+from tests.stores import quiet
 from tierfs.app import open_store
 from tierfs.background.ballast import with_room
 from tierfs.background.threads import BackgroundThreads
 from tierfs.checksum import crc32c
 from tierfs.composition.holding import keeper_of
 from tierfs.errors import StorageFull
+from tierfs.metadata.tables import POLICIES
 from tierfs.store_paths import StorePaths
 
 COLD_BYTES = 4_000_000
 
 READERS_AT_ONCE = 200
+PAGE_BYTES = 4096
 
 
 @pytest.fixture
@@ -45,6 +48,32 @@ def test_evict_needs_no_byte_to_begin(store: Path) -> None:
     assert done.code == 0
     assert f'"bytes": {COLD_BYTES}' in done.out
     assert "others will not see which process holds the store" in done.err
+
+
+def test_what_is_not_cold_yet_can_be_offloaded_and_then_evicted(store: Path) -> None:
+    files = store.parent / "files"
+    files.mkdir()
+    for number in range(1000):  # so that the metadata grows
+        (files / f"{number:04d}").write_bytes(b"%04d" % number)
+    tierfs("ingest", files, "--into", "new", "--seal", store=store)
+    fill(store.parent / "fill")
+    offloaded = tierfs("offload", "new", store=store, check=False)
+    assert (offloaded.code, "using the room set aside" in offloaded.err) == (0, True)
+    assert '"bytes": 4000' in tierfs("evict", "new", "--force", "--json", store=store, check=False).out
+    assert tierfs("cat", "new/0999", store=store).out == "0999"
+    (store.parent / "fill").unlink()
+    tierfs("evict", store=store)
+    assert (store / "ballast").stat().st_size == 2 * MIB  # as large as ever
+
+
+def test_a_commit_that_is_written_in_part_is_a_full_disk_too(store: Path) -> None:
+    """LMDB calls that an I/O error; the process goes on, and evict takes the room set aside for it."""
+    with open_store(store) as opened:
+        fill(store.parent / "fill")
+        os.truncate(store.parent / "fill", (store.parent / "fill").stat().st_size - PAGE_BYTES)
+        with pytest.raises(StorageFull, match="the disk of the metadata is full"), opened.metadata.write() as txn:
+            txn.put_raw(POLICIES.name, b"many pages in a row", bytes(100 * PAGE_BYTES))
+        assert opened.evict("s", force=False, report=quiet).bytes == COLD_BYTES
 
 
 def test_a_replica_says_which_disk_is_full(store: Path, tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.conftest import Bucket
 from tests.faults.worker import reference, report
 from tierfs import app
@@ -51,24 +52,16 @@ class Victim:
     """A worker process that is killed."""
 
     def __init__(self, verb: str, store: Path, seed: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.worker", verb, str(store), NAME, str(seed)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self._process = forked.Talking("tests.faults.worker", verb, store, NAME, seed)
 
     def kill_after(self, life_s: float) -> list[str]:
         """Let it live that long after it began, kill it, and return what it said."""
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "working\n"
-        try:
-            out, error = self._process.communicate(timeout=life_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            out, error = self._process.communicate()
+        assert self._process.line() == "working\n"
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(life_s)
+        lines, error = self._process.end()
         assert "Traceback" not in error, error
-        return [line for line in out.split("\n")[:-1] if line]
+        return [line.rstrip("\n") for line in lines if line.endswith("\n")]
 
 
 def seeds() -> Iterator[tuple[int, float]]:

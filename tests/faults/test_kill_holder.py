@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.faults.test_kill import ROUNDS, check_bytes, check_no_orphans, grow
 from tests.faults.worker import reference
 from tests.mount.waiting import eventually
@@ -38,16 +38,13 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
 
 
 @contextmanager
-def victim(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+def victim(module: str, *words: object) -> Iterator[forked.Talking]:
     """A process that is killed at the end of the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = forked.Talking(module, *words)
     try:
         yield process
     finally:
-        process.kill()
-        _, error = process.communicate(timeout=30)
+        _, error = process.end()
     assert "Traceback" not in error, error
 
 
@@ -56,10 +53,8 @@ def test_a_killed_holder_loses_nothing_and_the_next_goes_on(store: app.Store, ph
     chosen = random.Random(phase)
     for number in range(1, ROUNDS + 1):
         with victim("tests.faults.holder", store.path, phase) as process:
-            assert process.stdout is not None
             grow(store, GROWTH_BYTES)
-            lines = iter(process.stdout.readline, "")
-            assert any(line == f"{phase}\n" for line in lines)
+            assert any(line == f"{phase}\n" for line in iter(process.line, ""))
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(chosen.random() * MAX_WAIT_S)
         check_bytes(store, GROWTH_BYTES * number)
@@ -79,15 +74,13 @@ def test_a_mount_killed_during_reads_is_mounted_again(store: app.Store, tmp_path
     mnt.mkdir()
     for _ in range(ROUNDS):
         with victim("tests.mount.runner", store.path, mnt) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+            assert process.line() == "ready\n"
             reader = subprocess.Popen(["cat", mnt / NAME], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(chosen.random() * MAX_WAIT_S)
         reader.wait(30)  # it ends with an error or with everything, but it ends
     with victim("tests.mount.runner", store.path, mnt) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        assert process.line() == "ready\n"
         assert (mnt / NAME).read_bytes() == reference(0, 8_000_000)
     subprocess.run(["umount", "-l", mnt] if os.geteuid() == 0 else ["fusermount3", "-uz", mnt], check=True)
     check_bytes(store, 8_000_000)

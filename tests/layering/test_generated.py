@@ -14,6 +14,8 @@ GENERATED = (
     "tierfs/metadata/records_pb2.pyi",
     "tierfs/ledger/ledger_pb2.py",
     "tierfs/ledger/ledger_pb2.pyi",
+    "tierfs/ledger/pulsar_api_pb2.py",
+    "tierfs/ledger/pulsar_api_pb2.pyi",
 )
 
 

@@ -20,7 +20,7 @@ from tierfs.metadata import directories
 
 pytestmark = [pytest.mark.mount, pytest.mark.slow, pytest.mark.timeout(300, method="thread")]
 
-LIFE_S = 30.0
+LIFE_S = 15.0
 POLICY = ("chunk_bytes=16KiB", "object_bytes=64KiB", "deletion_lag=1s", "read_priority=local-first")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.mount.waiting import eventually
 from tierfs import app
 from tierfs.metadata import policies
@@ -26,7 +27,7 @@ class Mounted:
     """One mount and the process that serves it."""
 
     path: Path
-    process: subprocess.Popen[str]
+    process: forked.Talking
 
     def is_mounted(self) -> bool:
         return any(mount.mountpoint == self.path for mount in mounts())
@@ -55,14 +56,9 @@ def mount(store: app.Store, tmp_path: Path) -> Iterator[Mount]:
     def start(options: str = "", fault: str = "") -> Mounted:
         path = tmp_path / f"mnt{len(made)}"
         path.mkdir()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.mount.runner", str(store.path), str(path), options, fault],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        process = forked.Talking("tests.mount.runner", store.path, path, options, fault)
         made.append(Mounted(path, process))
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        assert process.line() == "ready\n"
         return made[-1]
 
     yield start
@@ -77,8 +73,8 @@ def stop(mounted: Mounted) -> None:
     except subprocess.TimeoutExpired:
         mounted.process.kill()
         mounted.process.wait(STOP_S)
-    assert mounted.process.stdout is not None
-    mounted.process.stdout.close()
+    _, error = mounted.process.end()
+    sys.stderr.write(error)  # for the reader of a test that failed
     if mounted.is_mounted():
         command = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-uz"]
         subprocess.run([*command, str(mounted.path)], check=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.mount.conftest import Mounted, stop
@@ -54,13 +55,10 @@ class mounting:
     def __init__(self, store: Path, point: Path) -> None:
         point.mkdir()
         self._point = point
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.mount.runner", str(store), str(point)], stdout=subprocess.PIPE, text=True
-        )
+        self._process = forked.Talking("tests.mount.runner", store, point)
 
     def __enter__(self) -> Path:
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "ready\n"
+        assert self._process.line() == "ready\n"
         return self._point
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,7 @@
-"""Room kept for the worst day: a file whose space evict and collect may take to commit on a full disk."""
+"""Room kept for the worst day: a file whose space may be taken to commit on a full disk.
+
+Evict and collect may take all of it; the offloads that evict waits for take half.
+"""
 
 from __future__ import annotations
 
@@ -36,34 +39,44 @@ def create(path: Path) -> None:
 def with_room(path: Path, work: Callable[[], T]) -> T:
     """Run work that frees space; on a full disk give it the ballast's room and run it once more.
 
-    A file without a byte remains of a ballast that was used, and is filled again once there is room.
+    A shorter file remains of a ballast that was used, and grows again once there is room.
     """
+    return _with(path, work, left_bytes=0)
+
+
+def with_half(path: Path, work: Callable[[], T]) -> T:
+    """Run work without which nothing can be evicted, as `with_room` does; the other half is left to evict."""
+    return _with(path, work, left_bytes=_size(os.statvfs(path.parent)) // 2)
+
+
+def _with(path: Path, work: Callable[[], T], *, left_bytes: int) -> T:
     if path.exists():
         restore(path)
     try:
         return work()
     except StorageFull:
-        if not path.exists() or not path.stat().st_size:
+        if not path.exists() or path.stat().st_size <= left_bytes:
             raise
         log.warning("the disk is full: using the room set aside in %s", path.name)
-        os.truncate(path, 0)
+        os.truncate(path, left_bytes)
     result = work()
     restore(path)
     return result
 
 
 def restore(path: Path) -> None:
-    """Set the room aside again if it was used, or never was, and would leave as much to others."""
-    if path.exists() and path.stat().st_size:
-        return
+    """Set the room aside again if some was used, or it never was, and would leave as much to others."""
     status = os.statvfs(path.parent)
+    left_bytes = path.stat().st_size if path.exists() else 0
+    if left_bytes >= _size(status):
+        return
     if status.f_bavail * status.f_frsize < 2 * _size(status):
         return
     try:
         create(path)
     except TierfsError as exc:  # others were faster, or the file is not ours: the work goes on without it
         with suppress(OSError):
-            os.truncate(path, 0)
+            os.truncate(path, left_bytes)
         log.info("no room yet to set aside: %s", exc)
     else:
         log.info("room is set aside again in %s", path.name)

@@ -255,12 +255,12 @@ class BackgroundWriter:
                 self._uploads.end([key_of(pending) for pending in group])
 
     async def _upload(self, pending: PendingObject) -> None:
-        work = partial(self._in_thread, partial(self._work.tools.offload.run, pending.action))
+        work = partial(self._in_thread, partial(self._work.upload, pending.action))
         await self._attempt(_key(pending), work, pending)
 
     def _pack(self, group: Group) -> None:
         """Make one object of a group; what was left out is noted one by one."""
-        packed = self._work.packs.run(PackAction(tuple(pending.action for pending in group)))
+        packed = self._work.pack(PackAction(tuple(pending.action for pending in group)))
         failed = dict(packed.failed)
         for pending in group:
             error = failed.get(pending.action)

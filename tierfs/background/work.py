@@ -22,7 +22,8 @@ from tierfs.background.dead_uploads import DeadUpload, DeadUploads
 from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
-from tierfs.background.packing import PackOffload
+from tierfs.background.packing import Packed, PackOffload
+from tierfs.background.planning import OffloadAction, PackAction
 from tierfs.background.pressure import missing_bytes
 from tierfs.background.publish import Publisher
 from tierfs.background.repack import Repack
@@ -105,6 +106,9 @@ class ColdWork:
         Rolls active chunks first. Raises NotFound, Fenced, and the first error of an upload after all
         others were done; what succeeded stays.
         """
+        return ballast.with_half(self.tools.ballast_path, lambda: self._offload(path, report))
+
+    def _offload(self, path: str, report: Report) -> OffloadReport:
         self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
         segments = self._segments(path)
         for _, segment in segments:
@@ -117,6 +121,14 @@ class ColdWork:
         entries = self.publish()
         self.collect()
         return replace(done, journal_entries=entries)
+
+    def upload(self, action: OffloadAction) -> None:
+        """Make one object; see Offload.run."""
+        ballast.with_half(self.tools.ballast_path, lambda: self.tools.offload.run(action))
+
+    def pack(self, action: PackAction) -> Packed:
+        """Make one object of many small ones; see PackOffload.run."""
+        return ballast.with_half(self.tools.ballast_path, lambda: self.packs.run(action))
 
     def consolidate(self, path: str, *, dry_run: bool, report: Report) -> ConsolidateReport:
         """Make few large cold objects of many small or mostly dead ones below `path`; repeating it does nothing.
@@ -187,6 +199,9 @@ class ColdWork:
 
     def publish(self) -> int:
         """Publish what is queued, with a checkpoint when one is due; returns the entries written."""
+        return ballast.with_half(self.tools.ballast_path, self._publish)
+
+    def _publish(self) -> int:
         with self._publishing:
             entries = self.tools.publisher.publish()
             self.tools.checkpointer.checkpoint_if_due()

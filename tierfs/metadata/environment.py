@@ -37,6 +37,9 @@ _LOCK_FILE_BYTES = (MAX_READERS + 64) * 64
 _BLOCK_BYTES = 512
 """The unit of st_blocks."""
 
+_NO_ROOM_BYTES = 1 << 20
+"""A filesystem with less is full: what a write left of it, others may have freed a part of since."""
+
 _MAX_DATABASES = 64
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
@@ -212,7 +215,7 @@ def map_lmdb_errors(path: Path) -> Iterator[None]:
     except lmdb.ReadersFullError as exc:
         raise Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers") from exc
     except (lmdb.MapFullError, lmdb.DiskError) as exc:
-        if isinstance(exc, lmdb.MapFullError) or "No space left" in str(exc):
+        if isinstance(exc, lmdb.MapFullError) or "No space left" in str(exc) or _has_no_room(path):
             raise _disk_full(path) from exc
         raise DataLoss(f"{path}: the disk of the metadata fails: {exc}", remedy="run: tierfs fsck") from exc
     except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError) as exc:
@@ -229,10 +232,16 @@ def _disk_full(path: Path) -> StorageFull:
     return StorageFull(f"{path}: the disk of the metadata is full", remedy="free space, or run: tierfs evict")
 
 
+def _has_no_room(path: Path) -> bool:
+    """Whether a failed write was a short one: LMDB calls EIO what a full disk left unwritten (mdb_page_flush)."""
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize < _NO_ROOM_BYTES
+
+
 def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
     """py-lmdb raises its base class for plain errno values; only the text tells them apart."""
     text = str(exc)
-    if "No space left" in text or "Disk quota" in text:
+    if "No space left" in text or "Disk quota" in text or ("Input/output" in text and _has_no_room(path)):
         return _disk_full(path)
     if "Permission denied" in text:
         return PermissionDenied(f"{path}: permission denied")

@@ -1,0 +1,267 @@
+"""Entries of Pulsar, golden: single messages, batches, every compression, and what holds no message."""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+import pytest
+
+from tests.ledger.message_entries import TEXT, TEXT_AS, batch, entry, in_batch, metadata, proto, sized
+from tierfs.errors import DataLoss
+from tierfs.ledger.message_compression import Compression
+from tierfs.ledger.messages import decode
+
+BROKER = proto((1, 1_700_000_000_500), (2, 41))
+
+SMALLEST = bytes.fromhex("0e01 cd7e5234 00000008 0a0170 1002 18e807 6869")
+"""Producer p, sequence id 2, published at 1000 ms, payload "hi"."""
+
+
+def lines(data: bytes, **ids: int) -> list[dict[str, object]]:
+    """The JSON lines of an entry."""
+    made = [message.as_json() for message in decode(data, **ids).messages]
+    assert json.loads(json.dumps(made)) == made
+    return made
+
+
+def test_the_smallest_message() -> None:
+    assert lines(SMALLEST) == [{"publish_time_ms": 1000, "producer_name": "p", "sequence_id": 2, "payload": "hi"}]
+
+
+def test_every_field_of_a_single_message() -> None:
+    meta = metadata(
+        (4, proto((1, "color"), (2, "red"))),
+        (4, proto((1, "size"), (2, "10"))),
+        (5, "a field that tierfs does not know"),
+        (6, "key"),
+        (9, 5),
+        (12, 1_600_000_000_000),
+        (16, (3).to_bytes(8, "big")),
+        (18, b"\xff\0"),
+        (19, 1_800_000_000_000),
+        (22, 5),
+        (23, 2**63),
+    )
+    data = entry(meta, "grün".encode(), broker=BROKER)
+    assert lines(data, ledger_id=0, entry_id=9) == [
+        {
+            "ledger_id": 0,
+            "entry_id": 9,
+            "index": 41,
+            "broker_timestamp_ms": 1_700_000_000_500,
+            "publish_time_ms": 1_700_000_000_000,
+            "event_time_ms": 1_600_000_000_000,
+            "deliver_at_time_ms": 1_800_000_000_000,
+            "producer_name": "standalone-0-1",
+            "sequence_id": 7,
+            "key": "key",
+            "ordering_key_base64": "/wA=",
+            "properties": {"color": "red", "size": "10"},
+            "schema_version": "0000000000000003",
+            "txn_id": "(9223372036854775808,5)",
+            "payload": "grün",
+        }
+    ]
+
+
+def test_what_an_entry_says_of_itself() -> None:
+    whole = decode(entry(metadata((11, 1)), in_batch(b"x"), broker=BROKER))
+    assert (whole.producer_name, whole.sequence_id, whole.publish_time_ms) == ("standalone-0-1", 7, 1_700_000_000_000)
+    assert (whole.broker_timestamp_ms, whole.broker_index, whole.batch_size) == (1_700_000_000_500, 41, 1)
+    assert (whole.marker, whole.chunk, whole.encryption_keys) == (None, None, ())
+    assert decode(SMALLEST).checksum == 0xCD7E5234
+
+
+@pytest.mark.parametrize("broker", [None, BROKER], ids=["", "broker"])
+@pytest.mark.parametrize("checksum", [False, True], ids=["", "checksum"])
+def test_with_and_without_broker_metadata_and_checksum(broker: bytes | None, checksum: bool) -> None:
+    whole = decode(entry(metadata(), b"x", broker=broker, checksum=checksum))
+    assert [message.payload for message in whole.messages] == [b"x"]
+    assert (whole.checksum is not None, whole.broker_index) == (checksum, 41 if broker else None)
+
+
+@pytest.mark.parametrize("at", range(len(SMALLEST)))
+def test_a_flipped_bit_is_found_where_there_is_a_checksum(at: int) -> None:
+    damaged = bytearray(SMALLEST)
+    damaged[at] ^= 1
+    with pytest.raises(DataLoss, match=r"^entry 3:7 is damaged: "):
+        decode(bytes(damaged), ledger_id=3, entry_id=7)
+
+
+def test_a_wrong_checksum_is_named() -> None:
+    with pytest.raises(
+        DataLoss, match=r"^an entry is damaged: its checksum is cd7e5234, and its bytes have [0-9a-f]{8}$"
+    ):
+        decode(SMALLEST[:-1] + b"!")
+
+
+def test_any_buffer_is_read() -> None:
+    assert decode(memoryview(b"__" + SMALLEST + b"__")[2:-2]) == decode(SMALLEST)
+    assert decode(memoryview(SMALLEST).cast("c")) == decode(SMALLEST)
+
+
+@pytest.mark.parametrize("number", TEXT_AS)
+def test_compressed_messages(number: int) -> None:
+    whole = decode(entry(metadata((8, number), (9, len(TEXT))), TEXT_AS[number]))
+    assert [message.payload for message in whole.messages] == [TEXT]
+    assert whole.compression is Compression(number)
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_a_compressed_message_may_be_empty(number: int) -> None:
+    nothing = {2: "789c030000000001", 3: "28b52ffd 20 00 010000", 4: "00"}[number]
+    assert lines(entry(metadata((8, number)), bytes.fromhex(nothing)))[0]["payload"] == ""
+
+
+def test_a_compressed_batch() -> None:
+    payload = in_batch(b"a") + in_batch(b"b")
+    data = entry(metadata((8, 2), (9, len(payload)), (11, 2)), zlib.compress(payload))
+    assert [line["payload"] for line in lines(data)] == ["a", "b"]
+
+
+def test_an_unknown_compression_is_not_taken_for_none() -> None:
+    with pytest.raises(DataLoss, match="entry 1 has the unknown compression 7") as caught:
+        decode(entry(metadata((8, 7)), b"x"), entry_id=1)
+    assert caught.value.remedy == "upgrade tierfs"
+
+
+def test_messages_of_a_batch_have_their_own_fields() -> None:
+    data = entry(
+        metadata((11, 4), (12, 555), (16, b"\1")),
+        in_batch(b"a", (1, proto((1, "n"), (2, "1"))), (2, "k1"), (8, 7))
+        + in_batch(b"b", (2, "azE="), (6, 1), (5, 99), (7, b"o"), (8, 8))
+        + in_batch(b"", (2, "gone"), (4, 1), (8, 9))
+        + in_batch(b"", (2, "deleted"), (9, 1), (8, 10)),
+        broker=proto((2, 103)),
+    )
+    assert lines(data, ledger_id=3, entry_id=7) == [
+        ours | {"ledger_id": 3, "entry_id": 7, "batch_index": at, "index": 100 + at, "sequence_id": 7 + at} | COMMON
+        for at, ours in enumerate(
+            [
+                {"event_time_ms": 555, "key": "k1", "properties": {"n": "1"}, "payload": "a"},
+                {
+                    "event_time_ms": 99,
+                    "key": "azE=",
+                    "key_is_base64": True,
+                    "ordering_key_base64": "bw==",
+                    "payload": "b",
+                },
+                {"event_time_ms": 555, "key": "gone", "compacted_out": True},
+                {"event_time_ms": 555, "key": "deleted", "null_value": True},
+            ]
+        )
+    ]
+
+
+COMMON = {"publish_time_ms": 1_700_000_000_000, "producer_name": "standalone-0-1", "schema_version": "01"}
+
+
+def test_a_batch_of_one_is_a_batch() -> None:
+    (line,) = lines(batch(in_batch(b"x", (2, "k"))))
+    assert (line["batch_index"], line["key"], line["payload"]) == (0, "k", "x")
+
+
+def test_key_ordering_key_and_properties_of_a_batch_are_not_those_of_its_messages() -> None:
+    common = ((4, proto((1, "n"), (2, "1"))), (6, "batch key"), (18, b"batch"))
+    (line,) = lines(batch(in_batch(b"x"), meta=common))
+    assert not line.keys() & {"key", "ordering_key_base64", "properties"}
+
+
+def test_a_batch_may_say_for_all_that_values_and_keys_are_null() -> None:
+    data = batch(in_batch(b"", (2, "k")), in_batch(b"x", (2, "k"), (9, 0), (10, 0)), meta=((25, 1), (30, 1)))
+    first, second = lines(data)
+    assert (first.get("null_value"), first.get("key")) == (True, None)
+    assert (second.get("null_value"), second.get("key")) == (None, "k")
+
+
+def test_an_index_that_cannot_count_messages_is_left_out() -> None:
+    data = entry(metadata((11, 2)), in_batch(b"a") + in_batch(b"b"), broker=proto((2, 0)))
+    assert decode(data).broker_index == 0
+    assert [message.index for message in decode(data).messages] == [None, None]
+
+
+def test_nulls_of_a_single_message() -> None:
+    (line,) = lines(entry(metadata((6, ""), (25, 1), (30, 1))))
+    assert line == {"publish_time_ms": 1_700_000_000_000, "producer_name": "standalone-0-1", "sequence_id": 7} | {
+        "null_value": True
+    }
+    (line,) = lines(entry(metadata((6, ""))))
+    assert (line["key"], line["payload"]) == ("", "")
+
+
+def test_bytes_that_are_not_text_become_base64() -> None:
+    (line,) = lines(entry(metadata((6, b"\xff")), b"\xff\xfe"))
+    assert (line["payload_base64"], line["key"], line["key_is_base64"]) == ("//4=", "/w==", True)
+    assert "payload" not in line
+
+
+def test_text_that_is_not_utf8_reads_as_in_java() -> None:
+    meta = proto((1, b"p\xff"), (2, 1), (3, 1), (4, proto((1, b"\xff"), (2, b"v\xff"))))
+    (line,) = lines(entry(meta, b"x"))
+    assert (line["producer_name"], line["properties"]) == ("p\ufffd", {"\ufffd": "v\ufffd"})
+
+
+def test_an_encrypted_entry_names_its_keys_and_is_not_decoded() -> None:
+    keys = ((13, proto((1, "ops.key"), (2, b"\0\1"))), (13, proto((1, "audit.key"), (2, b"\2"))))
+    whole = decode(entry(metadata((8, 1), (9, 2**32 - 1), (11, 3), *keys), b"cipher"))
+    assert whole.encryption_keys == ("ops.key", "audit.key")
+    assert (whole.messages, whole.batch_size, whole.compression) == ((), 3, Compression.LZ4)
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (0, "UNKNOWN_MARKER"),
+        (10, "REPLICATED_SUBSCRIPTION_SNAPSHOT_REQUEST"),
+        (13, "REPLICATED_SUBSCRIPTION_UPDATE"),
+        (21, "TXN_COMMIT"),
+        (22, "TXN_ABORT"),
+        (99, "marker 99"),
+    ],
+)
+def test_a_marker_is_named_and_holds_no_message(number: int, name: str) -> None:
+    whole = decode(entry(metadata((20, number)), b"for brokers"))
+    assert (whole.marker, whole.messages) == (name, ())
+
+
+def test_a_chunk_says_which_and_keeps_its_bytes_as_they_are() -> None:
+    fields = ((8, 1), (9, 10_000_000), (26, "p-7"), (27, 3), (28, 700), (29, 1))
+    whole = decode(entry(metadata(*fields), b"part"))
+    assert whole.chunk is not None
+    (line,) = lines(entry(metadata(*fields), b"part"))
+    chunk = {"chunk_uuid": "p-7", "chunk_id": 1, "num_chunks": 3, "chunks_bytes": 700, "compression": "LZ4"}
+    assert line.items() >= (chunk | {"payload_base64": "cGFydA=="}).items()
+    assert "payload" not in line
+
+
+def test_one_chunk_is_an_ordinary_message() -> None:
+    data = entry(metadata((8, 1), (9, len(TEXT)), (26, "u"), (27, 1), (29, 0)), TEXT_AS[1])
+    assert decode(data).chunk is None
+    assert decode(data).messages[0].payload == TEXT
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ((27, 2), (29, 0)),
+        ((26, "u"), (27, 2)),
+        ((26, "u"), (27, 2), (29, 2)),
+        ((26, "u"), (27, 2), (29, -1)),
+        ((26, "u"), (27, 2), (29, 0), (11, 1)),
+    ],
+    ids=["no uuid", "no id", "id behind the last", "negative id", "a batch"],
+)
+def test_impossible_chunks_are_refused(fields: tuple[tuple[int, int | str], ...]) -> None:
+    with pytest.raises(DataLoss, match=r"is damaged: it is (a )?chunk"):
+        decode(entry(metadata(*fields), in_batch(b"x")))
+
+
+@pytest.mark.parametrize("missing", [1, 2, 3])
+def test_what_is_required_is_required(missing: int) -> None:
+    fields = [(1, "p"), (2, 1), (3, 1)]
+    del fields[missing - 1]
+    with pytest.raises(DataLoss, match="an entry is damaged: MessageMetadata is not complete"):
+        decode(entry(proto(*fields), b"x"))
+    with pytest.raises(DataLoss, match="message 0 of an entry is damaged: SingleMessageMetadata is not complete"):
+        decode(entry(metadata((11, 1)), sized(b"")))
