@@ -9,7 +9,7 @@ from tierfs.metadata import chains, policies
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import Tier
+from tierfs.types import SegmentKind, Tier
 
 
 def sealed_local_chunks(txn: ReadTransaction, segment: SegmentRecord, start: int = 0) -> Iterator[ChunkRecord]:
@@ -29,7 +29,12 @@ def placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[Placed
 def objects_to_make(
     txn: ReadTransaction, segment: SegmentRecord, object_bytes: int | None = None
 ) -> Iterator[OffloadAction]:
-    """The cold objects that make every sealed local chunk cold, each of at most `object_bytes`, or as policy says."""
+    """The cold objects that make every sealed local chunk cold, each of at most `object_bytes`, or as policy says.
+
+    None for a ledger: its objects are not made of chunks.
+    """
+    if segment.kind is SegmentKind.LEDGER:
+        return iter(())
     start = _first_local_only(txn, segment)
     limit = policies.effective(txn, segment).object_bytes if object_bytes is None else object_bytes
     local = sealed_local_chunks(txn, segment, start)

@@ -38,7 +38,7 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.segments import dismantle
 from tierfs.segments.engine import Engine
-from tierfs.types import ReadPriority, SegmentId, Tier
+from tierfs.types import ReadPriority, SegmentId, SegmentKind, Tier
 
 _MS_PER_S = 1000
 
@@ -110,7 +110,7 @@ class ColdWork:
 
     def _offload(self, path: str, report: Report) -> OffloadReport:
         self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
-        segments = self._segments(path)
+        segments = [pair for pair in self._segments(path) if pair[1].kind is SegmentKind.BYTES]
         for _, segment in segments:
             if segment.active:
                 self.tools.engine.roll(segment.id)

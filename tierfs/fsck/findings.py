@@ -31,6 +31,7 @@ class Kind(StrEnum):
     GARBAGE = "garbage"
     POLICY = "policy-without-target"
     LOCATION = "location-missing"
+    ENTRIES = "entries"
     DIRENT_DANGLING = "dirent-dangling"
     DIRENT_WRONG = "dirent-wrong"
     DIRENT_MISSING = "dirent-missing"

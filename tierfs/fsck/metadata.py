@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tierfs.errors import DataLoss
-from tierfs.fsck import chains, checksums, objects, rows, tree
+from tierfs.fsck import chains, checksums, entries, objects, rows, tree
 from tierfs.fsck.chains import Totals
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
 from tierfs.fsck.objects import ObjectTable
@@ -37,6 +37,7 @@ def _check_rows(txn: ReadTransaction, table: ObjectTable, locations: set[int], h
     counted = Counted(next_id=highest_id + 1)
     yield from rows.check_locations(txn, locations)
     yield from rows.check_policies(txn)
+    yield from entries.check_entries(txn)
     yield from rows.check_intents(txn, table, locations)
     yield from rows.check_garbage(txn, table, counted)
     yield from rows.check_outbox(txn, counted)

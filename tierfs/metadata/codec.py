@@ -90,6 +90,7 @@ class _Fields:
         self._optional: list[tuple[str, _Setter]] = []
         self._nested: list[tuple[str, _Setter, _Fields, Any]] = []
         self._maps: list[tuple[str, _Setter]] = []
+        self._lists: list[tuple[str, _Setter]] = []
         plain: list[str] = []
         enums: list[str] = []
         for item in dataclasses.fields(record_type):
@@ -101,6 +102,8 @@ class _Fields:
                 self._nested.append((item.name, put, _Fields(kind), item.default))  # type: ignore[arg-type]
             elif getattr(kind, "__origin__", None) is Mapping:
                 self._maps.append((item.name, put))
+            elif getattr(kind, "__origin__", None) is tuple:
+                self._lists.append((item.name, put))
             elif type(None) in getattr(kind, "__args__", ()):
                 self._optional.append((item.name, put))
             elif isinstance(kind, type) and issubclass(kind, Enum):
@@ -128,6 +131,8 @@ class _Fields:
             put(record, fields.read(getattr(message, name)) if message.HasField(name) else default)
         for name, put in self._maps:
             put(record, dict(getattr(message, name)))
+        for name, put in self._lists:
+            put(record, tuple(getattr(message, name)))
         return record
 
     def write(self, message: Message, record: object, *, is_new: bool) -> None:
@@ -153,6 +158,8 @@ class _Fields:
             target = getattr(message, name)
             target.clear()
             target.update(getattr(record, name))
+        for name, _ in self._lists:
+            getattr(message, name)[:] = getattr(record, name)
 
 
 def _setter(record_type: type[Any], name: str) -> _Setter:

@@ -12,6 +12,7 @@ from tierfs.metadata.records import (
     ChunkRecord,
     DirectoryRecord,
     DirentRecord,
+    EntryRun,
     GarbageRecord,
     IntentRecord,
     LocationRecord,
@@ -49,6 +50,7 @@ INTENTS = Table(b"intents", Codec(IntentRecord, pb.IntentRecord))
 GARBAGE = Table(b"garbage", Codec(GarbageRecord, pb.GarbageRecord))
 REQUESTS = Table(b"requests", Codec(RequestRecord, pb.RequestRecord))
 TROUBLES = Table(b"troubles", Codec(TroubleRecord, pb.TroubleRecord))
+ENTRIES = Table(b"entries", Codec(EntryRun, pb.EntryRun))
 TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 
 OUTBOX_NAME = b"outbox"
@@ -58,7 +60,7 @@ BATCHES_NAME = b"batches"
 LEDGERS_NAME = b"ledgers"
 """Values are serialized records, as the journal carries them."""
 
-RESERVED_NAMES = (b"entries", BATCHES_NAME, LEDGERS_NAME)
+RESERVED_NAMES = (ENTRIES.name, BATCHES_NAME, LEDGERS_NAME)
 """Created with the store, so that later versions need no migration."""
 
 ALL_NAMES = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tierfs.checksum import Buffer
-from tierfs.metadata import chains, checksums, keys
+from tierfs.metadata import chains, checksums, entries, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
@@ -43,15 +43,26 @@ class PendingAppend(PendingCommit):
     """An append on its way to the commit; `last` marks the chunk resumable, `seal` ends the segment."""
 
     def __init__(
-        self, writing: Writing, pieces: Sequence[Piece], descriptors: ChunkDescriptors, *, last: bool, seal: bool
+        self,
+        writing: Writing,
+        pieces: Sequence[Piece],
+        descriptors: ChunkDescriptors,
+        *,
+        last: bool,
+        seal: bool,
+        entries: Sequence[int] = (),
     ) -> None:
+        """`entries`: lengths of the entries of a ledger that the bytes are."""
         super().__init__([piece.chunk for piece in pieces])
         self._descriptors = descriptors
         self._writing = writing
         self._pieces = pieces
         self._last = last
         self._seal = seal
+        self._entries = entries
         self.is_stale = False
+        self.first_entry_id = 0
+        """Of the entries, once they are committed."""
 
     @property
     def sealed_chunks(self) -> list[ActiveChunk]:
@@ -69,6 +80,8 @@ class PendingAppend(PendingCommit):
         if segment.active and not writing.in_chunk:
             segment = replace(segment, active=False, generation=segment.generation + 1)
             txn.touch(segment_id=segment.id)
+        if self._entries:
+            self.first_entry_id = entries.append(txn, segment.id, writing.base_length, self._entries)
         resumable = self._last and segment.active
         if self._pieces:
             first_byte_ms = segment.began_ms if writing.base_length > segment.first_offset else txn.now_ms

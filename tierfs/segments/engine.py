@@ -9,7 +9,7 @@ from tierfs import names
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.clock import Clock
 from tierfs.config import WriteSettings
-from tierfs.errors import IsDirectory, Sealed, StorageFull
+from tierfs.errors import InvalidRequest, IsDirectory, NotFound, Sealed, StorageFull
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -25,7 +25,7 @@ from tierfs.segments.succession import Moved
 from tierfs.segments.truncate import Truncation
 from tierfs.segments.writer import SegmentWriter, WriterTools, offset_mismatch
 from tierfs.segments.writer_locks import WriterLocks
-from tierfs.types import EntryKind, SegmentId, SegmentStatus
+from tierfs.types import EntryKind, SegmentId, SegmentKind, SegmentStatus
 
 
 class Engine:
@@ -61,6 +61,18 @@ class Engine:
         """Free space of the local disk below which appends are refused."""
         return self._tools.free_space_floor_bytes
 
+    def create_ledger(self, name: str) -> SegmentRecord:
+        """Make an empty ledger: a segment of numbered entries. Raises as create.create does."""
+        with self.metadata.write() as txn:
+            return create.create(txn, name, SegmentKind.LEDGER)
+
+    def open_ledger(self, name: str, *, take_over: bool = False) -> SegmentWriter:
+        """Become the writer of a ledger that there is; entries are added by `append_entries`.
+
+        Raises NotFound, Sealed for a ledger that is closed, InvalidRequest for another segment, and as `open_writer`.
+        """
+        return self._open(name, SegmentKind.LEDGER, None, take_over=take_over, one_segment=True)
+
     def open_writer(
         self, name: str, *, expected_offset: int | None = None, take_over: bool = False, one_segment: bool = False
     ) -> SegmentWriter:
@@ -69,12 +81,18 @@ class Engine:
         A name of a stream means its newest segment, and the writer goes on in successors by itself, unless
         `one_segment` says that all it appends belongs together.
         Raises Conflict naming a live writer in another process (unless `take_over`), Sealed,
-        OffsetMismatch, IsDirectory, NotDirectory, StorageFull or InvalidRequest, with nothing created.
+        OffsetMismatch, IsDirectory, NotDirectory, StorageFull or InvalidRequest, with nothing created; a ledger is
+        InvalidRequest too.
         """
+        return self._open(name, SegmentKind.BYTES, expected_offset, take_over=take_over, one_segment=one_segment)
+
+    def _open(
+        self, name: str, kind: SegmentKind, expected_offset: int | None, *, take_over: bool, one_segment: bool
+    ) -> SegmentWriter:
         self._locks.require_process()
         self._require_floor(name)
         with self._lock:
-            segment, policy, ended = self._register(name, expected_offset, take_over)
+            segment, policy, ended = self._register(name, kind, expected_offset, take_over)
             try:
                 own = self._writers.pop(segment.id, None)
                 if own is not None:
@@ -161,13 +179,13 @@ class Engine:
         self._locks.close()
 
     def _register(
-        self, name: str, expected_offset: int | None, take_over: bool
+        self, name: str, kind: SegmentKind, expected_offset: int | None, take_over: bool
     ) -> tuple[SegmentRecord, Policy, str | None]:
         """One commit that makes this process the writer; also the chunk file that ended by it."""
         before: SegmentRecord | None = None
         try:
             with self.metadata.write() as txn:
-                before = self._find_or_create(txn, name)
+                before = self._find_or_create(txn, name, kind)
                 if expected_offset is not None and expected_offset != before.length:
                     raise offset_mismatch(name, expected_offset, before.length)
                 resume.require_whole(txn, self.files, before, name)
@@ -188,13 +206,18 @@ class Engine:
         if own is None or own.epoch != before.writer_epoch:
             self._locks.unlock(before.id, before.writer_epoch)
 
-    def _find_or_create(self, txn: WriteTransaction, name: str) -> SegmentRecord:
+    def _find_or_create(self, txn: WriteTransaction, name: str, kind: SegmentKind) -> SegmentRecord:
         entry = directories.find(txn, name)
+        if entry is None and kind is SegmentKind.LEDGER:
+            raise NotFound(f"ledger {names.printable(name)} does not exist")
         if entry is None:
             return create.create(txn, name)
         if entry.kind is EntryKind.DIRECTORY:
             raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
         segment = streams.newest(txn, directories.segment_by_name(txn, name))
+        if segment.kind is not kind:
+            is_ledger = segment.kind is SegmentKind.LEDGER
+            raise InvalidRequest(f"{names.printable(name)} is {'a' if is_ledger else 'no'} ledger")
         if not segment.sealed:
             return segment
         following = streams.go_on(txn, segment) if segment.status is SegmentStatus.SEALED_BY_POLICY else None

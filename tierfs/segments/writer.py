@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name, map_os_errors
 from tierfs.clock import Clock
-from tierfs.errors import Closed, Conflict, NotFound, OffsetMismatch, Sealed, StorageFull, TierfsError
+from tierfs.errors import Closed, Conflict, InvalidRequest, NotFound, OffsetMismatch, Sealed, StorageFull, TierfsError
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.policy import Policy
@@ -22,7 +22,7 @@ from tierfs.segments.group_commit import GroupCommit, StaleBase
 from tierfs.segments.ownership import Continued
 from tierfs.segments.resume import resume
 from tierfs.segments.succession import Moved
-from tierfs.types import AttemptId, ByteRange
+from tierfs.types import AttemptId, ByteRange, SegmentKind
 
 log = logging.getLogger(__name__)
 
@@ -84,13 +84,27 @@ class SegmentWriter:
         the segment. Raises OffsetMismatch, Sealed, Fenced, NotFound, StorageFull, Unavailable or Closed, and then
         none of `data` is part of the segment.
         """
+        return self._append(data, (), expected_offset, last=last, seal=seal)[1]
+
+    def append_entries(self, payloads: Sequence[Buffer], *, last: bool = False, seal: bool = False) -> range:
+        """Append entries to a ledger, all or none, and return their ids once they are durable; raises as `append`."""
+        lengths = [len(payload) for payload in payloads]
+        pending, _ = self._append(b"".join(payloads), lengths, None, last=last, seal=seal)
+        return range(pending.first_entry_id, pending.first_entry_id + len(lengths))
+
+    def _append(
+        self, data: Buffer, entries: Sequence[int], expected_offset: int | None, *, last: bool, seal: bool
+    ) -> tuple[PendingAppend, ByteRange]:
         self._tools.require_process()
         view = memoryview(data).cast("B")
+        if (view or entries) and bool(entries) is not (self._segment.kind is SegmentKind.LEDGER):
+            told = "takes bytes" if entries else "is a ledger: it takes entries"
+            raise InvalidRequest(f"{names.printable(self.name)} {told}")
         for _ in range(_MAX_REWRITES):
             try:
                 with self._lock:
                     self._prepare(len(view), expected_offset)
-                    pending, written = self._write(view, last=last, seal=seal)
+                    pending, written = self._write(view, entries, last=last, seal=seal)
                     self._tools.commits.enqueue(pending)
                     self._newest = pending
                 self._tools.commits.wait(pending)
@@ -99,7 +113,7 @@ class SegmentWriter:
             self._closed = self._closed or seal
             self._resumable = last or seal
             self._protect(pending, seal=seal)
-            return written
+            return pending, written
         raise Closed(f"segment {names.printable(self.name)}: appends before this one keep failing")
 
     def close(self) -> None:
@@ -145,7 +159,9 @@ class SegmentWriter:
         if self._length == self._segment.first_offset:
             self._segment = replace(self._segment, first_byte_ms=self._tools.clock.now_ms())
 
-    def _write(self, data: memoryview, *, last: bool, seal: bool) -> tuple[PendingAppend, ByteRange]:
+    def _write(
+        self, data: memoryview, entries: Sequence[int], *, last: bool, seal: bool
+    ) -> tuple[PendingAppend, ByteRange]:
         """Write the bytes to chunk files; undone when a write fails."""
         before = _Before(self._chunk, self._length)
         pieces: list[Piece] = []
@@ -157,9 +173,8 @@ class SegmentWriter:
             self._undo(before, pieces)
             raise
         writing = Writing(self.segment_id, self.name, self.epoch, before.length, self._chunk is not None)
-        return PendingAppend(writing, pieces, self._tools.descriptors, last=last, seal=seal), ByteRange(
-            before.length, self._length
-        )
+        pending = PendingAppend(writing, pieces, self._tools.descriptors, last=last, seal=seal, entries=entries)
+        return pending, ByteRange(before.length, self._length)
 
     def _write_piece(self, part: memoryview) -> Piece:
         begins = self._chunk is None or self._chunk.length >= self._chunk_bytes

@@ -1,0 +1,175 @@
+"""Ledgers as segments: entries are committed together with the length, whole, once, and in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.fsck.looking import findings
+from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.errors import AlreadyExists, InvalidRequest, NotFound, Sealed, StorageFull
+from tierfs.fsck.findings import Kind, Mend
+from tierfs.metadata import entries, keys
+from tierfs.metadata.tables import ENTRIES
+
+NAME = "topic/00000000000000000007"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        opened.engine.create_ledger(NAME)
+        yield opened
+
+
+def append(store: TestStore, *payloads: bytes) -> range:
+    writer = store.engine.open_ledger(NAME)
+    written = writer.append_entries(payloads)
+    store.engine.close_writer(writer)
+    return written
+
+
+def found(store: TestStore, start: int = 0, end: int = 1 << 40) -> list[bytes]:
+    """The payloads of entries [start, end)."""
+    data = store.read(NAME)
+    with store.metadata.read() as txn:
+        places = list(entries.placed(txn, store.segment(NAME).id, start, end))
+    assert [one.entry_id for one in places] == list(range(start, start + len(places)))
+    return [data[one.range.start : one.range.end] for one in places]
+
+
+def wrong(store: TestStore) -> list[tuple[Kind, Mend | None]]:
+    return [(one.kind, one.mend) for one in findings(store) if one.kind is Kind.ENTRIES]
+
+
+def test_entries_cross_chunks_and_may_be_empty(store: TestStore) -> None:
+    assert append(store, b"abc", b"", b"defghi") == range(3)
+    assert append(store, b"") == range(3, 4)
+    assert append(store, b"j") == range(4, 5)
+    assert_layout(store, NAME, local=[4, 4, 2], cold=[])
+    assert found(store) == [b"abc", b"", b"defghi", b"", b"j"]
+    assert found(store, 2, 4) == [b"defghi", b""]
+    assert wrong(store) == []
+
+
+def test_a_ledger_of_empty_entries_has_no_byte(store: TestStore) -> None:
+    assert append(store, b"", b"") == range(2)
+    assert_layout(store, NAME, local=[], cold=[])
+    assert found(store) == [b"", b""]
+
+
+def test_a_crash_leaves_whole_entries_and_the_next_writer_goes_on(store: TestStore) -> None:
+    writer = store.engine.open_ledger(NAME)
+    writer.append_entries([b"abcdef", b"g"])
+    store.reopen()
+    assert append(store, b"hi") == range(2, 3)
+    assert found(store) == [b"abcdef", b"g", b"hi"]
+    assert wrong(store) == []
+
+
+def test_a_full_disk_leaves_no_entry(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(store, b"abcdef")
+    writer = store.engine.open_ledger(NAME)
+
+    def full(*_: object) -> None:
+        raise StorageFull("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tierfs.segments.writer.write_all", full)
+        with pytest.raises(StorageFull):
+            writer.append_entries([b"gh", b"ij"])
+    assert writer.append_entries([b"k"]) == range(1, 2)
+    assert found(store) == [b"abcdef", b"k"]
+    assert wrong(store) == []
+
+
+def test_threads_append_whole_batches(store: TestStore) -> None:
+    writer = store.engine.open_ledger(NAME)
+    told: dict[int, tuple[bytes, ...]] = {}
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            payloads = tuple(b"%d-%d-%d" % (number, turn, part) for part in range(3))
+            told[writer.append_entries(payloads).start] = payloads
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found(store) == [payload for first in sorted(told) for payload in told[first]]
+    assert wrong(store) == []
+
+
+def test_a_closed_ledger_takes_no_entry_and_is_not_opened_again(store: TestStore) -> None:
+    append(store, b"abc")
+    store.engine.seal(NAME)
+    with pytest.raises(Sealed):
+        store.engine.open_ledger(NAME)
+    with pytest.raises(InvalidRequest):
+        store.engine.unseal(NAME)
+    assert found(store) == [b"abc"]
+
+
+def test_bytes_and_entries_do_not_mix(store: TestStore) -> None:
+    store.append("s", b"abc")
+    with pytest.raises(InvalidRequest, match=f"{NAME} is a ledger"):
+        store.engine.open_writer(NAME)
+    with pytest.raises(InvalidRequest, match="s is no ledger"):
+        store.engine.open_ledger("s")
+    with pytest.raises(InvalidRequest, match="is a ledger: it takes entries"):
+        store.engine.open_ledger(NAME).append(b"abc")
+    with pytest.raises(InvalidRequest, match="s takes bytes"):
+        store.engine.open_writer("s").append_entries([b"abc"])
+
+
+def test_a_ledger_is_made_once_and_opened_only_then(store: TestStore) -> None:
+    with pytest.raises(AlreadyExists):
+        store.engine.create_ledger(NAME)
+    with pytest.raises(NotFound):
+        store.engine.open_ledger("topic/8")
+
+
+def test_entries_go_with_their_ledger(store: TestStore) -> None:
+    append(store, b"abc", b"d")
+    store.engine.delete("topic", recursive=True, cold_due_ms=0)
+    with store.metadata.read() as txn:
+        assert txn.count(ENTRIES.name) == 0
+
+
+def test_offload_leaves_ledgers_alone(store: TestStore) -> None:
+    append(store, b"abcdefgh")
+    store.engine.seal(NAME)
+    store.append("s", b"abcd", seal=True)
+    assert store.offload().objects == 1
+    assert_layout(store, NAME, local=[4, 4], cold=[])
+    assert store.evict(force=True).bytes == 4
+    assert found(store) == [b"abcdefgh"]
+
+
+@pytest.mark.parametrize(("lengths", "mend"), [((3, 2), None), ((), None)], ids=["too short", "missing"])
+def test_fsck_finds_entries_that_do_not_end_with_their_ledger(
+    store: TestStore, lengths: Sequence[int], mend: Mend | None
+) -> None:
+    append(store, b"abc", b"def")
+    segment_id = store.segment(NAME).id
+    with store.metadata.write() as txn:
+        entries.remove(txn, segment_id)
+        if lengths:
+            entries.append(txn, segment_id, 0, lengths)
+    assert wrong(store) == [(Kind.ENTRIES, mend)]
+
+
+def test_fsck_finds_a_gap_between_runs_and_entries_of_no_ledger(store: TestStore) -> None:
+    append(store, b"abc")
+    segment_id = store.segment(NAME).id
+    with store.metadata.write() as txn:
+        run = next(iter(entries.runs(txn, segment_id)))
+        txn.delete(ENTRIES.name, keys.pair(segment_id, 0))
+        txn.put(ENTRIES, keys.pair(segment_id, 1), run)
+        txn.put(ENTRIES, keys.pair(99, 0), run)
+    assert (Kind.ENTRIES, None) in wrong(store)
+    assert (Kind.ENTRIES, Mend.DROP_ROW) in wrong(store)
