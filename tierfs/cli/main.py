@@ -22,6 +22,7 @@ _COMMANDS = {
     "concat": "tierfs.cli.concat:concat",
     "truncate": "tierfs.cli.truncate:truncate",
     "rm": "tierfs.cli.change:rm",
+    "ledger": "tierfs.cli.ledger:ledger",
     "offload": "tierfs.cli.tiers:offload",
     "evict": "tierfs.cli.tiers:evict",
     "consolidate": "tierfs.cli.consolidate:consolidate",

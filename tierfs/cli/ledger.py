@@ -1,0 +1,108 @@
+"""tierfs ledger: ledgers, the segments that are made of numbered entries."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from tierfs.cli import format
+from tierfs.cli.lazy import LazyGroup, command
+from tierfs.cli.session import Session
+from tierfs.names import printable
+from tierfs.segments import ledgers
+from tierfs.segments.ledgers import Ledger
+
+_COMMANDS = {
+    "create": "tierfs.cli.ledger:create",
+    "append": "tierfs.cli.ledger_entries:append",
+    "close": "tierfs.cli.ledger:close",
+    "ls": "tierfs.cli.ledger:ls",
+    "info": "tierfs.cli.ledger:info",
+    "read": "tierfs.cli.ledger_entries:read",
+}
+
+_STATE_WIDTH = len("closed")
+_COUNT_WIDTH = len("1,000,000,000")
+_SIZE_WIDTH = len("1023.9 MiB")
+
+
+@click.group("ledger", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
+def ledger() -> None:
+    """Work with ledgers: segments that are made of numbered entries.
+
+    A mount shows a ledger as the file of its entries, back to back. The directory it is in is its managed ledger.
+    """
+
+
+@command("create")
+@click.argument("managed_ledger")
+@click.option("--id", "ledger_id", type=int, metavar="N", help="The ledger's id  [default: a new one]")
+def create(session: Session, managed_ledger: str, ledger_id: int | None) -> None:
+    """Make an empty ledger in the directory MANAGED_LEDGER; prints its segment's name."""
+    with session.open_store() as store:
+        with store.metadata.write() as txn:
+            name = ledgers.make(txn, managed_ledger, ledger_id)
+        with store.metadata.read() as txn:
+            found = ledgers.find(txn, name)[1]
+    session.result(asdict(found), printable(name))
+
+
+@command("close")
+@click.argument("segment")
+def close(session: Session, segment: str) -> None:
+    """End a ledger: it takes no more entries. Repeating it succeeds."""
+    with session.open_store() as store:
+        name = store.segment_of_path(segment)
+        with store.metadata.read() as txn:
+            ledgers.find(txn, name)
+        store.engine.seal(name)
+        with store.metadata.read() as txn:
+            found = ledgers.find(txn, name)[1]
+    session.done(asdict(found), f"closed {printable(found.segment)}: {format.count(found.entries, 'entry')}")
+
+
+@command("ls")
+@click.argument("path", metavar="[DIR]", default="")
+def ls(session: Session, path: str) -> None:
+    """List the ledgers at or below DIR: state, entries, bytes and name. With --json one object per line."""
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        with store.metadata.read() as txn:
+            found = list(ledgers.below(txn, name))
+    # Printed once the snapshot is released: a pager may take its time.
+    for one in found:
+        click.echo(json.dumps(asdict(one)) if session.json else _line(one))
+
+
+def _line(one: Ledger) -> str:
+    figures = f"{one.entries:>{_COUNT_WIDTH},}  {format.size(one.length):>{_SIZE_WIDTH}}"
+    return f"{one.state:<{_STATE_WIDTH}}  {figures}  {printable(one.segment)}"
+
+
+@command("info")
+@click.argument("segment")
+def info(session: Session, segment: str) -> None:
+    """Show a ledger: its id, its entries and its state."""
+    with session.open_store() as store:
+        name = store.segment_of_path(segment)
+        with store.metadata.read() as txn:
+            record, found = ledgers.find(txn, name)
+    data = {
+        **asdict(found),
+        "created": format.timestamp(record.created_ms),
+        "modified": format.timestamp(record.modified_ms),
+    }
+    last = "none" if found.last_entry_id < 0 else f"{found.last_entry_id:,}"
+    rows = [
+        ("ledger", printable(found.segment)),
+        ("id", "none in its name" if found.ledger_id is None else str(found.ledger_id)),
+        ("managed", printable(found.managed_ledger) or "/"),
+        ("state", found.state),
+        ("entries", f"{found.entries:,}, the last is {last}"),
+        ("bytes", f"{found.length:,} ({format.size(found.length)})"),
+        ("created", format.timestamp(record.created_ms) or "-"),
+        ("modified", format.timestamp(record.modified_ms) or "-"),
+    ]
+    session.result(data, format.table(rows))

@@ -1,0 +1,196 @@
+"""tierfs ledger append and read: entries in and out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+
+import click
+
+from tierfs.checksum import Buffer
+from tierfs.cli import source
+from tierfs.cli.append import closing_writer
+from tierfs.cli.lazy import command
+from tierfs.cli.parameters import read_priority_option
+from tierfs.cli.session import Session
+from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.ledger.messages import decode
+from tierfs.metadata.entries import PlacedEntry
+from tierfs.metadata.store import MetadataStore
+from tierfs.names import printable
+from tierfs.reading.entries import EntrySplitter, placed_entries
+from tierfs.segments import ledgers
+from tierfs.segments.ledgers import Ledger
+from tierfs.types import MIB, ByteRange, ReadPriority, SegmentId
+
+_BATCH_BYTES = 4 * MIB
+_BATCH_ENTRIES = 4096
+"""Entries that are committed together: a commit costs a millisecond."""
+
+
+@command("append")
+@click.argument("segment")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--lines", is_flag=True, help="Make each line an entry, its line feed included.")
+def append(session: Session, segment: str, files: tuple[str, ...], lines: bool) -> None:
+    """Append each FILE as one entry, or stdin without one (or for -), to the ledger SEGMENT.
+
+    Prints one line when all are durable: the ledger, the first entry's id, and the id behind the last one. Entries
+    are committed in batches: after an error `tierfs ledger info` tells how many there are.
+    """
+    session.require_output()
+    paths = files or (source.STDIN,)
+    source.check_readable(paths)
+    with session.open_store() as store:
+        writer = store.engine.open_ledger(store.segment_of_path(segment))
+        first = end = None
+        with closing_writer(store, writer):
+            for batch in _lines(paths) if lines else _files(paths):
+                written = writer.append_entries(batch)
+                first, end = written.start if first is None else first, written.stop
+        with store.metadata.read() as txn:
+            found = ledgers.find(txn, writer.name)[1]
+    first, end = (found.entries, found.entries) if first is None or end is None else (first, end)
+    data = {"segment": found.segment, "first_entry_id": first, "end_entry_id": end, "entries": end - first}
+    session.result(data, f"{printable(found.segment)} {first} {end}")
+
+
+def _files(paths: tuple[str, ...]) -> Iterator[list[bytes]]:
+    """Whole files, some together."""
+    batch: list[bytes] = []
+    for path in paths:
+        with _opened(path) as file:
+            batch.append(file.read())
+        if sum(map(len, batch)) >= _BATCH_BYTES or len(batch) >= _BATCH_ENTRIES:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _lines(paths: tuple[str, ...]) -> Iterator[list[bytes]]:
+    """Lines with their line feeds, as many as there are to read: those of a pipe are not kept waiting for more."""
+    for path in paths:
+        begun = b""
+        with _opened(path) as file:
+            while data := file.read1(_BATCH_BYTES):
+                *lines, begun = (begun + data).split(b"\n")
+                for first in range(0, len(lines), _BATCH_ENTRIES):
+                    yield [line + b"\n" for line in lines[first : first + _BATCH_ENTRIES]]
+        if begun:
+            yield [begun]
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BufferedReader]:
+    """A file, or standard input, which stays open."""
+    if path == source.STDIN:
+        assert isinstance(sys.stdin.buffer, BufferedReader)
+        yield sys.stdin.buffer
+        return
+    with Path(path).open("rb") as file:
+        yield file
+
+
+@command("read")
+@click.argument("segment")
+@click.option("--from", "start", type=int, metavar="ID", default=0, help="First entry  [default: 0]")
+@click.option("--to", "end", type=int, metavar="ID", help="Id behind the last entry  [default: the number of entries]")
+@click.option("--messages", is_flag=True, help="Decode what Pulsar puts into entries: a JSON line per message.")
+@read_priority_option
+def read(
+    session: Session,
+    segment: str,
+    start: int,
+    end: int | None,
+    messages: bool,
+    read_priority: ReadPriority | None,
+) -> None:
+    """Write a ledger's entries back to back. With --json a line per entry: its id, offset, length and SHA-256.
+
+    With --messages an entry that cannot be decoded is a line with its `error`, and the exit code is 74.
+    """
+    with session.open_store() as store:
+        name = store.segment_of_path(segment)
+        with store.metadata.read() as txn:
+            record, found = ledgers.find(txn, name)
+        end = found.entries if end is None else end
+        if not 0 <= start <= end <= found.entries:
+            raise InvalidRequest(f"{printable(name)} has entries 0 to {found.entries}, not {start} to {end}")
+        span = _span(store.metadata, record.id, start, end)
+        if not (session.json or messages):
+            store.cat(name, span.start, span.end, read_priority, _write)
+            sys.stdout.buffer.flush()
+            return
+        printer = _Messages(found) if messages else _Entries()
+        splitter = EntrySplitter(placed_entries(store.metadata, record.id, start, end), printer.show)
+        store.cat(name, span.start, span.end, read_priority, splitter.write)
+    printer.require_right()
+
+
+def _span(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int) -> ByteRange:
+    """The bytes of entries [start, end), which there are."""
+    if start == end:
+        return ByteRange(0, 0)
+    first = next(placed_entries(metadata, segment_id, start, start + 1))
+    last = next(placed_entries(metadata, segment_id, end - 1, end))
+    return ByteRange(first.range.start, last.range.end)
+
+
+def _write(data: Buffer) -> None:
+    sys.stdout.buffer.write(data)
+
+
+class _Entries:
+    """A line per entry."""
+
+    def show(self, entry: PlacedEntry, payload: bytes) -> None:
+        """Print it."""
+        line = {
+            "entry_id": entry.entry_id,
+            "offset": entry.range.start,
+            "length": len(payload),
+            "sha256": hashlib.sha256(payload).hexdigest(),
+        }
+        click.echo(json.dumps(line))
+
+    def require_right(self) -> None:
+        """Nothing can be wrong: reading proves the bytes."""
+
+
+class _Messages:
+    """A line per message."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._wrong = 0
+
+    def show(self, entry: PlacedEntry, payload: bytes) -> None:
+        """Print what the entry holds, or why that is not known."""
+        place = {"ledger_id": self._ledger.ledger_id, "entry_id": entry.entry_id}
+        try:
+            decoded = decode(payload, ledger_id=self._ledger.ledger_id, entry_id=entry.entry_id)
+        except DataLoss as exc:
+            self._wrong += 1
+            click.echo(json.dumps({**place, "error": str(exc)}))
+            return
+        if decoded.encryption_keys:
+            click.echo(json.dumps({**place, "encryption_keys": list(decoded.encryption_keys)}))
+        elif decoded.marker is not None:
+            click.echo(json.dumps({**place, "marker": decoded.marker}))
+        for message in decoded.messages:
+            click.echo(json.dumps(message.as_json()))
+
+    def require_right(self) -> None:
+        """Raise DataLoss if any entry could not be decoded."""
+        if self._wrong:
+            noun = "entry" if self._wrong == 1 else "entries"
+            raise DataLoss(
+                f"{self._wrong} {noun} of {printable(self._ledger.segment)} could not be decoded",
+                remedy="see the lines with an error; the bytes are as they were appended",
+            )

@@ -1,0 +1,77 @@
+"""Ledgers as users see them: segments of entries, named `<managed ledger>/<ledger id, 20 digits>`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tierfs import names
+from tierfs.errors import InvalidRequest, NotFound
+from tierfs.metadata import directories, entries
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.segments import create
+from tierfs.types import SegmentKind
+
+_ID_DIGITS = 20
+_MAX_ID = 2**63 - 1
+"""Ids are longs in BookKeeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """One ledger as of a snapshot."""
+
+    segment: str
+    ledger_id: int | None
+    """From the name; None for a name that has none."""
+    managed_ledger: str
+    """The directory that the ledger is in."""
+    entries: int
+    last_entry_id: int
+    """-1 for an empty ledger, as in Pulsar."""
+    length: int
+    """Of all payloads, in bytes."""
+    state: str
+    """`open` or `closed`."""
+
+
+def make(txn: WriteTransaction, managed_ledger: str, ledger_id: int | None = None) -> str:
+    """Create an empty ledger in the directory `managed_ledger`, with a new id unless one is given; returns its name.
+
+    Raises AlreadyExists, NotDirectory or InvalidRequest.
+    """
+    number = txn.allocate_id() if ledger_id is None else ledger_id
+    if not 0 <= number <= _MAX_ID:
+        raise InvalidRequest(f"ledger id {number} is not between 0 and {_MAX_ID}")
+    if not names.split(managed_ledger):
+        raise InvalidRequest("a ledger needs the name of its managed ledger, the directory that it is in")
+    name = names.join((*names.split(managed_ledger), f"{number:0{_ID_DIGITS}d}"))
+    create.create(txn, name, SegmentKind.LEDGER)
+    return name
+
+
+def find(txn: ReadTransaction, name: str) -> tuple[SegmentRecord, Ledger]:
+    """A ledger by its segment's name. Raises NotFound, IsDirectory, InvalidRequest for a segment that is none."""
+    segment = directories.segment_by_name(txn, name)
+    if segment.kind is not SegmentKind.LEDGER:
+        raise InvalidRequest(f"{names.printable(name)} is no ledger", remedy=f"tierfs cat {names.printable(name)}")
+    return segment, _described(txn, names.join(names.split(name)), segment)
+
+
+def below(txn: ReadTransaction, path: str) -> Iterator[Ledger]:
+    """Every ledger at or below a path, in the order of names. Raises NotFound."""
+    entry = directories.find(txn, path)
+    if entry is None:
+        raise NotFound(f"{names.printable(path)} does not exist")
+    for name, segment in directories.segments_below(txn, entry, names.join(names.split(path))):
+        if segment.kind is SegmentKind.LEDGER:
+            yield _described(txn, name, segment)
+
+
+def _described(txn: ReadTransaction, name: str, segment: SegmentRecord) -> Ledger:
+    *above, last = names.split(name)
+    count = entries.count(txn, segment.id)
+    ledger_id = int(last) if last.isascii() and last.isdigit() and len(last) <= _ID_DIGITS else None
+    state = "closed" if segment.sealed else "open"
+    return Ledger(name, ledger_id, names.join(tuple(above)), count, count - 1, segment.length, state)
