@@ -7,11 +7,15 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 from tests.servers.moto_server import MotoServer
 from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
+
+settings.register_profile("tierfs", deadline=None)  # a busy machine is no failure
+settings.load_profile("tierfs")
 
 Bucket = tuple[S3Endpoint, str]
 """An endpoint and the name of an empty bucket there."""

@@ -77,11 +77,6 @@ class Repack:
         self._kept: dict[ObjectId, int] = {}
         """Packs that have to stay as they are while they have so many references."""
 
-    @property
-    def walks(self) -> bool:
-        """Whether a walk over all packs is not over."""
-        return bool(self._next)
-
     def step(self) -> int | None:
         """Look at some objects, and repack at most one; returns its live bytes, None when the walk is over."""
         with self._one_at_a_time:

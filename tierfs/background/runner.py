@@ -324,7 +324,7 @@ class BackgroundWriter:
             return
         if action is None:
             await self._attempt(_REPACK, partial(self._in_thread, self._work.repacker.step))
-            await self._rest(None if self._work.repacker.walks else newest)
+            await self._rest(newest)  # a walk over a million objects is in no hurry where nobody commits
             return
         work = partial(self._work.consolidator.run, action, lambda _: None)
         await self._attempt(trouble_of(action.segment_id), partial(self._in_thread, work))
