@@ -33,6 +33,7 @@ from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings
 from tierfs.metadata import directories
 from tierfs.metadata.environment import open_environment
+from tierfs.metadata.store import MetadataStore
 from tierfs.segments import streams
 from tierfs.types import ROOT_DIRECTORY, RequestState
 
@@ -88,6 +89,7 @@ def read_and_die(metadata: Path) -> int:
 import os, signal
 from pathlib import Path
 from tierfs.clock import SystemClock
+from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.store import MetadataStore
 with MetadataStore(Path({str(metadata)!r}), SystemClock()).read() as txn:
     txn.store
@@ -233,3 +235,20 @@ def segment_start(store: TestStore) -> int:
     """Where the newest member of the stream `s` begins."""
     with store.metadata.read() as txn:
         return streams.newest(txn, directories.segment_by_name(txn, "s")).first_offset
+
+
+async def test_commits_of_others_do_not_make_the_holder_look_for_requests_without_a_pause(
+    store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def none(metadata: MetadataStore) -> None:
+        nonlocal looks
+        looks += 1
+        with metadata.write() as txn:  # as an append does that comes in between
+            txn.touch()
+
+    monkeypatch.setattr(requests, "take_next", none)
+    async with working(store):
+        await trio.sleep(10)
+    assert 10 < looks <= 10 / BackgroundSettings().request_poll_s + 1

@@ -338,20 +338,19 @@ class BackgroundWriter:
     async def _serve_requests(self) -> None:
         server = RequestServer(self._metadata, self._work)
         while True:
-            if not server.may_have_next or not await self._attempt("requests", partial(self._serve_next, server)):
-                await trio.sleep(self._settings.request_poll_s)
+            if server.may_have_next:
+                await self._attempt("requests", partial(self._serve_waiting, server))
+            await trio.sleep(self._settings.request_poll_s)  # always: commits of appends are news all the time
 
-    async def _serve_next(self, server: RequestServer) -> None:
-        request = await self._in_thread(server.next)
-        if request is None:
-            return
-        self._uploads.paused = server.uploads(request)
-        while self._uploads.paused and self._uploads.running:
-            await self._uploads.changed.wait()
-        try:
-            await self._in_thread(partial(server.carry_out, request))
-        finally:
-            self._uploads.paused = False
+    async def _serve_waiting(self, server: RequestServer) -> None:
+        while (request := await self._in_thread(server.next)) is not None:
+            self._uploads.paused = server.uploads(request)
+            while self._uploads.paused and self._uploads.running:
+                await self._uploads.changed.wait()
+            try:
+                await self._in_thread(partial(server.carry_out, request))
+            finally:
+                self._uploads.paused = False
 
     async def _attempt(
         self, what: str, work: Callable[[], Awaitable[Any]], pending: PendingObject | None = None
