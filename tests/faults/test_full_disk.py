@@ -16,7 +16,7 @@ from tests.commands import tierfs
 from tests.disks import disk, fill
 from tests.stores import quiet
 from tierfs.app import open_store
-from tierfs.background.ballast import with_room
+from tierfs.background.ballast import with_half, with_room
 from tierfs.background.threads import BackgroundThreads
 from tierfs.checksum import crc32c
 from tierfs.composition.holding import keeper_of
@@ -186,6 +186,19 @@ def test_the_ballast_comes_back_once_there_is_room(store: Path, expected_warning
     (store.parent / "fill").unlink()
     with_room(paths.ballast, lambda: None)
     assert (ballast.stat().st_size, ballast.stat().st_blocks * 512 >= size) == (size, True)
+
+
+def test_another_full_disk_does_not_cost_the_ballast(store: Path) -> None:
+    ballast = StorePaths(store).ballast
+    size = ballast.stat().st_size
+
+    def work() -> None:
+        raise StorageFull("the cold directory's disk is full")
+
+    for give in (with_room, with_half):
+        with pytest.raises(StorageFull, match="cold directory"):
+            give(ballast, work)
+    assert ballast.stat().st_size == size
 
 
 def test_a_holder_gives_a_store_without_ballast_one(store: Path) -> None:

@@ -55,7 +55,9 @@ def _with(path: Path, work: Callable[[], T], *, left_bytes: int) -> T:
     try:
         return work()
     except StorageFull:
-        if not path.exists() or path.stat().st_size <= left_bytes:
+        status = os.statvfs(path.parent)
+        another_disk = status.f_bavail * status.f_frsize >= _size(status)  # that of a cold directory, say
+        if another_disk or not path.exists() or path.stat().st_size <= left_bytes:
             raise
         log.warning("the disk is full: using the room set aside in %s", path.name)
         os.truncate(path, left_bytes)
