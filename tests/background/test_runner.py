@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,17 +18,17 @@ from tests.background.holding import (
     SETTLED_S,
     SLOWLY,
     FlakyStorage,
-    TrioClock,
     nothing_left,
     set_policy,
+    storage,
+    store,
     troubles,
     working,
 )
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout
 from tierfs.background import requests
 from tierfs.background.planner import Planner
 from tierfs.background.snapshot import Snapshots
-from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings
 from tierfs.metadata import directories
 from tierfs.metadata.environment import open_environment
@@ -37,16 +36,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.segments import streams
 from tierfs.types import ROOT_DIRECTORY, RequestState
 
-
-@pytest.fixture
-def storage() -> FlakyStorage:
-    return FlakyStorage(ManualClock())
-
-
-@pytest.fixture
-def store(tmp_path: Path, storage: FlakyStorage) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", clock=TrioClock(), cold=storage) as opened:
-        yield opened
+__all__ = ["storage", "store"]
 
 
 async def test_a_segment_goes_its_way_by_itself(store: TestStore, autojump_clock: MockClock) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +15,21 @@ from tests.background.holding import (
     SETTLED_S,
     FlakyStorage,
     TrioClock,
+    storage,
+    store,
     troubles,
     working,
 )
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import assert_layout, open_test_store
 from tierfs.background import runner
 from tierfs.background.pack_index import read_index
 from tierfs.background.packing import PackOffload
 from tierfs.background.snapshot import Snapshots
-from tierfs.clock import ManualClock
+
+__all__ = ["storage", "store"]
 
 PACKING = {"chunk_bytes": "4096", "object_bytes": "65536"}
 """What makes less than 4096 bytes is packed."""
-
-
-@pytest.fixture
-def storage() -> FlakyStorage:
-    return FlakyStorage(ManualClock())
-
-
-@pytest.fixture
-def store(tmp_path: Path, storage: FlakyStorage) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", clock=TrioClock(), cold=storage) as opened:
-        yield opened
 
 
 async def test_small_objects_go_together(tmp_path: Path, autojump_clock: MockClock) -> None:

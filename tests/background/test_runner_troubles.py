@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import trio
@@ -19,28 +18,20 @@ from tests.background.holding import (
     TrioClock,
     nothing_left,
     set_policy,
+    storage,
+    store,
     troubles,
     working,
 )
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout
 from tierfs.background import evict
 from tierfs.chunkstore.protocol import StoredObject
-from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings
 from tierfs.errors import DataLoss, Fenced, PermissionDenied
 from tierfs.metadata.store import MetadataStore
 from tierfs.types import SegmentId
 
-
-@pytest.fixture
-def storage() -> FlakyStorage:
-    return FlakyStorage(ManualClock())
-
-
-@pytest.fixture
-def store(tmp_path: Path, storage: FlakyStorage) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", clock=TrioClock(), cold=storage) as opened:
-        yield opened
+__all__ = ["storage", "store"]
 
 
 async def test_what_fails_is_listed_tried_again_and_never_dropped(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 import struct
 import subprocess
 import sys
@@ -137,6 +138,41 @@ def test_bad_input(path: Path, words: list[str], code: int, told: str) -> None:
     tierfs("ledger", "append", create(path, "t", "--id", 1), store=path, stdin=b"entry")
     refused = tierfs("ledger", *words, store=path, stdin=b"x", check=False)
     assert (refused.code, told in refused.err) == (code, True), refused
+
+
+def test_an_id_that_somebody_chose_is_passed_over(path: Path) -> None:
+    for number in range(100):
+        create(path, "t", "--id", number + 1)
+    assert int(create(path, "t").rpartition("/")[2]) > 100
+
+
+def test_an_append_that_ends_early_tells_what_is_durable(path: Path, tmp_path: Path) -> None:
+    name = create(path, "t")
+    good = tmp_path / "good"
+    good.write_bytes(b"x" * (5 << 20))  # a batch of its own
+    refused = tierfs("ledger", "append", name, good, tmp_path, store=path, check=False)
+    assert refused.code != 0
+    assert tierfs("ledger", "info", name, "--json", store=path).json["entries"] == 0  # told before anything is read
+    command = [sys.executable, "-m", "tierfs", "--store", str(path), "ledger", "append", name, "--lines"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\nthr")
+        process.stdin.flush()
+        while tierfs("ledger", "info", name, "--json", store=path).json["entries"] < 2:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"2 entries are acknowledged: {name} 0 2" in error.decode()
+
+
+def test_offload_says_that_ledgers_stay(tmp_path: Path) -> None:
+    store = tmp_path / "held"
+    (tmp_path / "cold").mkdir()
+    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=store)
+    tierfs("ledger", "append", create(store, "t"), store=store, stdin=b"entry")
+    told = tierfs("offload", store=store, check=False)
+    assert (told.code, "5 B of ledgers stay on this disk alone" in told.err) == (0, True)
 
 
 def test_bytes_are_not_appended_to_a_ledger(path: Path) -> None:

@@ -51,6 +51,8 @@ class OffloadReport:
     objects: int = 0
     bytes: int = 0
     already_cold_bytes: int = 0
+    ledger_bytes: int = 0
+    """Of ledgers, which stay on this disk."""
     journal_entries: int = 0
 
 

@@ -110,7 +110,9 @@ class ColdWork:
 
     def _offload(self, path: str, report: Report) -> OffloadReport:
         self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
-        segments = [pair for pair in self._segments(path) if pair[1].kind is SegmentKind.BYTES]
+        found = self._segments(path)
+        segments = [pair for pair in found if pair[1].kind is SegmentKind.BYTES]
+        ledger_bytes = sum(segment.local.bytes for _, segment in found if segment.kind is SegmentKind.LEDGER)
         for _, segment in segments:
             if segment.active:
                 self.tools.engine.roll(segment.id)
@@ -120,7 +122,7 @@ class ColdWork:
         done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
         entries = self.publish()
         self.collect()
-        return replace(done, journal_entries=entries)
+        return replace(done, journal_entries=entries, ledger_bytes=ledger_bytes)
 
     def upload(self, action: OffloadAction) -> None:
         """Make one object; see Offload.run."""

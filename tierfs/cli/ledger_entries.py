@@ -7,18 +7,21 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from io import BufferedReader
 from pathlib import Path
 
 import click
 
+from tierfs import interrupts
 from tierfs.checksum import Buffer
 from tierfs.cli import source
 from tierfs.cli.append import closing_writer
+from tierfs.cli.edge import Partial
 from tierfs.cli.lazy import command
 from tierfs.cli.parameters import read_priority_option
 from tierfs.cli.session import Session
-from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.ledger.messages import decode
 from tierfs.metadata.entries import PlacedEntry
 from tierfs.metadata.store import MetadataStore
@@ -40,24 +43,42 @@ _BATCH_ENTRIES = 4096
 def append(session: Session, segment: str, files: tuple[str, ...], lines: bool) -> None:
     """Append each FILE as one entry, or stdin without one (or for -), to the ledger SEGMENT.
 
-    Prints one line when all are durable: the ledger, the first entry's id, and the id behind the last one. Entries
-    are committed in batches: after an error `tierfs ledger info` tells how many there are.
+    Prints one line when all are durable: the ledger, the first entry's id, and the id behind the last one.
     """
     session.require_output()
     paths = files or (source.STDIN,)
     source.check_readable(paths)
     with session.open_store() as store:
         writer = store.engine.open_ledger(store.segment_of_path(segment))
-        first = end = None
-        with closing_writer(store, writer):
-            for batch in _lines(paths) if lines else _files(paths):
-                written = writer.append_entries(batch)
-                first, end = written.start if first is None else first, written.stop
         with store.metadata.read() as txn:
-            found = ledgers.find(txn, writer.name)[1]
-    first, end = (found.entries, found.entries) if first is None or end is None else (first, end)
-    data = {"segment": found.segment, "first_entry_id": first, "end_entry_id": end, "entries": end - first}
-    session.result(data, f"{printable(found.segment)} {first} {end}")
+            count = ledgers.find(txn, writer.name)[1].entries
+        done = Acknowledged(writer.name, count, count)
+        with closing_writer(store, writer), _told(done):
+            for batch in _lines(paths) if lines else _files(paths):
+                with interrupts.deferred():  # else Ctrl-C could come between the commit and the note of it
+                    done.end_entry_id = writer.append_entries(batch).stop
+    session.result(asdict(done), f"{printable(done.segment)} {done.first_entry_id} {done.end_entry_id}")
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """Entries of a ledger that are durable."""
+
+    segment: str
+    first_entry_id: int
+    end_entry_id: int
+
+
+@contextmanager
+def _told(done: Acknowledged) -> Iterator[None]:
+    """Make an error inside the block say how many entries were added before it."""
+    try:
+        yield
+    except (TierfsError, OSError, KeyboardInterrupt) as exc:
+        count = done.end_entry_id - done.first_entry_id
+        place = f"{printable(done.segment)} {done.first_entry_id} {done.end_entry_id}"
+        remedy = f"leave out the first {count} entries of this input when you append the rest"
+        raise Partial(exc, f"{count} entries are acknowledged: {place}", remedy=remedy, **asdict(done)) from exc
 
 
 def _files(paths: tuple[str, ...]) -> Iterator[list[bytes]]:

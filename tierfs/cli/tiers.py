@@ -40,6 +40,8 @@ def offload(session: Session, path: str, no_wait: bool) -> None:
 
         name = store.segment_of_path(path)
         done = store.offload(name, report)
+    if done.ledger_bytes:
+        session.warn(f"{format.size(done.ledger_bytes)} of ledgers stay on this disk alone: they have no cold form yet")
     session.done({"path": name, **asdict(done)}, _offloaded(name, done))
 
 

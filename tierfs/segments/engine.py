@@ -216,8 +216,9 @@ class Engine:
             raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
         segment = streams.newest(txn, directories.segment_by_name(txn, name))
         if segment.kind is not kind:
-            is_ledger = segment.kind is SegmentKind.LEDGER
-            raise InvalidRequest(f"{names.printable(name)} is {'a' if is_ledger else 'no'} ledger")
+            if segment.kind is SegmentKind.LEDGER:
+                raise InvalidRequest(f"{names.printable(name)} is a ledger", remedy="add entries: tierfs ledger append")
+            raise InvalidRequest(f"{names.printable(name)} is no ledger", remedy="add bytes: tierfs append")
         if not segment.sealed:
             return segment
         following = streams.go_on(txn, segment) if segment.status is SegmentStatus.SEALED_BY_POLICY else None

@@ -41,14 +41,20 @@ def make(txn: WriteTransaction, managed_ledger: str, ledger_id: int | None = Non
 
     Raises AlreadyExists, NotDirectory or InvalidRequest.
     """
-    number = txn.allocate_id() if ledger_id is None else ledger_id
-    if not 0 <= number <= _MAX_ID:
-        raise InvalidRequest(f"ledger id {number} is not between 0 and {_MAX_ID}")
-    if not names.split(managed_ledger):
+    above = names.split(managed_ledger)
+    if not above:
         raise InvalidRequest("a ledger needs the name of its managed ledger, the directory that it is in")
-    name = names.join((*names.split(managed_ledger), f"{number:0{_ID_DIGITS}d}"))
+    if ledger_id is not None and not 0 <= ledger_id <= _MAX_ID:
+        raise InvalidRequest(f"ledger id {ledger_id} is not between 0 and {_MAX_ID}")
+    name = _name(above, txn.allocate_id() if ledger_id is None else ledger_id)
+    while ledger_id is None and directories.find(txn, name) is not None:  # an id that somebody chose
+        name = _name(above, txn.allocate_id())
     create.create(txn, name, SegmentKind.LEDGER)
     return name
+
+
+def _name(above: tuple[str, ...], ledger_id: int) -> str:
+    return names.join((*above, f"{ledger_id:0{_ID_DIGITS}d}"))
 
 
 def find(txn: ReadTransaction, name: str) -> tuple[SegmentRecord, Ledger]:

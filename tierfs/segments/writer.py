@@ -26,6 +26,9 @@ from tierfs.types import AttemptId, ByteRange, SegmentKind
 
 log = logging.getLogger(__name__)
 
+MAX_ENTRY_BYTES = 2**31 - 1
+"""Of a ledger: its length is an int of Java in Pulsar's blocks."""
+
 _MAX_REWRITES = 8
 """Times an append is written again because one before it failed; each is somebody else's failure."""
 
@@ -89,6 +92,8 @@ class SegmentWriter:
     def append_entries(self, payloads: Sequence[Buffer], *, last: bool = False, seal: bool = False) -> range:
         """Append entries to a ledger, all or none, and return their ids once they are durable; raises as `append`."""
         lengths = [len(payload) for payload in payloads]
+        if max(lengths, default=0) > MAX_ENTRY_BYTES:
+            raise InvalidRequest(f"an entry of {max(lengths)} bytes is longer than {MAX_ENTRY_BYTES}: cut it")
         pending, _ = self._append(b"".join(payloads), lengths, None, last=last, seal=seal)
         return range(pending.first_entry_id, pending.first_entry_id + len(lengths))
 
