@@ -12,6 +12,11 @@ MAX_COMPONENT_BYTES = 255
 MAX_NAME_BYTES = 800
 """With an 80-byte prefix and the chunk's own part the key stays under S3's 1024."""
 
+MAX_LEDGER_ID = 2**63 - 1
+"""Ids are longs in BookKeeper."""
+
+_LEDGER_ID_DIGITS = 20
+
 REMOVED_PREFIX = ".tierfs-removed-"
 """Names in the root that begin so stand for what was removed and is still to be taken apart; nobody sees them."""
 
@@ -84,3 +89,16 @@ def printable(text: str) -> str:
         else character.encode("unicode_escape", "surrogatepass").decode("ascii")
         for character in text
     )
+
+
+def of_ledger(ledger_id: int) -> str:
+    """The last component of a ledger's name: a directory of them lists in the order of their ids."""
+    return f"{ledger_id:0{_LEDGER_ID_DIGITS}d}"
+
+
+def ledger_id(component: str) -> int | None:
+    """The id in the last component of a ledger's name; None when it has none."""
+    if not (component.isascii() and component.isdigit() and len(component) <= _LEDGER_ID_DIGITS):
+        return None
+    found = int(component)
+    return found if found <= MAX_LEDGER_ID else None

@@ -71,6 +71,17 @@ class PayloadEncoding(IntEnum):
 
     RAW = 0
     PULSAR_BLOCK = 1
+    """Between frames of 12 bytes, in blocks: what Pulsar writes."""
+    FIRST_BLOCK = 2
+    """Between frames of 4 bytes: the form of PIP-17's first version."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes in front of each entry's payload."""
+        return _FRAME_BYTES[self]
+
+
+_FRAME_BYTES = {PayloadEncoding.RAW: 0, PayloadEncoding.PULSAR_BLOCK: 12, PayloadEncoding.FIRST_BLOCK: 4}
 
 
 class EntryKind(IntEnum):

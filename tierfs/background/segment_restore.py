@@ -112,7 +112,7 @@ class SegmentRestore:
             found = self._storage_of(LocationId(holder.location_id)).stat(holder.name)
         except NotFound:
             return False
-        if found.length_bytes != holder.length:
+        if found.length_bytes != (holder.stored_length or holder.length):
             return False
         return found.etag == holder.etag or self._proves_right(holder, found)
 

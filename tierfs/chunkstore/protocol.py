@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tierfs.checksum import Buffer
 from tierfs.errors import DataLoss
@@ -87,6 +87,16 @@ class Source(Protocol):
 
         Raises DataLoss when the bytes are not there.
         """
+        ...
+
+
+@runtime_checkable
+class PartedSource(Source, Protocol):
+    """A Source whose bytes have lines at which an upload in parts should be cut."""
+
+    @property
+    def part_lengths(self) -> Sequence[int]:
+        """Sizes of the parts; a provider with other limits takes its own."""
         ...
 
 

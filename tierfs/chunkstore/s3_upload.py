@@ -17,7 +17,7 @@ from typing import Any
 
 from tierfs.checksum import Buffer, crc32c
 from tierfs.chunkstore.checks import read_source
-from tierfs.chunkstore.protocol import Abilities, Source
+from tierfs.chunkstore.protocol import Abilities, PartedSource, Source
 from tierfs.chunkstore.s3_client import S3Connection
 from tierfs.chunkstore.s3_errors import map_s3_errors
 from tierfs.errors import AlreadyExists, Closed, DataLoss, NotFound, TierfsError, Unavailable
@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 SINGLE_PUT_BYTES = 16 * MIB
 """Up to this an object is one PUT: create-only is enforced for it everywhere."""
 PART_BYTES = 8 * MIB
+_SMALLEST_PART_BYTES = 5 * MIB
+"""S3's limit, but for the last part."""
 MAX_PARTS = 10_000
 """S3's limit; larger objects get larger parts."""
 
@@ -90,11 +92,11 @@ class Uploader:
 
     def multipart(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
         """Store `source` in parts, whatever its size; otherwise as `upload`."""
-        part_bytes = _part_bytes(source.length_bytes)
         jobs: list[PartJob] = []
-        for start in range(0, max(1, source.length_bytes), part_bytes):
-            size = min(part_bytes, source.length_bytes - start)
+        start = 0
+        for size in _part_lengths(source):
             jobs.append(partial(self._upload_part, name, source, start, size))
+            start += size
         return self.assemble(name, jobs, metadata, create_only=create_only, abilities=self._abilities)
 
     def assemble(
@@ -239,6 +241,16 @@ class _Ambiguous(Exception):
 def _as_body(data: Buffer) -> bytes:
     """What botocore sends in one piece; a view of a map is copied here, into the one buffer of its part."""
     return data if isinstance(data, bytes) else bytes(data)
+
+
+def _part_lengths(source: Source) -> Sequence[int]:
+    """The parts of an object: what its source wishes, or 8 MiB each; whole MiB so that there are at most 10,000."""
+    wished = source.part_lengths if isinstance(source, PartedSource) else ()
+    if wished and len(wished) <= MAX_PARTS and min((*wished[:-1], _SMALLEST_PART_BYTES)) >= _SMALLEST_PART_BYTES:
+        return wished
+    total = source.length_bytes
+    part_bytes = _part_bytes(total)
+    return [min(part_bytes, total - start) for start in range(0, max(1, total), part_bytes)]
 
 
 def _part_bytes(length_bytes: int) -> int:

@@ -124,8 +124,8 @@ class BucketCheck:
         location_id = LocationId(record.location_id)
         if found is None:
             self._bad[record.id] = _Bad(location_id)
-        elif found.length_bytes != record.length:
-            text = f"it has {found.length_bytes} bytes, its record says {record.length}"
+        elif found.length_bytes != (stored_bytes := record.stored_length or record.length):
+            text = f"it has {found.length_bytes} bytes, its record says {stored_bytes}"
             self._bad[record.id] = _Bad(location_id, text)
         elif found.etag != record.etag:
             self._waiting.append((record.id, found))

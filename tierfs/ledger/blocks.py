@@ -206,6 +206,11 @@ def _described(found: int | None, payload: Buffer) -> str:
     return "missing" if found is None else f"entry {found} of {len(payload)} bytes"
 
 
+def padding(length_bytes: int) -> bytes:
+    """What fills a block of format 1 behind its last entry."""
+    return (PADDING * (length_bytes // len(PADDING) + 1))[:length_bytes]
+
+
 def _pad(block: bytearray, start: int, pattern: bytes) -> None:
     """Fill a block from `start` on; the pattern begins there, and is cut at the end."""
     stretch = pattern * min(_PADDED_AT_ONCE, (len(block) - start) // len(pattern) + 1)

@@ -11,7 +11,7 @@ from tierfs.metadata.chain import ChainEdit
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, TierState, require
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
+from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 
 def chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> ChunkRecord | None:
@@ -173,17 +173,24 @@ def _release(txn: WriteTransaction, record: ChunkRecord, due_ms: int, after_sequ
         return
     txn.delete(OBJECTS.name, keys.u64(holder.id))
     checksums.delete(txn, ObjectId(holder.id))
-    if holder.foreign:
-        return
-    add_garbage(
-        txn,
-        GarbageRecord(
+    for location_id, name, length in _left_by(txn, holder):
+        garbage = GarbageRecord(
             due_ms=due_ms,
             tier=holder.tier,
-            location_id=holder.location_id,
-            name=holder.name,
-            length=holder.length,
+            location_id=location_id,
+            name=name,
+            length=length,
             after_sequence=after_sequence,
             object_id=holder.id,
-        ),
-    )
+        )
+        add_garbage(txn, garbage)
+
+
+def _left_by(txn: ReadTransaction, holder: ObjectRecord) -> Iterator[tuple[LocationId, str, int]]:
+    """What is ours to delete of an object: where, its name, its size; of its companions that is not known."""
+    if not holder.foreign:
+        yield holder.location_id, holder.name, holder.stored_bytes
+        if holder.index_name:
+            yield holder.location_id, holder.index_name, 0
+    if holder.entries_name:
+        yield txn.store.cold_location_id, holder.entries_name, 0

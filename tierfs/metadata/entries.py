@@ -6,11 +6,12 @@ segment's first byte on. An entry may be empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tierfs.metadata import keys
-from tierfs.metadata.records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.metadata.records import MAX_RUN_ENTRIES, EntryRun, require
 from tierfs.metadata.tables import ENTRIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ByteRange, SegmentId
@@ -22,6 +23,22 @@ class PlacedEntry:
 
     entry_id: int
     range: ByteRange
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntries:
+    """Consecutive entries that follow each other in an object, each behind its frame."""
+
+    first_entry_id: int
+    entries: int
+    stored_offset: int
+    """Of the first one's frame."""
+    frame_bytes: int
+
+    @property
+    def end_entry_id(self) -> int:
+        """The id behind the last entry."""
+        return self.first_entry_id + self.entries
 
 
 def count(txn: ReadTransaction, segment_id: SegmentId) -> int:
@@ -49,6 +66,52 @@ def placed(txn: ReadTransaction, segment_id: SegmentId, start: int, end: int) ->
             if entry_id >= start:
                 yield PlacedEntry(entry_id, ByteRange(offset, offset + length))
             offset += length
+
+
+def run_holding(txn: ReadTransaction, segment_id: SegmentId, offset: int) -> EntryRun | None:
+    """The run that holds the payload byte at `offset` of the segment; None when no run does.
+
+    Guesses where it may be from the average length of entries: two or three rows are read, whatever the ledger has.
+    """
+    last = _last_run(txn, segment_id)
+    if last is None or offset >= last.payload_end:
+        return None
+    low, low_offset = 0, 0
+    high, high_offset = last.end_entry_id, last.payload_end
+    while low < high:
+        guess = low + (high - low) * (offset - low_offset) // (high_offset - low_offset)
+        run = next(runs(txn, segment_id, min(guess, high - 1)))
+        if offset < run.payload_start:
+            high, high_offset = run.first_entry_id, run.payload_start
+        elif offset >= run.payload_end:
+            low, low_offset = run.end_entry_id, run.payload_end
+        else:
+            return run
+    return None
+
+
+def place(txn: WriteTransaction, segment_id: SegmentId, blocks: Iterable[StoredEntries]) -> None:
+    """Note where entries lie in the cold object of their ledger; a run ends where a block does. Idempotent."""
+    for block in blocks:
+        first, stored_offset = block.first_entry_id, block.stored_offset
+        held = [one for one in runs(txn, segment_id, first) if one.first_entry_id < block.end_entry_id]
+        require(bool(held) and held[-1].end_entry_id >= block.end_entry_id, "a ledger lacks entries", segment_id)
+        for run in held:
+            for part in _cut(run, first, block.end_entry_id):
+                inside = part.first_entry_id >= first and part.end_entry_id <= block.end_entry_id
+                _put(txn, segment_id, replace(part, stored_offset=stored_offset) if inside else part)
+                if inside:
+                    stored_offset += part.payload_end - part.payload_start + block.frame_bytes * len(part.lengths)
+
+
+def _cut(run: EntryRun, first: int, end: int) -> Iterator[EntryRun]:
+    """A run in up to three: in front of entry `first`, up to `end`, and behind."""
+    lines = [run.first_entry_id, *(one for one in (first, end) if run.first_entry_id < one < run.end_entry_id)]
+    offset = run.payload_start
+    for start, stop in pairwise([*lines, run.end_entry_id]):
+        lengths = run.lengths[start - run.first_entry_id : stop - run.first_entry_id]
+        yield EntryRun(first_entry_id=start, payload_start=offset, lengths=lengths)
+        offset += sum(lengths)
 
 
 def append(txn: WriteTransaction, segment_id: SegmentId, payload_start: int, lengths: Sequence[int]) -> int:

@@ -5,6 +5,8 @@ Whoever can write to the bucket chose every byte of it. Each check raises DataLo
 
 from __future__ import annotations
 
+import re
+
 from tierfs import names
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
@@ -19,8 +21,11 @@ MAX_OFFSET = 2**63 - 1
 MAX_NAME_BYTES = 1024
 """Of an S3 key."""
 
-OWNED_PREFIXES = ("segments/", "packs/", "uploads/")
-"""Where the objects of a store lie in its location."""
+OWNED_PREFIXES = ("segments/", "packs/", "uploads/", "ledgers/")
+"""Where the objects of a store lie in its location, but for those that Pulsar is to find."""
+
+_LEDGER_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-ledger-[0-9]{1,19}(-index)?")
+"""Data and index objects of ledgers (ledger/keys.py)."""
 
 MAX_TIME_MS = 253_402_300_799_000
 """The last second of the year 9999: what a date can show."""
@@ -85,9 +90,8 @@ def check_chunk(record: ChunkRecord, holder: ObjectRecord | None) -> None:
         require(not record.object_id, "a chunk names an unknown object", record.object_id)
         return
     require(holder.tier is Tier.COLD, "a cold chunk names a local object", holder.id)
-    if record.encoding is PayloadEncoding.RAW:
-        end = record.object_offset + record.length
-        require(end <= holder.length, "a chunk ends beyond its object", record.start_offset, holder.id)
+    end = record.object_offset + record.length
+    require(end <= holder.length, "a chunk ends beyond its object", record.start_offset, holder.id)
 
 
 def check_object(record: ObjectRecord, own_location: int) -> None:
@@ -100,6 +104,14 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
     own = record.location_id == own_location
     require(own or record.foreign, "an object outside the store's location is not marked as foreign", record.id)
     check_object_name(record.name, owned=not record.foreign)
+    if record.index_name:
+        check_object_name(record.index_name, owned=not record.foreign)
+    if record.entries_name:
+        check_object_name(record.entries_name, owned=True)
+    if record.encoding is not PayloadEncoding.RAW:
+        check_id(record.segment_id, "a ledger's object with a segment")
+        require(record.stored_length <= MAX_OFFSET, "an object has an impossible length", record.id)
+        require(record.payload_start + record.length <= MAX_OFFSET, "an object ends beyond every file", record.id)
 
 
 def check_object_name(name: str, *, owned: bool) -> None:
@@ -108,7 +120,12 @@ def check_object_name(name: str, *, owned: bool) -> None:
     require(0 < length_bytes <= MAX_NAME_BYTES and "\0" not in name, "an object has an impossible name")
     steps = name.split("/")
     require("." not in steps and ".." not in steps and steps[0] != "", "an object's name leads elsewhere")
-    require(not owned or name.startswith(OWNED_PREFIXES), "an owned object lies outside segments/ and packs/")
+    require(not owned or is_owned_name(name), "an owned object lies outside segments/ and packs/", name)
+
+
+def is_owned_name(name: str) -> bool:
+    """Whether a store gives such names to its objects."""
+    return name.startswith(OWNED_PREFIXES) or _LEDGER_NAME.fullmatch(name) is not None
 
 
 def check_run(run: ChecksumRun, holder: ObjectRecord) -> None:

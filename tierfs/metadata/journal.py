@@ -24,6 +24,7 @@ from tierfs.metadata.records import (
     RECORD_VERSION,
     ChunkRecord,
     DirectoryRecord,
+    LedgerRecord,
     LocationRecord,
     ObjectRecord,
     PolicyRecord,
@@ -35,6 +36,7 @@ from tierfs.metadata.tables import (
     CHUNKS,
     DIRECTORIES,
     GARBAGE,
+    LEDGERS,
     LOCATIONS,
     OBJECTS,
     OUTBOX_NAME,
@@ -42,7 +44,7 @@ from tierfs.metadata.tables import (
     SEGMENTS,
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ObjectId, SegmentId, Tier
+from tierfs.types import ObjectId, SegmentId, SegmentKind, Tier
 
 M = TypeVar("M", bound=Message)
 
@@ -211,6 +213,11 @@ def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: S
     return sequence
 
 
+def ledger_changed(txn: WriteTransaction, ledger: LedgerRecord) -> int:
+    """What tiering knows of a ledger changed."""
+    return queue(txn, pb.Change(ledger=LEDGERS.codec.to_message(ledger)))  # type: ignore[arg-type]
+
+
 def object_changed(txn: WriteTransaction, holder: ObjectRecord) -> int:
     """Another etag of a cold object was adopted."""
     return queue(txn, pb.Change(object=OBJECTS.codec.to_message(holder)))  # type: ignore[arg-type]
@@ -253,6 +260,7 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
     packs = set[ObjectId]()
     for _, segment in txn.scan(SEGMENTS):
         yield pb.Change(segment=_bucket_view(segment))
+        yield from _ledger_state(txn, segment)
         yield from _cold_chain(txn, segment, packs)
     for _, garbage in txn.scan(GARBAGE):
         if garbage.tier is Tier.COLD:
@@ -265,7 +273,14 @@ def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.C
     policy = txn.get(POLICIES, keys.u64(segment.id))
     if policy is not None:
         yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+    yield from _ledger_state(txn, segment)
     yield from _cold_chain(txn, segment, set())
+
+
+def _ledger_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
+    ledger = txn.get(LEDGERS, keys.u64(segment.id)) if segment.kind is SegmentKind.LEDGER else None
+    if ledger is not None:
+        yield pb.Change(ledger=LEDGERS.codec.to_message(ledger))  # type: ignore[arg-type]
 
 
 def _cold_chain(txn: ReadTransaction, segment: SegmentRecord, packs: set[ObjectId]) -> Iterator[pb.Change]:
@@ -330,6 +345,11 @@ def parse_part(data: bytes, name: str) -> pb.CheckpointPart:
 def parse_dump_part(data: bytes, name: str) -> pb.DumpPart:
     """The part of a dump in its framed bytes; raises DataLoss naming the file."""
     return _parse(data, name, pb.DumpPart)
+
+
+def parse_entries_part(data: bytes, name: str) -> pb.EntriesPart:
+    """The part of a copy of entries in its framed bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.EntriesPart)
 
 
 def parse_segment_dump(data: bytes, name: str) -> pb.SegmentDump:

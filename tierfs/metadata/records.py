@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
+from uuid import UUID
 
 from tierfs.errors import DataLoss
 from tierfs.metadata.journal_state import JournalState
@@ -236,6 +238,17 @@ class ObjectRecord(Record):
     linked_sequence: int = 0
     written_ms: int = 0
     packed: int = 0
+    encoding: PayloadEncoding = PayloadEncoding.RAW
+    stored_length: int = 0
+    segment_id: int = 0
+    payload_start: int = 0
+    index_name: str = ""
+    entries_name: str = ""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Size of the file or object itself; `length` leaves out what frames a ledger's entries."""
+        return self.stored_length or self.length
 
     @property
     def written_by_ms(self) -> int:
@@ -246,6 +259,8 @@ class ObjectRecord(Record):
         """A cold object belongs to a location and has an etag."""
         require(self.tier is Tier.LOCAL or self.location_id > 0, "a cold object without a location", self.id)
         require(self.tier is Tier.LOCAL or bool(self.etag), "a cold object without an etag", self.id)
+        framed = self.stored_length > self.length and self.segment_id > 0
+        require(self.encoding is PayloadEncoding.RAW or framed, "an encoded object without a ledger", self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +355,7 @@ class EntryRun(Record):
     first_entry_id: int = 0
     payload_start: int = 0
     lengths: tuple[int, ...] = ()
+    stored_offset: int = 0
 
     @property
     def end_entry_id(self) -> int:
@@ -354,6 +370,46 @@ class EntryRun(Record):
     def check(self) -> None:
         """See Record.check."""
         require(0 < len(self.lengths) <= MAX_RUN_ENTRIES, "a run of entries has no or too many", self.first_entry_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadProgress:
+    """How far the offload of a ledger is (PIP-17)."""
+
+    uid_msb: int = 0
+    uid_lsb: int = 0
+    complete: bool = False
+    local_deleted: bool = False
+    timestamp_ms: int = 0
+    driver_name: str = ""
+    driver_properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uuid(self) -> UUID | None:
+        """The attempt; None when none began."""
+        return UUID(int=self.uid_msb << 64 | self.uid_lsb) if self.uid_msb or self.uid_lsb else None
+
+    @classmethod
+    def begun(cls, uuid: UUID, driver_name: str = "", driver_properties: Mapping[str, str] | None = None) -> Self:
+        """An attempt that begins now."""
+        return cls(
+            uid_msb=uuid.int >> 64,
+            uid_lsb=uuid.int & (1 << 64) - 1,
+            driver_name=driver_name,
+            driver_properties=driver_properties or {},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRecord(Record):
+    """What tiering knows of a ledger besides its segment."""
+
+    ledger_id: int = 0
+    segment_id: int
+    entries: int = 0
+    bytes: int = 0
+    timestamp_ms: int = 0
+    offload: OffloadProgress = OffloadProgress()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,7 +127,7 @@ class ChunkRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., encoding: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., state: _Optional[int] = ..., crc32c: _Optional[int] = ..., crc_offset: _Optional[int] = ..., crc_length: _Optional[int] = ...) -> None: ...
 
 class ObjectRecord(_message.Message):
-    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed")
+    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +144,12 @@ class ObjectRecord(_message.Message):
     LINKED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
     PACKED_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    STORED_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_START_FIELD_NUMBER: _ClassVar[int]
+    INDEX_NAME_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_NAME_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     tier: int
@@ -160,7 +166,13 @@ class ObjectRecord(_message.Message):
     linked_sequence: int
     written_ms: int
     packed: int
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ...) -> None: ...
+    encoding: int
+    stored_length: int
+    segment_id: int
+    payload_start: int
+    index_name: str
+    entries_name: str
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ...) -> None: ...
 
 class ChecksumRun(_message.Message):
     __slots__ = ("version", "start", "crcs", "object_id")
@@ -394,16 +406,30 @@ class GarbageRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., sequence: _Optional[int] = ..., due_ms: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., after_sequence: _Optional[int] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ..., object_id: _Optional[int] = ...) -> None: ...
 
 class EntryRun(_message.Message):
-    __slots__ = ("version", "first_entry_id", "payload_start", "lengths")
+    __slots__ = ("version", "first_entry_id", "payload_start", "lengths", "stored_offset")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FIRST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_START_FIELD_NUMBER: _ClassVar[int]
     LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    STORED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     version: int
     first_entry_id: int
     payload_start: int
     lengths: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, version: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., lengths: _Optional[_Iterable[int]] = ...) -> None: ...
+    stored_offset: int
+    def __init__(self, version: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., lengths: _Optional[_Iterable[int]] = ..., stored_offset: _Optional[int] = ...) -> None: ...
+
+class EntriesPart(_message.Message):
+    __slots__ = ("version", "store_id", "segment_id", "runs")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    store_id: str
+    segment_id: int
+    runs: _containers.RepeatedCompositeFieldContainer[EntryRun]
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., segment_id: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[EntryRun, _Mapping]]] = ...) -> None: ...
 
 class RequestRecord(_message.Message):
     __slots__ = ("version", "id", "verb", "path", "state", "done_bytes", "total_bytes", "error_kind", "error", "options", "result", "created_ms", "item", "remedy")
@@ -481,33 +507,22 @@ class BatchRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LedgerRecord(_message.Message):
-    __slots__ = ("version", "managed_ledger_id", "ledger_id", "segment_id", "entries", "bytes", "timestamp_ms", "offload", "driver")
-    class DriverEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: bytes
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ("version", "ledger_id", "segment_id", "entries", "bytes", "timestamp_ms", "offload")
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    MANAGED_LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     OFFLOAD_FIELD_NUMBER: _ClassVar[int]
-    DRIVER_FIELD_NUMBER: _ClassVar[int]
     version: int
-    managed_ledger_id: int
     ledger_id: int
     segment_id: int
     entries: int
     bytes: int
     timestamp_ms: int
     offload: OffloadContext
-    driver: _containers.ScalarMap[str, bytes]
-    def __init__(self, version: _Optional[int] = ..., managed_ledger_id: _Optional[int] = ..., ledger_id: _Optional[int] = ..., segment_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., offload: _Optional[_Union[OffloadContext, _Mapping]] = ..., driver: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., ledger_id: _Optional[int] = ..., segment_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., offload: _Optional[_Union[OffloadContext, _Mapping]] = ...) -> None: ...
 
 class OffloadContext(_message.Message):
     __slots__ = ("uid_msb", "uid_lsb", "complete", "local_deleted", "timestamp_ms", "driver_name", "driver_properties")

@@ -19,14 +19,14 @@ from typing import Any
 
 from tierfs import policy
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.metadata import chains, directories, hostile, keys, replay_chain, replay_names
+from tierfs.metadata import chains, directories, hostile, keys, ledgers, replay_chain, replay_names
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.metadata.hostile import require
 from tierfs.metadata.records import RECORD_VERSION, SegmentRecord, TierState
-from tierfs.metadata.tables import BATCHES_NAME, GARBAGE, LEDGERS_NAME, LOCATIONS, POLICIES, SEGMENTS
+from tierfs.metadata.tables import BATCHES_NAME, GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.types import EntryKind, SegmentId, Tier
+from tierfs.types import EntryKind, SegmentId, SegmentKind, Tier
 
 
 def apply(txn: WriteTransaction, change: pb.Change) -> bool:
@@ -156,6 +156,7 @@ def _segment_removed(txn: WriteTransaction, segment_id: int) -> None:
     replay_chain.unlink_all(txn, segment)
     local = list(chains.chunks(txn, segment.id, Tier.LOCAL))
     chains.remove(txn, segment, Tier.LOCAL, local, due_ms=txn.now_ms, after_sequence=0)
+    ledgers.forget(txn, segment)
     txn.delete(SEGMENTS.name, keys.u64(segment.id))
     txn.delete(POLICIES.name, keys.u64(segment.id))
     replay_names.displace(txn, segment.parent_id, segment.name, EntryKind.SEGMENT, segment.id)
@@ -257,9 +258,12 @@ def _batch(txn: WriteTransaction, message: pb.BatchRecord) -> None:
 
 
 def _ledger(txn: WriteTransaction, message: pb.LedgerRecord) -> None:
-    require_version(message.version, "a ledger")
-    key = keys.pair(message.managed_ledger_id, message.ledger_id)
-    txn.put_raw(LEDGERS_NAME, key, message.SerializeToString(deterministic=True))
+    record = LEDGERS.codec.from_message(message)
+    segment = _known_segment(txn, record.segment_id)
+    require(segment is not None and segment.kind is SegmentKind.LEDGER, "a ledger without a segment", record.segment_id)
+    require(max(record.ledger_id, record.entries, record.bytes) <= hostile.MAX_ID, "a ledger of impossible numbers")
+    hostile.check_times(record.timestamp_ms, record.offload.timestamp_ms)
+    txn.put(LEDGERS, keys.u64(record.segment_id), record)
 
 
 def _directory_removed(txn: WriteTransaction, directory_id: int) -> None:

@@ -15,6 +15,7 @@ from tierfs.metadata.records import (
     EntryRun,
     GarbageRecord,
     IntentRecord,
+    LedgerRecord,
     LocationRecord,
     ObjectRecord,
     PolicyRecord,
@@ -51,16 +52,16 @@ GARBAGE = Table(b"garbage", Codec(GarbageRecord, pb.GarbageRecord))
 REQUESTS = Table(b"requests", Codec(RequestRecord, pb.RequestRecord))
 TROUBLES = Table(b"troubles", Codec(TroubleRecord, pb.TroubleRecord))
 ENTRIES = Table(b"entries", Codec(EntryRun, pb.EntryRun))
+LEDGERS = Table(b"ledgers", Codec(LedgerRecord, pb.LedgerRecord))
 TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 
 OUTBOX_NAME = b"outbox"
 """Values are serialized Change messages; journal.py reads them."""
 
 BATCHES_NAME = b"batches"
-LEDGERS_NAME = b"ledgers"
 """Values are serialized records, as the journal carries them."""
 
-RESERVED_NAMES = (ENTRIES.name, BATCHES_NAME, LEDGERS_NAME)
+RESERVED_NAMES = (ENTRIES.name, BATCHES_NAME, LEDGERS.name)
 """Created with the store, so that later versions need no migration."""
 
 ALL_NAMES = (

@@ -24,6 +24,7 @@ from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.names import printable
+from tierfs.reading.payloads import Payloads
 from tierfs.types import ObjectId
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Etags:
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
+        self.payloads = Payloads(metadata)
         self._lock = threading.Lock()
         self._met: OrderedDict[ObjectId, _Met] = OrderedDict()
         self._proved: dict[ObjectId, NewEtag] = {}
@@ -105,7 +107,7 @@ class Etags:
         """Fill `view` from an object, whatever its etag is; see ChunkStorage.read_into. Returns as `read` does."""
 
         def read(etag: str | None) -> None:
-            storage.read_into(holder.name, offset, view, if_match=etag, progress=progress)
+            self.payloads.read_into(storage, holder, offset, view, etag, progress)
 
         return self.read(holder, read)
 
@@ -178,7 +180,7 @@ def adopt(metadata: MetadataStore, found: Iterable[NewEtag]) -> int:
 
 def _may_be_adopted(met: _Met, holder: ObjectRecord) -> bool:
     """Whether the etag is one of the whole object as it was written, and not one of very many."""
-    return bool(met.etag) and met.length_bytes == holder.length and met.adoptions < _MOST_ADOPTIONS
+    return bool(met.etag) and met.length_bytes == holder.stored_bytes and met.adoptions < _MOST_ADOPTIONS
 
 
 def _place(holder: ObjectRecord) -> tuple[int, str, int]:

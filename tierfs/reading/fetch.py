@@ -19,7 +19,7 @@ from tierfs.reading.hedge import HedgePolicy
 from tierfs.reading.loop_get import LoopGets
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.transfer import BlockDiffers, BrokenOff, Transfer
-from tierfs.types import MIB, ByteRange, LocationId
+from tierfs.types import MIB, ByteRange, LocationId, PayloadEncoding
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +143,8 @@ class Fetcher:
         transfer, storage = span.transfers[0], self._connected.get(span.holder.location_id)
         if storage is None or self._nursery is None or len(transfer.view) > SMALL_BYTES or not self._gets.free:
             return False
+        if span.holder.encoding is not PayloadEncoding.RAW:
+            return False  # its payloads lie between frames
         if self._cache is not None and self._cache.holds(span.holder.id, span.start):
             return False  # but not in the kernel's memory: a thread may wait for the disk
         url = storage.range_url(span.holder.name)

@@ -17,6 +17,7 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
 from tierfs.reading.buffers import PooledBuffer
 from tierfs.reading.etags import Etags
+from tierfs.reading.payloads import Payloads
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 if TYPE_CHECKING:
@@ -115,15 +116,15 @@ class Transfer:
         self.clock_started()
         if span.holder.length < span.end:
             raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
-        self.etag = etags.read(span.holder, lambda etag: self._read_rest(storage, etag))
+        self.etag = etags.read(span.holder, lambda etag: self._read_rest(storage, etags.payloads, etag))
         self.arrived(span.end - span.start)
 
-    def _read_rest(self, storage: ChunkStorage, etag: str | None) -> None:
+    def _read_rest(self, storage: ChunkStorage, payloads: Payloads, etag: str | None) -> None:
         """What was delivered stays as it is: readers have it."""
         span, held = self.span, self.filled
         # Of a version that is not pinned a try that begins anew could bring other bytes: all are checked at the end.
         progress = None if etag is None else lambda received: self.arrived(held + received)
-        storage.read_into(span.holder.name, span.start + held, self.view[held:], if_match=etag, progress=progress)
+        payloads.read_into(storage, span.holder, span.start + held, self.view[held:], etag, progress)
 
     def clock_started(self) -> None:
         """The request goes out now."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import islice
 
 from tierfs import names
-from tierfs.metadata import chains, directories, entries, journal, keys, removals
+from tierfs.metadata import chains, directories, journal, keys, ledgers, removals
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import streams
-from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentKind, SegmentStatus, Tier
+from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentStatus, Tier
 
 BATCH_RECORDS = 1000
 """Segments, directories and chunks taken apart per commit: some 100 ms, which is how long an append may wait."""
@@ -82,8 +82,7 @@ class Batch:
         for tier in Tier:
             segment = self._drop(segment, tier, segment.tier_state(tier).count, sequence)
         streams.unlink(txn, segment)
-        if segment.kind is SegmentKind.LEDGER:
-            entries.remove(txn, segment.id)
+        ledgers.forget(txn, segment)
         txn.delete(SEGMENTS.name, keys.u64(segment.id))
         txn.touch(inode=segment.inode, segment_id=segment.id)
         return True

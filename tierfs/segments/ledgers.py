@@ -13,10 +13,6 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import create
 from tierfs.types import SegmentKind
 
-_ID_DIGITS = 20
-_MAX_ID = 2**63 - 1
-"""Ids are longs in BookKeeper."""
-
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -44,8 +40,8 @@ def make(txn: WriteTransaction, managed_ledger: str, ledger_id: int | None = Non
     above = names.split(managed_ledger)
     if not above:
         raise InvalidRequest("a ledger needs the name of its managed ledger, the directory that it is in")
-    if ledger_id is not None and not 0 <= ledger_id <= _MAX_ID:
-        raise InvalidRequest(f"ledger id {ledger_id} is not between 0 and {_MAX_ID}")
+    if ledger_id is not None and not 0 <= ledger_id <= names.MAX_LEDGER_ID:
+        raise InvalidRequest(f"ledger id {ledger_id} is not between 0 and {names.MAX_LEDGER_ID}")
     name = _name(above, txn.allocate_id() if ledger_id is None else ledger_id)
     while ledger_id is None and directories.find(txn, name) is not None:  # an id that somebody chose
         name = _name(above, txn.allocate_id())
@@ -54,7 +50,7 @@ def make(txn: WriteTransaction, managed_ledger: str, ledger_id: int | None = Non
 
 
 def _name(above: tuple[str, ...], ledger_id: int) -> str:
-    return names.join((*above, f"{ledger_id:0{_ID_DIGITS}d}"))
+    return names.join((*above, names.of_ledger(ledger_id)))
 
 
 def find(txn: ReadTransaction, name: str) -> tuple[SegmentRecord, Ledger]:
@@ -78,6 +74,6 @@ def below(txn: ReadTransaction, path: str) -> Iterator[Ledger]:
 def _described(txn: ReadTransaction, name: str, segment: SegmentRecord) -> Ledger:
     *above, last = names.split(name)
     count = entries.count(txn, segment.id)
-    ledger_id = int(last) if last.isascii() and last.isdigit() and len(last) <= _ID_DIGITS else None
+    ledger_id = names.ledger_id(last)
     state = "closed" if segment.sealed else "open"
     return Ledger(name, ledger_id, names.join(tuple(above)), count, count - 1, segment.length, state)

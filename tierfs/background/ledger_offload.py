@@ -1,0 +1,374 @@
+"""LedgerOffloader: a closed ledger becomes Pulsar's data and index objects, and the cold chunk that they are (PIP-17).
+
+Crash order: the attempt and intents are committed -> data object, our copy of its entries, index object -> one commit
+that links the chunk and completes the attempt. A ledger without its index object is not offloaded. What a crash or an
+error leaves is objects that nobody names: garbage at once where the error is known, else at the next attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import islice
+from urllib.parse import quote
+from uuid import UUID
+
+import tierfs
+from tierfs.background import intents
+from tierfs.background.cold import ColdTier
+from tierfs.background.ledger_source import LedgerSource
+from tierfs.background.offload import ChunksMoved, source_chunk
+from tierfs.background.source import ChunkSource, DamagedChunk
+from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError
+from tierfs.ledger import keys as object_keys
+from tierfs.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
+from tierfs.ledger.index import LedgerIndex
+from tierfs.ledger.index_codec import encode_index
+from tierfs.ledger.keys import Role
+from tierfs.ledger.metadata import DigestType, Ensemble, LedgerMetadata, LedgerState
+from tierfs.metadata import (
+    chains,
+    checksums,
+    directories,
+    entries,
+    entries_copy,
+    journal,
+    ledgers,
+)
+from tierfs.metadata.entries import StoredEntries
+from tierfs.metadata.records import (
+    ChunkRecord,
+    GarbageRecord,
+    IntentRecord,
+    LedgerRecord,
+    ObjectRecord,
+    OffloadProgress,
+    SegmentRecord,
+)
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import INTENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.names import printable
+from tierfs.types import MIB, AttemptId, ChunkState, ObjectId, PayloadEncoding, SegmentId, SegmentKind, Tier
+
+log = logging.getLogger(__name__)
+
+BLOCK_BYTES = 64 * MIB
+"""Pulsar's default."""
+
+_BOOKIE = "tierfs:3181"
+"""Pulsar's reader wants to be told of a bookie that had the entries, and never asks it."""
+
+_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
+"""Of a managed ledger's name in metadata; the rest is percent-encoded, as topics are in Pulsar's own names."""
+
+_PLACED_AT_ONCE = 64
+"""Runs of entries that one commit rewrites: some 10 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One attempt, as its first transaction made it."""
+
+    segment: SegmentRecord
+    chunks: tuple[ChunkRecord, ...]
+    uuid: UUID
+    ledger: LedgerRecord
+    path: str
+    data: IntentRecord
+    index: IntentRecord
+    copy: IntentRecord
+    metadata: Mapping[str, str]
+    """What both of Pulsar's objects say of themselves, but for their role."""
+
+    @property
+    def intents(self) -> tuple[IntentRecord, ...]:
+        return self.data, self.index, self.copy
+
+
+class LedgerOffloader:
+    """Offloads whole ledgers. Thread-safe; one attempt at a ledger at a time, as its context tells."""
+
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, cold: ColdTier, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._cold = cold
+        self._block_bytes = block_bytes
+
+    def offload(self, segment_id: SegmentId, uuid: UUID, extra_metadata: Mapping[str, str] | None = None) -> int:
+        """Make a closed ledger cold; returns how many payload bytes that were, 0 if it was cold already.
+
+        Raises InvalidRequest for a ledger that is open or empty, or has an entry that fits into no block, before
+        anything is uploaded; ChunksMoved, DataLoss, Fenced, WrongColdTier, and what the storage raises. The local
+        bytes stay in every case.
+        """
+        self._cold.require_ours()
+        with self._metadata.read() as txn:
+            segment = _closed(txn, segment_id)
+            if segment.cold.count:
+                return 0
+            lengths = _lengths(txn, segment)
+            sources = tuple(source_chunk(txn, chunk, holder) for chunk, holder in _local(txn, segment))
+        plans = plan_blocks(lengths, self._block_bytes)
+        with closing(ChunkSource(self._files, sources)) as payloads:
+            source = LedgerSource(payloads, lengths, plans)
+            crc = _undamaged(payloads)
+            job = self._begin(segment_id, uuid, source.length_bytes, extra_metadata or {})
+            try:
+                self._place(segment_id, plans)
+                stored = self._cold.storage.put(job.data.name, source, metadata=_said(job, Role.DATA))
+                grid = _verified(job, payloads, source, stored)
+                self._put_beside(job, plans)
+            except TierfsError as exc:
+                log.info("offload of ledger %s ended: %s", job.path, exc)
+                for intent in job.intents:
+                    intents.abandon(self._metadata, intent)
+                raise
+            # From here on an error may mean that nobody knows whether it is committed: the objects stay until the
+            # next attempt, or the next holder, finds their intents.
+            self._commit(job, stored, crc, grid)
+        return segment.length
+
+    def delete_offloaded(self, segment_id: SegmentId, uuid: UUID) -> None:
+        """Forget the cold form of a ledger and delete its objects; idempotent.
+
+        Raises NotFound for another attempt than the one that is there, Conflict while nothing else holds the bytes.
+        """
+        with self._metadata.write() as txn:
+            segment = directories.segment(txn, segment_id)
+            if segment is None:
+                raise NotFound(f"segment {segment_id} does not exist")
+            known = ledgers.find(txn, segment_id)
+            if known.offload.uuid is None:
+                return
+            if known.offload.uuid != uuid:
+                raise NotFound(f"{printable(segment.name)} was not offloaded as {uuid}")
+            if segment.cold.count and segment.local.bytes < segment.length:
+                raise Conflict(
+                    f"{printable(segment.name)}: its objects hold bytes that are nowhere else",
+                    remedy=f"delete the ledger with them: tierfs rm {printable(segment.name)}",
+                )
+            self._unlink(txn, segment, known)
+            ledgers.put(txn, replace(known, offload=OffloadProgress()))
+
+    def _unlink(self, txn: WriteTransaction, segment: SegmentRecord, known: LedgerRecord) -> None:
+        chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
+        if not chunks:
+            self._discard(txn, known)
+            return
+        sequence = journal.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in chunks])
+        left = chains.remove(txn, segment, Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=sequence)
+        journal.put_segment(txn, replace(left, changed_ms=txn.now_ms))
+        txn.touch(inode=segment.inode, segment_id=segment.id)
+
+    def _begin(self, segment_id: SegmentId, uuid: UUID, object_bytes: int, extra_metadata: Mapping[str, str]) -> _Job:
+        """Note the attempt; what an earlier one left becomes garbage. Raises ChunksMoved when it is cold by now."""
+        for intent in self._left_over(segment_id):
+            intents.abandon(self._metadata, intent)
+        with self._metadata.write() as txn:
+            segment = _closed(txn, segment_id)
+            if segment.cold.count:
+                raise ChunksMoved(f"{printable(segment.name)} became cold meanwhile")
+            known = ledgers.find(txn, segment_id)
+            self._discard(txn, known)
+            if not known.timestamp_ms:  # closed by a version that did not note it
+                known = replace(known, ledger_id=_ledger_id(segment), entries=entries.count(txn, segment_id))
+                known = replace(known, bytes=segment.length, timestamp_ms=segment.sealed_ms)
+            ledger = replace(known, offload=OffloadProgress.begun(uuid, "tierfs"))
+            ledgers.put(txn, ledger)
+            path = directories.path_of(txn, segment.parent_id, segment.name)
+            chunks = tuple(chunk for chunk, _ in _local(txn, segment))
+            copy_name = entries_copy.object_name(segment_id, txn.store.store_epoch, AttemptId(uuid.hex))
+            data = self._intend(txn, segment_id, object_keys.data_key(uuid, ledger.ledger_id), object_bytes)
+            index = self._intend(txn, segment_id, object_keys.index_key(uuid, ledger.ledger_id))
+            copy = self._intend(txn, segment_id, copy_name)
+            metadata = {**_user_metadata(txn, path, uuid), **extra_metadata}
+            return _Job(segment, chunks, uuid, ledger, path, data, index, copy, metadata)
+
+    def _intend(self, txn: WriteTransaction, segment_id: SegmentId, name: str, size_bytes: int = 0) -> IntentRecord:
+        intent = IntentRecord(
+            attempt=AttemptId(new_id()),
+            location_id=self._cold.location_id,
+            name=name,
+            segment_id=segment_id,
+            start_offset=0,
+            end_offset=size_bytes,
+            created_ms=txn.now_ms,
+            store_epoch=txn.store.store_epoch,
+        )
+        txn.put(INTENTS, intent.attempt.encode(), intent)
+        return intent
+
+    def _left_over(self, segment_id: SegmentId) -> list[IntentRecord]:
+        with self._metadata.read() as txn:
+            return [intent for _, intent in txn.scan(INTENTS) if intent.segment_id == segment_id]
+
+    def _discard(self, txn: WriteTransaction, known: LedgerRecord) -> None:
+        """Delete what an attempt that did not complete may have left, whether it is there or not."""
+        uuid = known.offload.uuid
+        if uuid is None or known.offload.complete:
+            return
+        names = object_keys.data_key(uuid, known.ledger_id), object_keys.index_key(uuid, known.ledger_id)
+        for name in names:
+            garbage = GarbageRecord(due_ms=txn.now_ms, tier=Tier.COLD, location_id=self._cold.location_id, name=name)
+            chains.add_garbage(txn, garbage)
+
+    def _place(self, segment_id: SegmentId, plans: Sequence[BlockPlan]) -> None:
+        """Note where each entry lies in the data object. Nobody asks before the chunk is linked."""
+        blocks = iter([_stored(plan) for plan in plans])
+        while some := _some_runs(blocks):
+            with self._metadata.write() as txn:
+                entries.place(txn, segment_id, some)
+
+    def _put_beside(self, job: _Job, plans: Sequence[BlockPlan]) -> None:
+        """Our copy of the entries' rows; then the index object, which makes the ledger offloaded for Pulsar."""
+        segment_id = job.segment.id
+        with self._metadata.read() as txn:
+            rows = entries_copy.encode(txn.store.store_id, segment_id, entries.runs(txn, segment_id))
+        attempt = {"attempt": job.uuid.hex}
+        self._cold.storage.put(job.copy.name, BufferSource(rows), metadata={**attempt, "store": job.metadata["store"]})
+        index = LedgerIndex.of_plans(_description(job), plans)
+        self._cold.storage.put(job.index.name, BufferSource(encode_index(index)), metadata=_said(job, Role.INDEX))
+
+    def _commit(self, job: _Job, stored: StoredObject, crc: int, grid: tuple[int, ...]) -> None:
+        with self._metadata.write() as txn:
+            if not all([txn.delete(INTENTS.name, intent.attempt.encode()) for intent in job.intents]):
+                raise ChunksMoved(f"{printable(job.path)}: another holder took this upload for a dead one's")
+            segment = _closed(txn, job.segment.id)
+            if segment.cold.count or tuple(chunk for chunk, _ in _local(txn, segment)) != job.chunks:
+                raise ChunksMoved(f"{printable(job.path)}: its chunks changed meanwhile")
+            holder = self._holder(txn, job, segment, stored, crc)
+            chunk = ChunkRecord(start_offset=0, length=segment.length, object_id=holder.id)
+            for run in checksums.runs_of(holder.id, grid):
+                checksums.put_run(txn, holder.id, replace(run, object_id=0))
+            linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
+            journal.put_segment(txn, linked)
+            journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+            completed = replace(job.ledger.offload, complete=True, timestamp_ms=txn.now_ms)
+            ledgers.put(txn, replace(job.ledger, offload=completed))
+            txn.touch(inode=segment.inode, segment_id=segment.id)
+
+    def _holder(
+        self, txn: WriteTransaction, job: _Job, segment: SegmentRecord, stored: StoredObject, crc: int
+    ) -> ObjectRecord:
+        return ObjectRecord(
+            id=ObjectId(txn.allocate_id()),
+            tier=Tier.COLD,
+            location_id=self._cold.location_id,
+            name=job.data.name,
+            length=segment.length,
+            etag=stored.etag,
+            crc32c=crc,
+            store_epoch=job.data.store_epoch,
+            attempt=AttemptId(job.uuid.hex),
+            created_ms=txn.now_ms,
+            linked_sequence=txn.store.next_outbox + 1,
+            written_ms=segment.modified_ms,
+            encoding=PayloadEncoding.PULSAR_BLOCK,
+            stored_length=stored.length_bytes,
+            segment_id=segment.id,
+            index_name=job.index.name,
+            entries_name=job.copy.name,
+        )
+
+
+def _closed(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord:
+    """The ledger, which can be offloaded. Raises NotFound, InvalidRequest."""
+    segment = directories.segment(txn, segment_id)
+    if segment is None:
+        raise NotFound(f"ledger {segment_id} was deleted meanwhile")
+    name = printable(segment.name)
+    if segment.kind is not SegmentKind.LEDGER:
+        raise InvalidRequest(f"{name} is no ledger", remedy=f"tierfs offload {name}")
+    if not segment.sealed:
+        raise InvalidRequest(f"ledger {name} is open", remedy=f"close it first: tierfs ledger close {name}")
+    if not segment.length:
+        raise InvalidRequest(f"ledger {name} has no bytes: there is nothing to offload")
+    return segment
+
+
+def _lengths(txn: ReadTransaction, segment: SegmentRecord) -> array[int]:
+    lengths = array("I")
+    for run in entries.runs(txn, segment.id):
+        lengths.extend(run.lengths)
+    if sum(lengths) != segment.length:
+        raise DataLoss(f"ledger {printable(segment.name)}: its entries are not all known", remedy="run: tierfs fsck")
+    return lengths
+
+
+def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[ChunkRecord, ObjectRecord]]:
+    """The local chunks, which hold every byte. Raises DataLoss where one is missing or was found damaged."""
+    at = 0
+    for chunk in chains.chunks(txn, segment.id, Tier.LOCAL):
+        if chunk.start_offset != at or chunk.state is not ChunkState.GOOD:
+            break
+        at = chunk.end_offset
+        yield chunk, chains.object_of(txn, chunk)
+    if at != segment.length:
+        raise DataLoss(
+            f"ledger {printable(segment.name)}: bytes from {at} on are missing or damaged on this disk",
+            remedy="run: tierfs fsck --deep",
+        )
+
+
+def _undamaged(payloads: ChunkSource) -> int:
+    """CRC32C of all payloads. Raises DataLoss for a damaged chunk."""
+    try:
+        return payloads.crc32c()
+    except DamagedChunk as exc:
+        raise exc.cause from exc
+
+
+def _verified(job: _Job, payloads: ChunkSource, source: LedgerSource, stored: StoredObject) -> tuple[int, ...]:
+    """Size by the server's word, checksum by ours on what was framed and the server's on what arrived."""
+    if stored.length_bytes != source.length_bytes:
+        raise DataLoss(f"{job.data.name}: {stored.length_bytes} of {source.length_bytes} bytes arrived")
+    try:
+        return payloads.verified_grid()
+    except DamagedChunk as exc:
+        raise exc.cause from exc
+
+
+def _ledger_id(segment: SegmentRecord) -> int:
+    found = tierfs.names.ledger_id(segment.name)
+    return segment.id if found is None else found
+
+
+def _user_metadata(txn: ReadTransaction, path: str, uuid: UUID) -> dict[str, str]:
+    managed_ledger = quote(path.rpartition("/")[0], safe=_AS_IT_IS)
+    said = object_keys.user_metadata(Role.DATA, managed_ledger, f"tierfs {tierfs.__version__}", "none")
+    return {**said, "store": txn.store.store_id, "attempt": uuid.hex}
+
+
+def _said(job: _Job, role: Role) -> dict[str, str]:
+    return {**job.metadata, object_keys.ROLE_KEY: role.value}
+
+
+def _description(job: _Job) -> LedgerMetadata:
+    """What BookKeeper would say of the ledger: closed, once on a bookie that had all of it."""
+    return LedgerMetadata(
+        write_quorum=1,
+        ensemble_size=1,
+        ack_quorum=1,
+        length=job.ledger.bytes,
+        last_entry_id=job.ledger.entries - 1,
+        state=LedgerState.CLOSED,
+        ensembles=(Ensemble(first_entry_id=0, members=(_BOOKIE,)),),
+        digest_type=DigestType.CRC32C,
+        created_ms=job.segment.created_ms,
+    )
+
+
+def _stored(plan: BlockPlan) -> StoredEntries:
+    return StoredEntries(plan.first_entry_id, plan.entries, plan.offset + HEADER_BYTES, FORMAT_1.frame_bytes)
+
+
+def _some_runs(blocks: Iterable[StoredEntries]) -> list[StoredEntries]:
+    return list(islice(blocks, _PLACED_AT_ONCE))

@@ -1,0 +1,88 @@
+"""The bytes of a ledger's data object: payloads from chunk files, framed and put into blocks as they are read.
+
+A part of the upload is a block, so a block is in memory while its part is sent, and no other.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from tierfs.checksum import Buffer
+from tierfs.chunkstore.protocol import Source
+from tierfs.ledger.blocks import FORMAT_1, BlockHeader, BlockPlan, padding
+
+_FRAMES_AT_ONCE = 4096
+"""Frames that are packed by one call."""
+
+
+class LedgerSource:
+    """A Source over a ledger's payloads, back to back. Thread-safe."""
+
+    def __init__(self, payloads: Source, lengths: array[int], plans: Sequence[BlockPlan]) -> None:
+        """`lengths`: of all entries; `plans`: the blocks that they make (blocks.plan_blocks)."""
+        self._payloads = payloads
+        self._lengths = lengths
+        self._plans = plans
+        self._offsets = [plan.offset for plan in plans]
+        self._payload_starts = list(accumulate((plan.payload_bytes for plan in plans), initial=0))
+        self._lock = threading.Lock()
+        self._kept: tuple[int, bytes] = (-1, b"")
+        """The block that was read in part last."""
+
+    @property
+    def length_bytes(self) -> int:
+        """Total number of bytes."""
+        return self._plans[-1].offset + self._plans[-1].length_bytes
+
+    @property
+    def part_lengths(self) -> tuple[int, ...]:
+        """The parts that the upload is best made of: the blocks."""
+        return tuple(plan.length_bytes for plan in self._plans)
+
+    def read(self, offset: int, length_bytes: int) -> Buffer:
+        """Exactly these bytes. Raises DataLoss when a chunk file is too short."""
+        end = offset + length_bytes
+        pieces: list[Buffer] = []
+        index = max(0, bisect_right(self._offsets, offset) - 1)
+        while offset < end:
+            plan = self._plans[index]
+            stop = min(end, plan.offset + plan.length_bytes)
+            whole = (offset, stop) == (plan.offset, plan.offset + plan.length_bytes)
+            block = self._block(index) if whole else self._kept_block(index)
+            pieces.append(memoryview(block)[offset - plan.offset : stop - plan.offset] if not whole else block)
+            offset, index = stop, index + 1
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _kept_block(self, index: int) -> bytes:
+        """A block that is asked for in steps."""
+        with self._lock:
+            if self._kept[0] != index:
+                self._kept = (index, self._block(index))
+            return self._kept[1]
+
+    def _block(self, index: int) -> bytes:
+        plan = self._plans[index]
+        header = BlockHeader(plan.length_bytes, plan.first_entry_id).encode()
+        payload = memoryview(b"")
+        if plan.payload_bytes:
+            payload = memoryview(self._payloads.read(self._payload_starts[index], plan.payload_bytes))
+        used = FORMAT_1.used_bytes(plan.entries, plan.payload_bytes)
+        return b"".join((header, *self._framed(plan, payload), padding(plan.length_bytes - used)))
+
+    def _framed(self, plan: BlockPlan, payload: memoryview) -> Iterator[Buffer]:
+        """Each entry's frame and payload."""
+        at, size, end = 0, FORMAT_1.frame_bytes, plan.first_entry_id + plan.entries
+        for first in range(plan.first_entry_id, end, _FRAMES_AT_ONCE):
+            lengths = self._lengths[first : min(end, first + _FRAMES_AT_ONCE)]
+            numbers = [0] * (2 * len(lengths))
+            numbers[::2], numbers[1::2] = lengths, range(first, first + len(lengths))
+            frames = memoryview(struct.pack(">" + "iq" * len(lengths), *numbers))
+            for index, length in enumerate(lengths):
+                yield frames[index * size : (index + 1) * size]
+                yield payload[at : at + length]
+                at += length
