@@ -80,7 +80,10 @@ def parse_context_uuid(name: str | None, ledger_id: int | None) -> str | None:
 def user_metadata(
     role: Role, managed_ledger: str, software_version: str, software_commit: str, cluster: str | None = None
 ) -> dict[str, str]:
-    """User metadata of an object. Raises InvalidRequest for text that a header cannot carry."""
+    """User metadata of an object. Raises InvalidRequest for text that a header cannot carry.
+
+    Objects of the streaming form have neither the role nor the managed ledger.
+    """
     values = {
         VERSION_KEY: FORMAT_VERSION,
         ROLE_KEY: role.value,
