@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.recovery.replaying import check_store
 from tests.stores import LOCATION, TestStore, quiet
+from tierfs.background.entry_rows import EntryRows
 from tierfs.background.publish import Publisher
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -42,9 +43,10 @@ def recovered(path: Path, cold: ChunkStorage) -> Iterator[Recovered]:
     store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
     try:
         losses = recover.settle(metadata, Publisher(metadata, cold))
+        unknown = EntryRows(metadata, cold, metadata.write).restore_all()
         with metadata.read() as txn:
             check_store(txn)
         said = {one.segment: one for one in losses.incomplete}
-        yield Recovered(store, rebuilt.warnings, rebuilt.checkpoint_slot, said)
+        yield Recovered(store, (*rebuilt.warnings, *unknown), rebuilt.checkpoint_slot, said)
     finally:
         store.close()

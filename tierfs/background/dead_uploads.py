@@ -14,10 +14,12 @@ from itertools import groupby
 
 from tierfs.background.collect import Collected
 from tierfs.background.journal_names import JOURNAL_PREFIX
+from tierfs.background.ledger_objects import attempts, uuid_of
 from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject
 from tierfs.errors import TierfsError
 from tierfs.metadata import chains, pack
+from tierfs.metadata.entries_copy import ENTRIES_PREFIX
 from tierfs.metadata.pack import PACKS_PREFIX
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
@@ -25,7 +27,7 @@ from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.types import LocationId, Tier
 
 JOBS_PREFIX = "uploads/"
-_OURS = (JOURNAL_PREFIX, JOBS_PREFIX, "probe/", ".tmp/")
+_OURS = (JOURNAL_PREFIX, JOBS_PREFIX, ENTRIES_PREFIX, "probe/", ".tmp/")
 """Where this store writes besides segments/ and packs/; .tmp/ is where a directory keeps temporary files."""
 
 _JOB = re.compile(r"uploads/[^/]+/")
@@ -52,9 +54,11 @@ class DeadUploads:
     def find(self, *, grace_ms: int) -> list[DeadUpload]:
         """Those begun `grace_ms` ago or earlier, by the server's clock. Only what this store made."""
         before_ms = self._metadata.clock.now_ms() - grace_ms
+        pending = [one for one in self._storage.uploads("") if one.started_ms <= before_ms]
         with self._metadata.read() as txn:
             epoch = txn.store.store_epoch
-        pending = [one for one in self._storage.uploads("") if one.started_ms <= before_ms and _is_ours(one, epoch)]
+            ours = attempts(txn) if any(uuid_of(one.name) for one in pending) else set()
+        pending = [one for one in pending if _is_ours(one, epoch) or uuid_of(one.name) in ours]
         written = list(self._jobs(before_ms))
         return [*self._without_intent(pending), *self._without_record(written)]
 

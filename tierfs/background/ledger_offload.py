@@ -13,24 +13,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
-from urllib.parse import quote
 from uuid import UUID
 
 import tierfs
-from tierfs.background import intents
+from tierfs.background import intents, ledger_beside
 from tierfs.background.cold import ColdTier
 from tierfs.background.ledger_source import LedgerSource
 from tierfs.background.offload import ChunksMoved, source_chunk
 from tierfs.background.source import ChunkSource, DamagedChunk
 from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
-from tierfs.ledger.index import LedgerIndex
-from tierfs.ledger.index_codec import encode_index
 from tierfs.ledger.keys import Role
-from tierfs.ledger.metadata import DigestType, Ensemble, LedgerMetadata, LedgerState
 from tierfs.metadata import (
     chains,
     checksums,
@@ -61,12 +57,6 @@ log = logging.getLogger(__name__)
 BLOCK_BYTES = 64 * MIB
 """Pulsar's default."""
 
-_BOOKIE = "tierfs:3181"
-"""Pulsar's reader wants to be told of a bookie that had the entries, and never asks it."""
-
-_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
-"""Of a managed ledger's name in metadata; the rest is percent-encoded, as topics are in Pulsar's own names."""
-
 _PLACED_AT_ONCE = 64
 """Runs of entries that one commit rewrites: some 10 ms."""
 
@@ -84,7 +74,7 @@ class _Job:
     index: IntentRecord
     copy: IntentRecord
     metadata: Mapping[str, str]
-    """What both of Pulsar's objects say of themselves, but for their role."""
+    """What the data object says of itself."""
 
     @property
     def intents(self) -> tuple[IntentRecord, ...]:
@@ -123,9 +113,11 @@ class LedgerOffloader:
             job = self._begin(segment_id, uuid, source.length_bytes, extra_metadata or {})
             try:
                 self._place(segment_id, plans)
-                stored = self._cold.storage.put(job.data.name, source, metadata=_said(job, Role.DATA))
+                stored = self._cold.storage.put(job.data.name, source, metadata=job.metadata)
                 grid = _verified(job, payloads, source, stored)
-                self._put_beside(job, plans)
+                ledger_beside.put_copy(self._metadata, self._cold.storage, segment_id, job.copy.name, uuid)
+                said = {**job.metadata, object_keys.ROLE_KEY: Role.INDEX.value}
+                ledger_beside.put_index(self._metadata, self._cold.storage, segment, job.index.name, said)
             except TierfsError as exc:
                 log.info("offload of ledger %s ended: %s", job.path, exc)
                 for intent in job.intents:
@@ -170,8 +162,7 @@ class LedgerOffloader:
 
     def _begin(self, segment_id: SegmentId, uuid: UUID, object_bytes: int, extra_metadata: Mapping[str, str]) -> _Job:
         """Note the attempt; what an earlier one left becomes garbage. Raises ChunksMoved when it is cold by now."""
-        for intent in self._left_over(segment_id):
-            intents.abandon(self._metadata, intent)
+        self._end_earlier(segment_id)
         with self._metadata.write() as txn:
             segment = _closed(txn, segment_id)
             if segment.cold.count:
@@ -189,7 +180,7 @@ class LedgerOffloader:
             data = self._intend(txn, segment_id, object_keys.data_key(uuid, ledger.ledger_id), object_bytes)
             index = self._intend(txn, segment_id, object_keys.index_key(uuid, ledger.ledger_id))
             copy = self._intend(txn, segment_id, copy_name)
-            metadata = {**_user_metadata(txn, path, uuid), **extra_metadata}
+            metadata = ledger_beside.user_metadata(txn, segment, uuid, Role.DATA, extra_metadata)
             return _Job(segment, chunks, uuid, ledger, path, data, index, copy, metadata)
 
     def _intend(self, txn: WriteTransaction, segment_id: SegmentId, name: str, size_bytes: int = 0) -> IntentRecord:
@@ -206,9 +197,17 @@ class LedgerOffloader:
         txn.put(INTENTS, intent.attempt.encode(), intent)
         return intent
 
-    def _left_over(self, segment_id: SegmentId) -> list[IntentRecord]:
+    def _end_earlier(self, segment_id: SegmentId) -> None:
+        """Give up what an earlier attempt was making: parts of an upload too, which only its name finds."""
         with self._metadata.read() as txn:
-            return [intent for _, intent in txn.scan(INTENTS) if intent.segment_id == segment_id]
+            left = [intent for _, intent in txn.scan(INTENTS) if intent.segment_id == segment_id]
+            known = ledgers.find(txn, segment_id)
+        for intent in left:
+            intents.abandon(self._metadata, intent)
+        uuid = known.offload.uuid
+        if uuid is not None and not known.offload.complete:
+            for pending in list(self._cold.storage.uploads(object_keys.data_key(uuid, known.ledger_id))):
+                self._cold.storage.abort_upload(pending)
 
     def _discard(self, txn: WriteTransaction, known: LedgerRecord) -> None:
         """Delete what an attempt that did not complete may have left, whether it is there or not."""
@@ -226,16 +225,6 @@ class LedgerOffloader:
         while some := _some_runs(blocks):
             with self._metadata.write() as txn:
                 entries.place(txn, segment_id, some)
-
-    def _put_beside(self, job: _Job, plans: Sequence[BlockPlan]) -> None:
-        """Our copy of the entries' rows; then the index object, which makes the ledger offloaded for Pulsar."""
-        segment_id = job.segment.id
-        with self._metadata.read() as txn:
-            rows = entries_copy.encode(txn.store.store_id, segment_id, entries.runs(txn, segment_id))
-        attempt = {"attempt": job.uuid.hex}
-        self._cold.storage.put(job.copy.name, BufferSource(rows), metadata={**attempt, "store": job.metadata["store"]})
-        index = LedgerIndex.of_plans(_description(job), plans)
-        self._cold.storage.put(job.index.name, BufferSource(encode_index(index)), metadata=_said(job, Role.INDEX))
 
     def _commit(self, job: _Job, stored: StoredObject, crc: int, grid: tuple[int, ...]) -> None:
         with self._metadata.write() as txn:
@@ -339,31 +328,6 @@ def _verified(job: _Job, payloads: ChunkSource, source: LedgerSource, stored: St
 def _ledger_id(segment: SegmentRecord) -> int:
     found = tierfs.names.ledger_id(segment.name)
     return segment.id if found is None else found
-
-
-def _user_metadata(txn: ReadTransaction, path: str, uuid: UUID) -> dict[str, str]:
-    managed_ledger = quote(path.rpartition("/")[0], safe=_AS_IT_IS)
-    said = object_keys.user_metadata(Role.DATA, managed_ledger, f"tierfs {tierfs.__version__}", "none")
-    return {**said, "store": txn.store.store_id, "attempt": uuid.hex}
-
-
-def _said(job: _Job, role: Role) -> dict[str, str]:
-    return {**job.metadata, object_keys.ROLE_KEY: role.value}
-
-
-def _description(job: _Job) -> LedgerMetadata:
-    """What BookKeeper would say of the ledger: closed, once on a bookie that had all of it."""
-    return LedgerMetadata(
-        write_quorum=1,
-        ensemble_size=1,
-        ack_quorum=1,
-        length=job.ledger.bytes,
-        last_entry_id=job.ledger.entries - 1,
-        state=LedgerState.CLOSED,
-        ensembles=(Ensemble(first_entry_id=0, members=(_BOOKIE,)),),
-        digest_type=DigestType.CRC32C,
-        created_ms=job.segment.created_ms,
-    )
 
 
 def _stored(plan: BlockPlan) -> StoredEntries:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tierfs.background.collect import Collected
+from tierfs.background.ledger_objects import companions, is_of_ledger, is_ours, ledger_objects
 from tierfs.background.pack_index import read_index
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -152,8 +153,10 @@ class OrphanFinder:
     def _cold(self, before_ms: int) -> Iterator[_Found]:
         if self._storage is None:
             return
-        with self._metadata.read() as txn:
-            epoch = txn.store.store_epoch
+        epoch = self._epoch()
+        for listed in ledger_objects(self._storage):
+            if listed.modified_ms <= before_ms:
+                yield _Found(Tier.COLD, listed.name, listed.length_bytes)
         for listed in self._storage.list(PACKS_PREFIX):
             said = pack.parse_name(listed.name)
             if said is not None and said.store_epoch <= epoch and listed.modified_ms <= before_ms:
@@ -165,6 +168,10 @@ class OrphanFinder:
             segment_id, start = SegmentId(int(parsed["segment"])), int(parsed["start"])
             yield _Found(Tier.COLD, listed.name, listed.length_bytes, segment_id, start)
 
+    def _epoch(self) -> int:
+        with self._metadata.read() as txn:
+            return txn.store.store_epoch
+
     def _is_ours(self, orphan: Orphan) -> bool:
         """Objects say which store made them; another store's are none of our business."""
         if orphan.tier is Tier.LOCAL or self._storage is None:
@@ -172,7 +179,10 @@ class OrphanFinder:
         try:
             if orphan.name.startswith(PACKS_PREFIX):
                 return read_index(self._storage, orphan.name, orphan.length).store_id == self._metadata.store_id
-            return self._storage.stat(orphan.name).metadata.get("store") == self._metadata.store_id
+            said = self._storage.stat(orphan.name).metadata
+            if is_of_ledger(orphan.name):
+                return is_ours(said, self._metadata.store_id, self._epoch())
+            return said.get("store") == self._metadata.store_id
         except (NotFound, DataLoss):
             return False
 
@@ -186,6 +196,8 @@ def chunk_objects(storage: ChunkStorage) -> Iterator[StoredObject]:
 def _is_chunk(txn: ReadTransaction, found: _Found) -> bool:
     """Whether the chunk, or of a pack the object, that the name tells of is there: true of nearly all, at two gets."""
     object_id = found.object_id
+    if object_id is None and not found.segment_id:
+        return False
     if object_id is None:
         chunk: ChunkRecord | None = txn.get(CHUNKS, keys.chunk(found.segment_id, found.tier, found.start_offset))
         object_id = None if chunk is None else chunk.object_id
@@ -196,4 +208,4 @@ def _is_chunk(txn: ReadTransaction, found: _Found) -> bool:
 def _named(txn: ReadTransaction, names: Collection[str]) -> set[str]:
     """Which of the names any record mentions; one pass over all objects."""
     others = (row.name for rows in (txn.scan(INTENTS), txn.scan(GARBAGE)) for _, row in rows)
-    return chains.objects_named(txn, names) | {name for name in others if name in names}
+    return chains.objects_named(txn, names) | {name for name in others if name in names} | companions(txn).keys()

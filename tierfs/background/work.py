@@ -19,6 +19,7 @@ from tierfs.background.collect import Collected, Collector
 from tierfs.background.consolidate import Consolidate
 from tierfs.background.consolidation import ConsolidateReport, Consolidation
 from tierfs.background.dead_uploads import DeadUpload, DeadUploads
+from tierfs.background.entry_rows import EntryRows
 from tierfs.background.evict import Evicted
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
@@ -240,6 +241,9 @@ class ColdWork:
         source = DumpSource(self._metadata, tools.cold.storage, tools.collector.storage_of)
         with tools.collector.deleting:
             restored = SegmentRestore(source).restore(wanted, accept_loss=accept_loss, report=report)
+        with self._metadata.read() as txn:
+            segment_id = directories.segment_by_name(txn, restored.segment).id
+        EntryRows(self._metadata, tools.cold.storage, self._metadata.write).restore([segment_id])
         self.publish()
         return restored
 

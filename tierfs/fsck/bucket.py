@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
+from tierfs.background.ledger_objects import companions, is_of_ledger, ledger_objects, uuid_of
 from tierfs.background.orphans import chunk_objects
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import NotFound, PermissionDenied, TierfsError, Unavailable
@@ -82,8 +83,11 @@ class BucketCheck:
 
     def run(self) -> Iterator[Finding]:
         """Everything that is wrong. A place that is away is one finding. Raises what the storage raises."""
-        known = self._named_otherwise()
-        for batch in _batches(chunk_objects(self._storage_of(self._location_id))):
+        known, beside = self._named_otherwise(), self._companions()
+        storage = self._storage_of(self._location_id)
+        for batch in _batches(chain(chunk_objects(storage), ledger_objects(storage))):
+            for listed in batch:
+                beside.pop(listed.name, None)
             self._compare(batch, known)
             self._judge_changed()
         self._look_at_the_rest()
@@ -91,6 +95,8 @@ class BucketCheck:
         away = {one: why for one in missing if (why := self._places.away(one)) is not None}
         yield from (unreachable(one, why) for one, why in away.items())
         yield from self._located({number for number, one in self._bad.items() if one.location_id not in away})
+        if self._location_id not in away:
+            yield from (_companion(name, holder) for name, holder in sorted(beside.items()))
         for location_id, error in self._silent.items():
             yield Finding(Kind.UNCHECKED, Severity.NOTE, f"location {location_id}", f"it could not be asked: {error}")
         if self._changed.objects:
@@ -98,6 +104,11 @@ class BucketCheck:
         if self.totals.unnamed:
             text = f"{count(self.totals.unnamed, 'object')} of {self.totals.unnamed_bytes} bytes, named by nothing"
             yield Finding(Kind.OBJECT_ORPHANS, Severity.NOTE, "bucket", text, remedy="list them with: tierfs gc")
+
+    def _companions(self) -> dict[str, ObjectRecord]:
+        """Objects of ours that have to be there beside a ledger's data object, and that one."""
+        with self._metadata.read() as txn:
+            return companions(txn)
 
     def _named_otherwise(self) -> set[str]:
         with self._metadata.read() as txn:
@@ -115,7 +126,8 @@ class BucketCheck:
                     if record is not None and record.location_id == self._location_id:
                         self._seen[number] = 1
                         self._judge(record, listed)
-                if not numbers and listed.name not in known and listed.modified_ms < young_ms:
+                ordinary = not numbers and listed.name not in known and not is_of_ledger(listed.name)
+                if ordinary and listed.modified_ms < young_ms:
                     self.totals.unnamed += 1
                     self.totals.unnamed_bytes += listed.length_bytes
 
@@ -197,6 +209,14 @@ def unreachable(location_id: LocationId, why: str) -> Finding:
     return Finding(Kind.UNREACHABLE, Severity.DAMAGE, f"location {location_id}", why, remedy=UNREACHABLE)
 
 
-def _batches(items: Iterator[_T]) -> Iterator[list[_T]]:
+def _companion(name: str, holder: ObjectRecord) -> Finding:
+    text = "Pulsar does not find the ledger without it" if uuid_of(name) else "a recovery needs it to read the ledger"
+    subject = f"object {printable(name)}"
+    mend = Mend.WRITE_AGAIN
+    message = f"it is missing: {text}"
+    return Finding(Kind.COMPANION, Severity.DAMAGE, subject, message, mend=mend, object_id=holder.id)
+
+
+def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
     while batch := list(islice(items, _BATCH)):
         yield batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Severity
+from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Place, Severity
 from tierfs.metadata import keys
 from tierfs.metadata.messages import message, messages
 from tierfs.metadata.tables import ENTRIES, SEGMENTS
@@ -38,9 +38,14 @@ def _check_ends(txn: ReadTransaction, ends: dict[int, tuple[int, int]]) -> Itera
         if segment is None or segment.kind != SegmentKind.LEDGER.value:
             continue
         _, end = ends.get(segment.id, (0, 0))
-        if end != segment.length:
-            text = f"its entries end at byte {end} of {segment.length}"
-            subject = f"ledger {segment.name} ({keys.read_u64(key)})"
+        if end == segment.length:
+            continue
+        text = f"its entries end at byte {end} of {segment.length}"
+        subject = f"ledger {segment.name} ({keys.read_u64(key)})"
+        if segment.cold.count and not end:
+            mend, place = Mend.RESTORE_ENTRIES, Place(segment.id)
+            yield Finding(Kind.ENTRIES, Severity.DAMAGE, subject, text, mend=mend, place=place)
+        else:
             yield Finding(Kind.ENTRIES, Severity.DAMAGE, subject, text, remedy=RECOVER)
 
 

@@ -60,6 +60,7 @@ class Kind(StrEnum):
     FILE_ORPHANS = "file-orphans"
     OBJECT_MISSING = "object-missing"
     OBJECT_DIFFERS = "object-differs"
+    COMPANION = "ledger-object-missing"
     ETAGS = "etags"
     OBJECT_ORPHANS = "object-orphans"
     JOURNAL = "journal"
@@ -85,6 +86,8 @@ class Mend(StrEnum):
     CLEAR_SUSPECT = "clear the mark, if the bytes are good"
     RESTORE = "take the bytes back, if they are there and good"
     WRITE_CHECKPOINT = "write a checkpoint"
+    WRITE_AGAIN = "write the object again"
+    RESTORE_ENTRIES = "take the entries from their copy in the bucket"
 
 
 RECOVER = "rebuild the metadata from the bucket: tierfs recover; or from a dump: tierfs load"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tierfs.background import ledger_beside
+from tierfs.background.entry_rows import EntryRows
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import TierfsError
@@ -142,6 +144,10 @@ class Mender:
             return None
         if found.mend is Mend.SET_MODE:
             return self._set_mode(found)
+        if found.mend is Mend.WRITE_AGAIN:
+            return self._write_again(found)
+        if found.mend is Mend.RESTORE_ENTRIES:
+            return self._restore_entries(found)
         assert found.mend is Mend.REBUILD_CHECKSUMS, found.mend
         return self._checksums.mend(ObjectId(found.object_id))
 
@@ -174,6 +180,22 @@ class Mender:
             return f"the {other.name.lower()} tier has no good copy: tierfs recover, tierfs load"
         with self._metadata.write() as txn:
             return mend_rows.unlink(txn, place)
+
+    def _write_again(self, found: Finding) -> str | None:
+        """An object beside a ledger's data object."""
+        storage = self._tools.cold()
+        with self._metadata.read() as txn:
+            holder = txn.get(OBJECTS, keys.u64(found.object_id))
+        if holder is not None and storage is not None:
+            ledger_beside.write_missing(self._metadata, storage, holder)
+        return None
+
+    def _restore_entries(self, found: Finding) -> str | None:
+        storage = self._tools.cold()
+        if storage is None:
+            return RECOVER
+        rows = EntryRows(self._metadata, storage, self._metadata.write)
+        return next(iter(rows.restore([SegmentId(_place(found).segment_id)])), None)
 
     def _set_mode(self, found: Finding) -> str | None:
         with self._metadata.read() as txn:

@@ -43,7 +43,7 @@ class StoredEntries:
 
 def count(txn: ReadTransaction, segment_id: SegmentId) -> int:
     """How many entries a ledger has; the next one's id."""
-    last = _last_run(txn, segment_id)
+    last = last_run(txn, segment_id)
     return 0 if last is None else last.end_entry_id
 
 
@@ -73,7 +73,7 @@ def run_holding(txn: ReadTransaction, segment_id: SegmentId, offset: int) -> Ent
 
     Guesses where it may be from the average length of entries: two or three rows are read, whatever the ledger has.
     """
-    last = _last_run(txn, segment_id)
+    last = last_run(txn, segment_id)
     if last is None or offset >= last.payload_end:
         return None
     low, low_offset = 0, 0
@@ -99,7 +99,7 @@ def place(txn: WriteTransaction, segment_id: SegmentId, blocks: Iterable[StoredE
         for run in held:
             for part in _cut(run, first, block.end_entry_id):
                 inside = part.first_entry_id >= first and part.end_entry_id <= block.end_entry_id
-                _put(txn, segment_id, replace(part, stored_offset=stored_offset) if inside else part)
+                put(txn, segment_id, replace(part, stored_offset=stored_offset) if inside else part)
                 if inside:
                     stored_offset += part.payload_end - part.payload_start + block.frame_bytes * len(part.lengths)
 
@@ -116,11 +116,11 @@ def _cut(run: EntryRun, first: int, end: int) -> Iterator[EntryRun]:
 
 def append(txn: WriteTransaction, segment_id: SegmentId, payload_start: int, lengths: Sequence[int]) -> int:
     """Add entries whose payloads follow each other from `payload_start` on; returns the first one's id."""
-    last = _last_run(txn, segment_id)
+    last = last_run(txn, segment_id)
     first = next_id = 0 if last is None else last.end_entry_id
     left = tuple(lengths)
     if last is not None and (room := MAX_RUN_ENTRIES - len(last.lengths)):
-        _put(txn, segment_id, replace(last, lengths=last.lengths + left[:room]))
+        put(txn, segment_id, replace(last, lengths=last.lengths + left[:room]))
         payload_start += sum(left[:room])
         next_id += len(left[:room])
         left = left[room:]
@@ -129,7 +129,7 @@ def append(txn: WriteTransaction, segment_id: SegmentId, payload_start: int, len
             first_entry_id=next_id + at, payload_start=payload_start, lengths=left[at : at + MAX_RUN_ENTRIES]
         )
         payload_start = run.payload_end
-        _put(txn, segment_id, run)
+        put(txn, segment_id, run)
     return first
 
 
@@ -138,9 +138,11 @@ def remove(txn: WriteTransaction, segment_id: SegmentId) -> None:
     txn.delete_prefix(ENTRIES.name, keys.u64(segment_id))
 
 
-def _last_run(txn: ReadTransaction, segment_id: SegmentId) -> EntryRun | None:
+def last_run(txn: ReadTransaction, segment_id: SegmentId) -> EntryRun | None:
+    """The run of a ledger's last entries."""
     return txn.at_or_before(ENTRIES, keys.pair(segment_id, keys.MAX_U64), prefix=keys.u64(segment_id))
 
 
-def _put(txn: WriteTransaction, segment_id: SegmentId, run: EntryRun) -> None:
+def put(txn: WriteTransaction, segment_id: SegmentId, run: EntryRun) -> None:
+    """Write a run as it is."""
     txn.put(ENTRIES, keys.pair(segment_id, run.first_entry_id), run)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs import store_directory
+from tierfs.background.entry_rows import EntryRows
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.upload import Report
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -31,6 +32,7 @@ from tierfs.recovery.bucket import JournalListing
 from tierfs.recovery.rebuild import Rebuilder
 from tierfs.recovery.recover import Advance
 from tierfs.store_paths import StorePaths
+from tierfs.types import SegmentId
 
 _STAGING = "metadata.next"
 """Where a replica that starts over rebuilds; what a killed one left is thrown away."""
@@ -70,6 +72,7 @@ class Follower:
         self._metadata = metadata
         self._storage = storage
         self._location = location
+        self._rows = EntryRows(metadata, storage, metadata.write_replayed)
 
     def refresh(self) -> Refreshed:
         """Apply what is new in the journal. Costs one listing when nothing is.
@@ -114,6 +117,8 @@ class Follower:
                 with self._metadata.write_replayed() as txn:
                     replay.apply_entry(txn, entry)
                     replica.hold_back(txn, entry)
+                linked = [change.cold_link.segment_id for change in entry.changes if change.HasField("cold_link")]
+                self._rows.restore(dict.fromkeys(map(SegmentId, linked)))
         return len(items)
 
     def _start_over(self) -> None:
@@ -127,6 +132,7 @@ class Follower:
                 if fresh.store_id != self._metadata.store_id:
                     raise DataLoss(f"the journal is another store's, {fresh.store_id}", remedy="make a new replica")
                 replica.become_replica(fresh)
+                EntryRows(fresh, self._storage, fresh.write_replayed).restore_all()
                 replica.replace_rows(self._metadata, fresh)
         finally:
             shutil.rmtree(path, ignore_errors=True)
@@ -146,11 +152,12 @@ def create_replica(path: Path, choice: ColdChoice, report: Report, clock: Clock 
         rebuilt = Rebuilder(paths.metadata, storage, location, clock, advance).rebuild(listing)
         with closing(rebuilt.metadata) as metadata:
             replica.become_replica(metadata)
+            unknown = EntryRows(metadata, storage, metadata.write_replayed).restore_all()
             with metadata.read() as txn:
                 store = txn.store
         store_directory.create_files(paths)
         store_directory.write_settings(paths)
-    warnings = (*rebuilt.warnings, *warnings_of(paths, location))
+    warnings = (*rebuilt.warnings, *unknown, *warnings_of(paths, location))
     return ReplicaReport(
         paths.root, store.store_id, store.store_epoch, location.url, store.journal.next_slot - 1, warnings
     )

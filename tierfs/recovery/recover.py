@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tierfs import store_directory
 from tierfs.background.checkpoint import Checkpointer
+from tierfs.background.entry_rows import EntryRows
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.publish import Publisher
 from tierfs.background.upload import Progress, Report
@@ -89,6 +90,7 @@ def recover_store(path: Path, choice: ColdChoice, report: Report, clock: Clock |
         with closing(rebuilt.metadata) as metadata:
             publisher = Publisher(metadata, storage)
             losses = settle(metadata, publisher)
+            unknown = EntryRows(metadata, storage, metadata.write).restore_all()
             if rebuilt.warnings:  # the next recovery should not have to go back that far
                 Checkpointer(metadata, storage, publisher, 1).checkpoint()
             with metadata.read() as txn:
@@ -103,7 +105,7 @@ def recover_store(path: Path, choice: ColdChoice, report: Report, clock: Clock |
         entries=rebuilt.entries,
         segments=losses.segments,
         losses=tuple(losses.incomplete),
-        warnings=(*rebuilt.warnings, *warnings_of(paths, location)),
+        warnings=(*rebuilt.warnings, *unknown, *warnings_of(paths, location)),
     )
 
 

@@ -1,0 +1,125 @@
+"""Bringing back the rows of `entries` that a journal does not carry, from their copies in the bucket.
+
+A ledger that a recovery or a replica knows from the journal has a cold chunk and no rows: nobody can read it until it
+has them. A copy that is missing or damaged costs the rows of its ledger only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from itertools import islice
+
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss, NotFound
+from tierfs.metadata import chains, directories, entries, entries_copy, keys, ledgers
+from tierfs.metadata.records import EntryRun, ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LEDGERS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.names import printable
+from tierfs.types import SegmentId, Tier
+
+log = logging.getLogger(__name__)
+
+_RUNS_TOGETHER = 64
+"""Rows that one commit writes: some 10 ms."""
+
+_LEDGERS_TOGETHER = 1000
+"""Looked at in one snapshot."""
+
+Write = Callable[[], AbstractContextManager[WriteTransaction]]
+"""Opens a transaction that may write rows: another one in a replica."""
+
+
+class EntryRows:
+    """Rows of one store."""
+
+    def __init__(self, metadata: MetadataStore, storage: ChunkStorage, write: Write) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._write = write
+
+    def restore_all(self) -> list[str]:
+        """Bring back the rows of every ledger that lacks them; returns what could not be, a line per ledger."""
+        after, failed = b"", list[str]()
+        while True:
+            with self._metadata.read() as txn:
+                rows = list(islice(txn.scan(LEDGERS, after + b"\0" if after else b""), _LEDGERS_TOGETHER))
+            failed += self.restore(SegmentId(record.segment_id) for _, record in rows)
+            if len(rows) < _LEDGERS_TOGETHER:
+                return failed
+            after = rows[-1][0]
+
+    def restore(self, segment_ids: Iterable[SegmentId]) -> list[str]:
+        """As `restore_all`, of some segments; those that are no ledgers, or have all rows, are left alone.
+
+        Raises what the storage raises, but for a copy that is not there.
+        """
+        failed = []
+        for segment_id in segment_ids:
+            with self._metadata.read() as txn:
+                segment = directories.segment(txn, segment_id)
+                missing = None if segment is None else _first_missing(txn, segment)
+                holders = [] if segment is None or missing is None else list(_holders(txn, segment))
+            if segment is None or missing is None:
+                continue
+            try:
+                self._restore(segment, holders)
+            except (NotFound, DataLoss) as exc:
+                log.warning("entries of ledger %s: %s", segment.name, exc)
+                failed.append(f"ledger {printable(segment.name)} cannot be read, its entries are not known: {exc}")
+        return failed
+
+    def _restore(self, segment: SegmentRecord, holders: list[ObjectRecord]) -> None:
+        if not holders:
+            self._put_empty(segment)
+        for holder in holders:
+            if not holder.entries_name:
+                raise NotFound(f"there is no copy of what {printable(holder.name)} holds")
+            data = self._read(holder.entries_name)
+            runs = entries_copy.decode(data, holder.entries_name, segment.id)
+            while some := list(islice(runs, _RUNS_TOGETHER)):
+                with self._write() as txn:
+                    for run in some:
+                        entries.put(txn, segment.id, run)
+        with self._metadata.read() as txn:
+            missing = _first_missing(txn, segment)
+        if missing is not None:
+            raise DataLoss(f"the copy ends before the payload at {missing}")
+
+    def _put_empty(self, segment: SegmentRecord) -> None:
+        """Entries without a byte need no object."""
+        with self._write() as txn:
+            count = ledgers.find(txn, segment.id).entries
+            entries.append(txn, segment.id, 0, [0] * count)
+
+    def _read(self, name: str) -> bytes:
+        found = self._storage.stat(name)
+        buffer = bytearray(found.length_bytes)
+        self._storage.read_into(name, 0, memoryview(buffer), if_match=found.etag)
+        return bytes(buffer)
+
+
+def _first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
+    """The first payload byte of a cold ledger that no run tells of; None when there is none."""
+    last: EntryRun | None = entries.last_run(txn, segment.id)
+    end = 0 if last is None else last.payload_end
+    cold_end = max((chunk.end_offset for chunk in chains.chunks(txn, segment.id, Tier.COLD)), default=0)
+    if end < cold_end:
+        return end
+    record = ledgers.find(txn, segment.id)
+    has_none = last is None and record.entries > 0 and not record.bytes
+    return 0 if has_none and txn.get(LEDGERS, keys.u64(segment.id)) is not None else None
+
+
+def _holders(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
+    """The encoded objects of a ledger, each once; one copy may tell of several."""
+    seen = set[str]()
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD):
+        if chunk.object_id:
+            holder = chains.object_of(txn, chunk)
+            if holder.entries_name not in seen:
+                seen.add(holder.entries_name)
+                yield holder

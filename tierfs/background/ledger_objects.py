@@ -1,0 +1,72 @@
+"""Objects of ledgers in a cold tier: the names that Pulsar finds them by, and our copies of their entries.
+
+Pulsar's names begin with a random UUID and lie beside everything else, and a Pulsar cluster may keep its own in the
+same place: a name tells the form, what the object says of itself tells whose it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from uuid import UUID
+
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.metadata import chains
+from tierfs.metadata.entries_copy import ENTRIES_PREFIX
+from tierfs.metadata.records import ObjectRecord
+from tierfs.metadata.tables import LEDGERS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import SegmentId, Tier
+
+_NAME = re.compile(r"(?P<uuid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-ledger-[0-9]{1,19}(?:-index)?")
+
+_FIRST = "0123456789abcdef"
+"""What a UUID begins with: one listing each, so that segments and packs are not listed for the sake of ledgers."""
+
+
+def ledger_objects(storage: ChunkStorage) -> Iterator[StoredObject]:
+    """Data and index objects of ledgers, whoever wrote them, and copies of entries."""
+    for first in _FIRST:
+        yield from (listed for listed in storage.list(first) if _NAME.fullmatch(listed.name))
+    yield from storage.list(ENTRIES_PREFIX)
+
+
+def uuid_of(name: str) -> UUID | None:
+    """The attempt in the name of a data or index object; None for other names."""
+    parsed = _NAME.fullmatch(name)
+    return None if parsed is None else UUID(parsed["uuid"])
+
+
+def is_of_ledger(name: str) -> bool:
+    """Whether an object has the name of a ledger's."""
+    return name.startswith(ENTRIES_PREFIX) or _NAME.fullmatch(name) is not None
+
+
+def is_ours(metadata: Mapping[str, str], store_id: str, epoch: int) -> bool:
+    """Whether an object of a ledger says that this store wrote it, and no owner after this one."""
+    said = metadata.get("epoch", "")
+    return metadata.get("store") == store_id and said.isascii() and said.isdigit() and int(said) <= epoch
+
+
+def attempts(txn: ReadTransaction) -> set[UUID]:
+    """Every attempt that a ledger's context names."""
+    return {uuid for _, ledger in txn.scan(LEDGERS) if (uuid := ledger.offload.uuid) is not None}
+
+
+def companions(txn: ReadTransaction) -> dict[str, ObjectRecord]:
+    """Names of our objects that belong to another one, and that one: index objects and copies of entries."""
+    found: dict[str, ObjectRecord] = {}
+    for holder in _holders(txn):
+        if holder.index_name and not holder.foreign:
+            found[holder.index_name] = holder
+        if holder.entries_name:
+            found[holder.entries_name] = holder
+    return found
+
+
+def _holders(txn: ReadTransaction) -> Iterator[ObjectRecord]:
+    """The cold objects of all ledgers."""
+    for _, ledger in txn.scan(LEDGERS):
+        for chunk in chains.chunks(txn, SegmentId(ledger.segment_id), Tier.COLD):
+            if chunk.object_id:
+                yield chains.object_of(txn, chunk)
