@@ -13,6 +13,7 @@ from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collector
 from tierfs.background.consolidation import ConsolidateReport
 from tierfs.background.inline import InlineWork
+from tierfs.background.ledger_offload import LedgerOffloader
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
 from tierfs.background.retention import Retention
@@ -64,6 +65,7 @@ class TestStore:
                 engine=self.engine,
                 cold=tier,
                 offload=Offload(self.metadata, self.files, tier),
+                ledgers=LedgerOffloader(self.metadata, self.files, tier, self.settings.ledger_block_bytes),
                 publisher=publisher,
                 checkpointer=Checkpointer(self.metadata, self.cold, publisher, self.settings.checkpoint_entries),
                 collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),

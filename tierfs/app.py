@@ -337,6 +337,7 @@ class Store:
         from tierfs.background.clock_check import ClockCheck
         from tierfs.background.cold import ColdTier
         from tierfs.background.collect import Collector
+        from tierfs.background.ledger_offload import LedgerOffloader
         from tierfs.background.offload import Offload
         from tierfs.background.publish import Publisher
         from tierfs.background.retention import Retention
@@ -359,6 +360,7 @@ class Store:
                 engine=self.engine,
                 cold=cold,
                 offload=Offload(self.metadata, self.files, cold),
+                ledgers=LedgerOffloader(self.metadata, self.files, cold, settings.ledger_block_bytes),
                 publisher=publisher,
                 checkpointer=Checkpointer(self.metadata, cold.storage, publisher, every),
                 collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),

@@ -86,6 +86,9 @@ class OffloadSettings:
     pack_below_bytes: int = 4 * MIB
     """Objects to make that are smaller share one, up to `object_bytes`, also below a sixteenth of that; 0: none do.
     Fewer requests; what one segment gives up stays until most of the object is dead."""
+    ledger_block_bytes: int = 64 * MIB
+    """Blocks of the objects that ledgers become, each a part of the upload: at least 5 MiB, Pulsar's is 64 MiB. Each
+    part in flight holds one in memory; an entry has to fit into one."""
     grace_s: int = 3600
     """How long replaced or deleted objects stay for readers that still hold their layout."""
     checkpoint_entries: int = 1000

@@ -43,6 +43,9 @@ _MAY_BE_ZERO = frozenset(
 )
 """Every other number counts something that must exist."""
 
+_LEAST = {"ledger_block_bytes": 5 * 1024 * 1024}
+"""S3 takes no smaller part of an upload, but for the last one."""
+
 _CHOICES: Mapping[str, Any] = {"cold.addressing": Literal["auto", "path", "virtual"]}
 """Settings whose type alone does not tell what is allowed."""
 
@@ -192,7 +195,7 @@ def _checked(name: str, kind: Any) -> Any:
         return Annotated[kind, BeforeValidator(_directory)]
     if kind not in (int, float):
         return _CHOICES.get(name, kind)
-    bound = Field(ge=0) if key in _MAY_BE_ZERO else Field(gt=0)
+    bound = Field(ge=_LEAST.get(key, 0)) if key in _MAY_BE_ZERO or key in _LEAST else Field(gt=0)
     if key.endswith("_bytes"):
         return Annotated[kind, BeforeValidator(units.parse_size), bound]
     if key.endswith("_s"):

@@ -166,13 +166,23 @@ def test_an_append_that_ends_early_tells_what_is_durable(path: Path, tmp_path: P
     assert f"2 entries are acknowledged: {name} 0 2" in error.decode()
 
 
-def test_offload_says_that_ledgers_stay(tmp_path: Path) -> None:
-    store = tmp_path / "held"
+@pytest.fixture
+def held(tmp_path: Path) -> Path:
+    """A store with a cold tier."""
     (tmp_path / "cold").mkdir()
-    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=store)
-    tierfs("ledger", "append", create(store, "t"), store=store, stdin=b"entry")
-    told = tierfs("offload", store=store, check=False)
-    assert (told.code, "5 B of ledgers stay on this disk alone" in told.err) == (0, True)
+    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "held")
+    return tmp_path / "held"
+
+
+def test_offload_says_that_open_ledgers_stay(held: Path) -> None:
+    name = create(held, "t")
+    tierfs("ledger", "append", name, store=held, stdin=b"entry")
+    told = tierfs("offload", store=held, check=False)
+    assert (told.code, "5 B of open ledgers stay on this disk alone until they are closed" in told.err) == (0, True)
+    tierfs("ledger", "close", name, store=held)
+    assert "offloaded 5 B of 1 segment in 1 object" in tierfs("offload", store=held).out
+    assert "evicted 5 B" in tierfs("evict", store=held).out
+    assert tierfs("ledger", "read", name, store=held).out == "entry"
 
 
 def test_bytes_are_not_appended_to_a_ledger(path: Path) -> None:

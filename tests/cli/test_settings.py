@@ -72,6 +72,7 @@ def test_the_environment_overrides_the_file(file: Path) -> None:
         ("[red]\nx = 1", ["'red'", "read, write"]),
         ("streams = 1", ["streams", "outside of a section", "[read]"]),
         ("[read]\nstreams = 0", ["read.streams = 0", "greater than 0"]),
+        ("[offload]\nledger_block_bytes = '4MiB'", ["offload.ledger_block_bytes = '4MiB'", "5242880"]),
         ("[read]\nstreams = 'many'", ["read.streams = 'many'", "integer"]),
         ("[read]\nbudget_bytes = '64 parsecs'", ["64 parsecs", "64MiB"]),
         ("[read]\nbudget_bytes = true", ["read.budget_bytes", "no size"]),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fsck.looking import findings
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.errors import AlreadyExists, InvalidRequest, NotFound, Sealed, StorageFull
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, Sealed, StorageFull
 from tierfs.fsck.findings import Kind, Mend
 from tierfs.metadata import entries, keys
 from tierfs.metadata.tables import ENTRIES
@@ -140,14 +140,34 @@ def test_entries_go_with_their_ledger(store: TestStore) -> None:
         assert txn.count(ENTRIES.name) == 0
 
 
-def test_offload_leaves_ledgers_alone(store: TestStore) -> None:
-    append(store, b"abcdefgh")
-    store.engine.seal(NAME)
-    store.append("s", b"abcd", seal=True)
-    assert store.offload().objects == 1
+def test_offload_makes_closed_ledgers_cold_and_leaves_open_ones(store: TestStore) -> None:
+    append(store, b"abc", b"defgh")
+    store.append("s", b"abcd")
+    left = store.offload()
+    assert (left.objects, left.bytes, left.ledger_bytes) == (1, 4, 8)
     assert_layout(store, NAME, local=[4, 4], cold=[])
-    assert store.evict(force=True).bytes == 4
-    assert found(store) == [b"abcdefgh"]
+    store.engine.seal(NAME)
+    done = store.offload()
+    assert (done.objects, done.bytes, done.ledger_bytes, done.already_cold_bytes) == (1, 8, 0, 4)
+    assert_layout(store, NAME, local=[4, 4], cold=[8])
+    assert store.offload().objects == 0
+    assert store.evict().bytes == 12
+    assert_layout(store, NAME, local=[], cold=[8])
+
+
+def test_offload_tries_every_ledger_and_tells_of_one_that_is_damaged(store: TestStore) -> None:
+    append(store, b"abcd")
+    store.engine.seal(NAME)
+    (file,) = store.files.root.glob("*/*")
+    file.chmod(0o600)
+    file.write_bytes(b"ABCD")
+    store.engine.create_ledger("topic/8")
+    writer = store.engine.open_ledger("topic/8")
+    writer.append_entries([b"efgh"], seal=True)
+    with pytest.raises(DataLoss):
+        store.offload()
+    assert_layout(store, NAME, local=[4], cold=[])
+    assert_layout(store, "topic/8", local=[4], cold=[4])
 
 
 @pytest.mark.parametrize(("lengths", "mend"), [((3, 2), None), ((), None)], ids=["too short", "missing"])

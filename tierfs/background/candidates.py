@@ -31,10 +31,11 @@ def objects_to_make(
 ) -> Iterator[OffloadAction]:
     """The cold objects that make every sealed local chunk cold, each of at most `object_bytes`, or as policy says.
 
-    None for a ledger: its objects are not made of chunks.
+    A ledger becomes cold as a whole, once it is closed.
     """
     if segment.kind is SegmentKind.LEDGER:
-        return iter(())
+        due = segment.sealed and segment.length and segment.local.count and not segment.cold.count
+        return iter((OffloadAction.of_ledger(segment.id, segment.length),) if due else ())
     start = _first_local_only(txn, segment)
     limit = policies.effective(txn, segment).object_bytes if object_bytes is None else object_bytes
     local = sealed_local_chunks(txn, segment, start)

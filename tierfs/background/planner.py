@@ -60,6 +60,8 @@ class Planner:
         self._pressed = False
         self.local_bytes = 0
         self.active_bytes = 0
+        self._staying_bytes = 0
+        """Of active chunks that may not end early."""
 
     def __contains__(self, segment_id: SegmentId) -> bool:
         return segment_id in self._views
@@ -95,6 +97,7 @@ class Planner:
         old = self._views.get(view.id)
         self.local_bytes += view.local_bytes - (old.local_bytes if old else 0)
         self.active_bytes += view.active_bytes - (old.active_bytes if old else 0)
+        self._staying_bytes += _staying_bytes(view) - (_staying_bytes(old) if old else 0)
         self._views[view.id] = view
         self.offloads.replace(old.pending if old else (), view.pending, view.policy.offload_after_s * 1000)
         self._rank_active(view)
@@ -107,6 +110,7 @@ class Planner:
             return
         self.local_bytes -= old.local_bytes
         self.active_bytes -= old.active_bytes
+        self._staying_bytes -= _staying_bytes(old)
         self.offloads.replace(old.pending, (), 0)
         for queue in (self._began, self._roll_due, self._active_size, self._evict_due, self._first_cold):
             queue.remove(segment_id)
@@ -134,7 +138,8 @@ class Planner:
         backlog = backlog or self.backlog
         self._pressed = backlog.bytes > disk.high_unoffloaded_bytes
         self.offloads.advance(now_ms)
-        rolls = tuple(self._rolls(now_ms, backlog.active_bytes - disk.high_unoffloaded_bytes))
+        excess_bytes = backlog.active_bytes - self._staying_bytes - disk.high_unoffloaded_bytes
+        rolls = tuple(self._rolls(now_ms, excess_bytes))
         cutoffs = self._evictions(disk.excess_bytes, now_ms if lag_counts else 0, most_evictions, may_evict)
         return Actions(rolls, tuple(EvictAction(*cutoff) for cutoff in cutoffs.items()))
 
@@ -152,6 +157,8 @@ class Planner:
                 queue.remove(view.id)
             return
         self._began.put(view.id, view.active_since_ms)
+        if not view.may_roll:
+            return
         self._roll_due.put(view.id, view.active_since_ms + view.policy.chunk_age_s * 1000)
         self._active_size.put(view.id, -view.active_bytes)
 
@@ -226,6 +233,10 @@ class Planner:
             merged.remove((segment_id, index))
             if index + 1 < len(view.copies):
                 merged.put((segment_id, index + 1), view.copies[index + 1].cold_since_ms)
+
+
+def _staying_bytes(view: SegmentView) -> int:
+    return 0 if view.may_roll else view.active_bytes
 
 
 def _lag_ms(view: SegmentView) -> int:

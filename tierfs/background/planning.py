@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.pack import MAX_ENTRIES
 from tierfs.metadata.records import ChunkRecord
-from tierfs.types import ByteRange, ChunkState, PayloadEncoding, SegmentId
+from tierfs.types import ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,13 @@ class OffloadAction:
     chunks: tuple[ChunkRecord, ...]
     object_bytes: int = 0
     """Largest object of the segment's policy."""
+    ledger: bool = False
+    """Whether the bytes are a whole ledger, which has objects of its own kind."""
+
+    @classmethod
+    def of_ledger(cls, segment_id: SegmentId, length: int) -> Self:
+        """Make a whole ledger cold, whatever chunks it has."""
+        return cls(segment_id, (ChunkRecord(start_offset=0, length=length, object_id=ObjectId(0)),), ledger=True)
 
     @property
     def range(self) -> ByteRange:
@@ -44,8 +52,8 @@ as much as moving 4 MiB does (measured on Ceph RGW; docs/design/0013-packs.md)."
 
 
 def is_small(action: OffloadAction, below_bytes: int) -> bool:
-    """Whether the action's object would be small enough to share one; 0 packs nothing."""
-    return action.range.length_bytes < min(below_bytes, action.object_bytes // _LARGEST_PART)
+    """Whether the action's object would be small enough to share one; 0 packs nothing. A ledger shares none."""
+    return not action.ledger and action.range.length_bytes < min(below_bytes, action.object_bytes // _LARGEST_PART)
 
 
 @dataclass(slots=True)

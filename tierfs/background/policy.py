@@ -38,8 +38,10 @@ class SegmentView:
     policy: Policy
     local_bytes: int
     active_since_ms: int = 0
-    """When the active chunk began; 0 without one."""
+    """When the active chunk began, or an open ledger did; 0 without one."""
     active_bytes: int = 0
+    may_roll: bool = True
+    """Whether the active chunk may end before it is full; that of a ledger gains nothing by it."""
     pending: tuple[PendingObject, ...] = ()
     copies: tuple[ColdCopy, ...] = ()
 

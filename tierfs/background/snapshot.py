@@ -22,11 +22,11 @@ from tierfs.metadata import chains, directories, keys
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.messages import message, messages
 from tierfs.metadata.policies import Effective
-from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import SegmentId, SegmentStatus, Tier
+from tierfs.types import SegmentId, SegmentKind, SegmentStatus, Tier
 
 SLICE_S = 0.01
 """How long one slice of a look takes, but for its last segment: half of what a tick may cost."""
@@ -208,12 +208,23 @@ def view_of(
         id=segment.id,
         policy=policy,
         local_bytes=segment.local.bytes,
-        active_since_ms=chains.object_of(txn, active).created_ms if active is not None else 0,
+        active_since_ms=_active_since_ms(txn, segment, active),
         active_bytes=active.length if active is not None else 0,
-        pending=tuple(PendingObject(action, ended_ms(txn, segment, action.chunks[0])) for action in objects),
+        may_roll=segment.kind is not SegmentKind.LEDGER,
+        pending=tuple(PendingObject(action, _ended_ms(txn, segment, action)) for action in objects),
         copies=tuple(sorted(some, key=lambda copy: copy.cold_since_ms)),
     )
     return view, min(unpublished, default=0)
+
+
+def _active_since_ms(txn: ReadTransaction, segment: SegmentRecord, active: ChunkRecord | None) -> int:
+    if segment.kind is SegmentKind.LEDGER:
+        return 0 if segment.sealed else segment.began_ms
+    return 0 if active is None else chains.object_of(txn, active).created_ms
+
+
+def _ended_ms(txn: ReadTransaction, segment: SegmentRecord, action: OffloadAction) -> int:
+    return segment.sealed_ms if action.ledger else ended_ms(txn, segment, action.chunks[0])
 
 
 def _first_objects(actions: Iterable[OffloadAction], is_stuck: Callable[[ObjectKey], bool]) -> Iterator[OffloadAction]:

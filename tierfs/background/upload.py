@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.background.candidates import objects_to_make, placed_cold, sealed_local_chunks
-from tierfs.background.offload import ChunksMoved, Offload
+from tierfs.background.offload import ChunksMoved
 from tierfs.background.packing import Packed, PackOffload
 from tierfs.background.planning import OffloadAction, PackAction, Packer, cold_copies
 from tierfs.config import OffloadSettings
@@ -52,7 +52,7 @@ class OffloadReport:
     bytes: int = 0
     already_cold_bytes: int = 0
     ledger_bytes: int = 0
-    """Of ledgers, which stay on this disk."""
+    """Of open ledgers, which stay on this disk."""
     journal_entries: int = 0
 
 
@@ -62,12 +62,13 @@ class Upload:
     def __init__(
         self,
         metadata: MetadataStore,
-        offload: Offload,
+        offload: Callable[[OffloadAction], int],
         packs: PackOffload,
         settings: OffloadSettings,
         report: Report,
         total_bytes: int,
     ) -> None:
+        """`offload` makes one object, and tells how many bytes became cold; raises as Offload.run."""
         self._metadata = metadata
         self._offload = offload
         self._packs = packs
@@ -130,7 +131,7 @@ class Upload:
     def _carry_out(self, action: OffloadAction | PackAction) -> Packed:
         if isinstance(action, PackAction):
             return self._packs.run(action)
-        return Packed(self._offload.run(action), (action.segment_id,))
+        return Packed(self._offload(action), (action.segment_id,))
 
     def _plan(self, segments: Named) -> list[OffloadAction]:
         actions: list[OffloadAction] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from uuid import uuid4
 
 from tierfs import names
 from tierfs.background import ballast, evict
@@ -21,7 +22,8 @@ from tierfs.background.consolidation import ConsolidateReport, Consolidation
 from tierfs.background.dead_uploads import DeadUpload, DeadUploads
 from tierfs.background.entry_rows import EntryRows
 from tierfs.background.evict import Evicted
-from tierfs.background.offload import Offload
+from tierfs.background.ledger_offload import LedgerOffloader
+from tierfs.background.offload import ChunksMoved, Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.packing import Packed, PackOffload
 from tierfs.background.planning import OffloadAction, PackAction
@@ -73,6 +75,7 @@ class ColdTools:
     engine: Engine
     cold: ColdTier
     offload: Offload
+    ledgers: LedgerOffloader
     publisher: Publisher
     checkpointer: Checkpointer
     collector: Collector
@@ -104,30 +107,42 @@ class ColdWork:
     def offload(self, path: str, report: Report) -> OffloadReport:
         """Make every byte below `path` that is acknowledged now cold and named by the journal.
 
-        Rolls active chunks first. Raises NotFound, Fenced, and the first error of an upload after all
-        others were done; what succeeded stays.
+        Rolls active chunks first; ledgers that are open stay. Raises NotFound, Fenced, and the first error of an upload
+        after all others were done; what succeeded stays.
         """
         return ballast.with_half(self.tools.ballast_path, lambda: self._offload(path, report))
 
     def _offload(self, path: str, report: Report) -> OffloadReport:
         self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
         found = self._segments(path)
-        segments = [pair for pair in found if pair[1].kind is SegmentKind.BYTES]
-        ledger_bytes = sum(segment.local.bytes for _, segment in found if segment.kind is SegmentKind.LEDGER)
+        segments = [pair for pair in found if not _is_open_ledger(pair[1])]
+        ledger_bytes = sum(segment.local.bytes for _, segment in found if _is_open_ledger(segment))
         for _, segment in segments:
             if segment.active:
                 self.tools.engine.roll(segment.id)
         total = sum(segment.local.bytes for _, segment in segments)
         tools = self.tools
-        upload = Upload(self._metadata, tools.offload, self.packs, tools.settings, report, total)
+        upload = Upload(self._metadata, self._make, self.packs, tools.settings, report, total)
         done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
         entries = self.publish()
         self.collect()
         return replace(done, journal_entries=entries, ledger_bytes=ledger_bytes)
 
     def upload(self, action: OffloadAction) -> None:
-        """Make one object; see Offload.run."""
-        ballast.with_half(self.tools.ballast_path, lambda: self.tools.offload.run(action))
+        """Make one object, or a ledger's; see Offload.run and LedgerOffloader.offload."""
+        ballast.with_half(self.tools.ballast_path, lambda: self._make(action))
+
+    def _make(self, action: OffloadAction) -> int:
+        """How many bytes became cold."""
+        if not action.ledger:
+            return self.tools.offload.run(action)
+        try:
+            return self.tools.ledgers.offload(action.segment_id, uuid4())
+        except NotFound as exc:
+            with self._metadata.read() as txn:
+                if directories.segment(txn, action.segment_id) is not None:
+                    raise
+            raise ChunksMoved(str(exc)) from exc
 
     def pack(self, action: PackAction) -> Packed:
         """Make one object of many small ones; see PackOffload.run."""
@@ -314,3 +329,8 @@ class ColdWork:
             if dry_run:
                 return evict.would_evict(txn, segment, cold_before_ms=_WHENEVER_MS), "not cold yet"
         return self.evict_segment(segment.id, cold_before_ms=_WHENEVER_MS), "not cold yet"
+
+
+def _is_open_ledger(segment: SegmentRecord) -> bool:
+    """Whether a segment cannot be made cold yet."""
+    return segment.kind is SegmentKind.LEDGER and not segment.sealed

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def offload(session: Session, path: str, no_wait: bool) -> None:
     """Make everything below PATH cold; without PATH, all there is.
 
-    Every byte acknowledged before this is in the bucket, and named by its journal, when it returns. While
-    a mount or daemon holds the store, it does the work; Ctrl-C then only ends the waiting.
+    Every byte acknowledged before this is in the bucket, and named by its journal, when it returns; but for those of
+    ledgers that are open. While a mount or daemon holds the store, it does the work; Ctrl-C then only ends the waiting.
     """
     if no_wait:
         with session.open_store() as store:
@@ -41,7 +41,7 @@ def offload(session: Session, path: str, no_wait: bool) -> None:
         name = store.segment_of_path(path)
         done = store.offload(name, report)
     if done.ledger_bytes:
-        session.warn(f"{format.size(done.ledger_bytes)} of ledgers stay on this disk alone: they have no cold form yet")
+        session.warn(f"{format.size(done.ledger_bytes)} of open ledgers stay on this disk alone until they are closed")
     session.done({"path": name, **asdict(done)}, _offloaded(name, done))
 
 

@@ -1,0 +1,126 @@
+"""Ledgers and the background writer: closed ones become cold and lose their local bytes by themselves."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import MockClock
+
+from tests.background.holding import (
+    HOUR_S,
+    MINUTE_S,
+    SETTLED_S,
+    SLOWLY,
+    FlakyStorage,
+    nothing_left,
+    set_policy,
+    storage,
+    store,
+    troubles,
+    working,
+)
+from tests.stores import TestStore, assert_layout
+from tierfs.config import BackgroundSettings
+from tierfs.metadata import chains
+from tierfs.metadata.marks import mark
+from tierfs.segments import ledgers
+from tierfs.types import ChunkState, Tier
+
+__all__ = ["storage", "store"]
+
+
+def write(store: TestStore, name: str, *payloads: bytes, close: bool = True) -> None:
+    """Append entries to a ledger, which is made if it is missing."""
+    with store.metadata.read() as txn:
+        known = any(one.segment == name for one in ledgers.below(txn, ""))
+    if not known:
+        store.engine.create_ledger(name)
+    writer = store.engine.open_ledger(name)
+    writer.append_entries(payloads, last=True)
+    store.engine.close_writer(writer)
+    if close:
+        store.engine.seal(name)
+
+
+async def test_a_ledger_goes_its_way_by_itself(store: TestStore, autojump_clock: MockClock) -> None:
+    async with working(store, SLOWLY):
+        write(store, "t/1", b"abc", b"defghij", close=False)
+        await trio.sleep(HOUR_S)
+        assert_layout(store, "t/1", local=[4, 4, 2], cold=[])
+        write(store, "t/1", b"kl", close=False)
+        assert_layout(store, "t/1", local=[4, 4, 4], cold=[])  # the active chunk did not end early
+        store.engine.seal("t/1")
+        await trio.sleep(MINUTE_S)
+        assert_layout(store, "t/1", local=[4, 4, 4], cold=[12])
+        await trio.sleep(3 * HOUR_S)
+        assert_layout(store, "t/1", local=[4, 4, 4], cold=[12])
+        await trio.sleep(2 * HOUR_S)
+        assert_layout(store, "t/1", local=[], cold=[12])
+        assert nothing_left(store)
+        assert list(store.files.names()) == []
+
+
+async def test_a_ledger_waits_for_as_long_as_policy_says(store: TestStore, autojump_clock: MockClock) -> None:
+    set_policy(store, offload_after=str(HOUR_S))
+    async with working(store, SLOWLY):
+        write(store, "t/1", b"abcd", close=False)
+        await trio.sleep(HOUR_S)
+        store.engine.seal("t/1")
+        await trio.sleep(HOUR_S - MINUTE_S)
+        assert_layout(store, "t/1", local=[4], cold=[])
+        await trio.sleep(2 * MINUTE_S)
+        assert_layout(store, "t/1", local=[4], cold=[4])
+
+
+async def test_an_empty_ledger_is_left(store: TestStore, autojump_clock: MockClock) -> None:
+    async with working(store):
+        write(store, "t/1", b"", b"")
+        store.engine.create_ledger("t/2")
+        store.engine.seal("t/2")
+        await trio.sleep(SETTLED_S)
+        assert_layout(store, "t/1", local=[], cold=[])
+    assert troubles(store) == []
+
+
+async def test_a_ledger_that_fails_is_listed_and_holds_up_no_other(
+    store: TestStore, storage: FlakyStorage, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("bytes from 4 on are missing or damaged")
+    write(store, "t/1", b"abcd", b"efgh")
+    write(store, "t/2", b"ijkl")
+    with store.metadata.read() as txn:
+        chunk = chains.chunk_at(txn, store.segment("t/1").id, Tier.LOCAL, 4)
+    assert chunk is not None
+    mark(store.metadata, store.segment("t/1").id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
+    async with working(store):
+        await trio.sleep(SETTLED_S)
+        assert_layout(store, "t/2", local=[4], cold=[4])
+        (row,) = troubles(store)
+        assert (row.name, row.bytes, row.error_kind) == ("t/1", 8, "DataLoss")
+
+
+async def test_open_ledgers_make_no_other_segment_end_early(store: TestStore, autojump_clock: MockClock) -> None:
+    set_policy(store, chunk_bytes="1000", object_bytes="1000")
+    async with working(store, BackgroundSettings(high_watermark_bytes=200)):
+        write(store, "t/1", bytes(150), close=False)
+        store.append("s", b"x")
+        await trio.sleep(SETTLED_S)
+        assert_layout(store, "s", local=[1], cold=[])
+        assert_layout(store, "t/1", local=[150], cold=[])
+
+
+async def test_status_counts_an_open_ledger_from_its_first_byte(store: TestStore, autojump_clock: MockClock) -> None:
+    async with working(store):
+        write(store, "t/1", b"abcd", close=False)
+        began_ms = store.segment("t/1").began_ms
+        await trio.sleep(HOUR_S)
+        write(store, "t/1", b"efgh", close=False)
+        await trio.sleep(SETTLED_S)
+        with store.metadata.read() as txn:
+            assert txn.oldest_local_only_ms == began_ms
+            assert txn.sums is not None
+            assert txn.sums.not_offloaded_bytes == 8
+        store.engine.seal("t/1")
+        await trio.sleep(SETTLED_S)
+        with store.metadata.read() as txn:
+            assert txn.sums is not None
+            assert (txn.oldest_local_only_ms, txn.sums.not_offloaded_bytes) == (0, 0)
