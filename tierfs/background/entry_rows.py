@@ -1,7 +1,7 @@
 """Bringing back the rows of `entries` that a journal does not carry, from their copies in the bucket.
 
 A ledger that a recovery or a replica knows from the journal has a cold chunk and no rows: nobody can read it until it
-has them. A copy that is missing or damaged costs the rows of its ledger only.
+has them. Where the copy is missing or damaged, all of the ledger's object is read instead, if it is ours.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import islice
 
+from tierfs.background.entry_scan import scan
+from tierfs.background.publish import read_small
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import chains, directories, entries, entries_copy, keys, ledgers
@@ -19,7 +21,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LEDGERS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
-from tierfs.types import SegmentId, Tier
+from tierfs.types import PayloadEncoding, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 
@@ -68,38 +70,44 @@ class EntryRows:
             try:
                 self._restore(segment, holders)
             except (NotFound, DataLoss) as exc:
-                log.warning("entries of ledger %s: %s", segment.name, exc)
-                failed.append(f"ledger {printable(segment.name)} cannot be read, its entries are not known: {exc}")
+                with self._metadata.read() as txn:
+                    name = directories.path_of(txn, segment.parent_id, segment.name)
+                log.warning("entries of ledger %s: %s", name, exc)
+                failed.append(f"ledger {printable(name)} cannot be read, its entries are not known: {exc}")
         return failed
 
     def _restore(self, segment: SegmentRecord, holders: list[ObjectRecord]) -> None:
         if not holders:
             self._put_empty(segment)
         for holder in holders:
-            if not holder.entries_name:
-                raise NotFound(f"there is no copy of what {printable(holder.name)} holds")
-            data = self._read(holder.entries_name)
-            runs = entries_copy.decode(data, holder.entries_name, segment.id)
-            while some := list(islice(runs, _RUNS_TOGETHER)):
-                with self._write() as txn:
-                    for run in some:
-                        entries.put(txn, segment.id, run)
+            try:
+                self._put(segment, entries_copy.decode(self._copy(holder), holder.entries_name, segment.id))
+            except (NotFound, DataLoss) as exc:
+                if holder.foreign or holder.encoding is not PayloadEncoding.PULSAR_BLOCK:
+                    raise
+                log.info("%s, so %s is read", exc, holder.name)
+                self._put(segment, scan(self._storage, holder))
         with self._metadata.read() as txn:
             missing = _first_missing(txn, segment)
         if missing is not None:
-            raise DataLoss(f"the copy ends before the payload at {missing}")
+            raise DataLoss(f"they end before the payload at {missing}")
+
+    def _put(self, segment: SegmentRecord, runs: Iterator[EntryRun]) -> None:
+        while some := list(islice(runs, _RUNS_TOGETHER)):
+            with self._write() as txn:
+                for run in some:
+                    entries.put(txn, segment.id, run)
+
+    def _copy(self, holder: ObjectRecord) -> bytes:
+        if not holder.entries_name:
+            raise NotFound(f"there is no copy of the entries that {printable(holder.name)} holds")
+        return read_small(self._storage, holder.entries_name)
 
     def _put_empty(self, segment: SegmentRecord) -> None:
         """Entries without a byte need no object."""
         with self._write() as txn:
             count = ledgers.find(txn, segment.id).entries
             entries.append(txn, segment.id, 0, [0] * count)
-
-    def _read(self, name: str) -> bytes:
-        found = self._storage.stat(name)
-        buffer = bytearray(found.length_bytes)
-        self._storage.read_into(name, 0, memoryview(buffer), if_match=found.etag)
-        return bytes(buffer)
 
 
 def _first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:

@@ -1,0 +1,200 @@
+"""Cold ledgers survive what segments survive: the host lost, replicas, copied buckets, dumps, damage beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fsck.looking import cold_findings, findings
+from tests.ledgers import ROOMY, cold_bytes, cold_entries, ledger_names, new_ledger, offload, record, written
+from tests.recovery.recovering import recovered
+from tests.recovery.test_follow import HERE, following
+from tests.recovery.test_recover import checkpoint, copy_of, damage
+from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.background.entry_rows import EntryRows
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.errors import DataLoss
+from tierfs.fsck.findings import Kind, Mend
+from tierfs.fsck.mend_bytes import Mended
+from tierfs.fsck.mender import Mender, MendTools
+from tierfs.metadata import entries, entries_copy
+from tierfs.recovery.follow import Follower
+
+PAYLOADS = [bytes([index % 251]) * (index % 300) for index in range(100)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=ROOMY) as opened:
+        yield opened
+
+
+def mended(store: TestStore, kind: Kind) -> list[Mended]:
+    """What `fsck --repair` does about findings of one kind."""
+    tools = MendTools(
+        store.metadata, store.files, lambda _: store.cold, lambda: store.cold, lambda: None, 0, lambda *_: True
+    )
+    found = [one for one in (*findings(store), *cold_findings(store)) if one.kind is kind]
+    return [done for _, done in Mender(tools).run(found)]
+
+
+@pytest.mark.parametrize("from_checkpoint", [False, True])
+def test_a_lost_host(store: TestStore, tmp_path: Path, from_checkpoint: bool) -> None:
+    name = new_ledger(store, PAYLOADS)
+    uuid = offload(store, name)
+    opened = new_ledger(store, [b"never cold"], close=False)
+    store.work().settle()
+    if from_checkpoint:
+        checkpoint(store)
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert cold_entries(found.store, name) == PAYLOADS
+        assert record(found.store, name).offload.uuid == uuid
+        assert set(found.losses) == {opened}
+        assert findings(found.store) == cold_findings(found.store) == []
+
+
+def test_a_ledger_of_empty_entries_comes_back_without_an_object(store: TestStore, tmp_path: Path) -> None:
+    name = new_ledger(store, [b""] * 5000)
+    store.work().settle()
+    with recovered(tmp_path / "new", store.cold) as found:
+        with found.store.metadata.read() as txn:
+            assert entries.count(txn, found.store.segment(name).id) == 5000
+        assert findings(found.store) == []
+
+
+def test_a_copied_bucket_has_other_etags(store: TestStore, tmp_path: Path) -> None:
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name)
+    store.evict()
+    store.cold = copy_of(store.cold)
+    assert cold_entries(store, name) == PAYLOADS
+    assert [one.kind for one in cold_findings(store)] in ([], [Kind.ETAGS])
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert cold_entries(found.store, name) == PAYLOADS
+
+
+def test_a_replica_follows_ledgers(store: TestStore, tmp_path: Path) -> None:
+    store.cold_work().publish()
+    with following(store, tmp_path / "replica") as replica:
+        follower = Follower(replica.metadata, store.cold, HERE)
+        name = new_ledger(store, PAYLOADS)
+        offload(store, name)
+        follower.refresh()
+        assert cold_entries(replica, name) == PAYLOADS
+        store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
+        store.cold_work().publish()
+        follower.refresh()
+        with replica.metadata.read() as txn:
+            assert txn.count(b"entries") == txn.count(b"ledgers") == 0
+
+
+def test_a_replica_that_starts_over_has_all_entries(store: TestStore, tmp_path: Path) -> None:
+    store.cold_work().publish()
+    with following(store, tmp_path / "replica") as replica:
+        follower = Follower(replica.metadata, store.cold, HERE)
+        names = [new_ledger(store, PAYLOADS) for _ in range(2)]
+        for name in names:
+            offload(store, name)
+            checkpoint(store)
+        for slot in list(store.cold.list("journal/0"))[:-1]:
+            store.cold.delete(slot.name)
+        assert follower.refresh().started_over
+        assert [cold_entries(replica, name) for name in names] == [PAYLOADS, PAYLOADS]
+
+
+@pytest.mark.parametrize("with_index", [False, True])
+@pytest.mark.parametrize("gone", [False, True])
+def test_without_a_good_copy_the_object_is_read(store: TestStore, tmp_path: Path, gone: bool, with_index: bool) -> None:
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name)
+    spoil_copy(store, name, gone=gone)
+    if not with_index:
+        store.cold.delete(ledger_names(store)[1])
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert cold_entries(found.store, name) == PAYLOADS
+        assert findings(found.store) == []
+
+
+def test_a_ledger_of_which_nothing_is_left_costs_no_other(
+    store: TestStore, tmp_path: Path, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("entries of ledger topic/.*: not found")
+    bad, good = new_ledger(store, PAYLOADS), new_ledger(store, PAYLOADS)
+    offload(store, bad)
+    spoil_copy(store, bad, gone=True)
+    for key in ledger_names(store):
+        store.cold.delete(key)
+    offload(store, good)
+    with following(store, tmp_path / "replica") as replica:
+        failed = EntryRows(replica.metadata, store.cold, replica.metadata.write_replayed).restore_all()
+        assert len(failed) == 1
+        assert f"ledger {bad} cannot be read" in failed[0]
+        assert cold_entries(replica, good) == PAYLOADS
+        with pytest.RaisesGroup(DataLoss, flatten_subgroups=True):
+            cold_bytes(replica, bad)
+
+
+def spoil_copy(store: TestStore, name: str, *, gone: bool) -> None:
+    (copy,) = (one.name for one in store.cold.list(f"ledgers/entries-{store.segment(name).id}-"))
+    if gone:
+        store.cold.delete(copy)
+    else:
+        damage(store.cold, copy)
+
+
+def test_objects_beside_a_ledger_are_written_again(store: TestStore) -> None:
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name)
+    before = {key: written(store, name) for key in ledger_names(store)}
+    store.cold.delete(ledger_names(store)[1])
+    (copy,) = (one.name for one in store.cold.list("ledgers/"))
+    store.cold.delete(copy)
+    assert {one.kind for one in cold_findings(store)} == {Kind.COMPANION}
+    assert {one.left for one in mended(store, Kind.COMPANION)} == {None}
+    assert cold_findings(store) == []
+    assert {key: written(store, name) for key in ledger_names(store)} == before
+
+
+def test_lost_rows_are_taken_from_their_copy(store: TestStore) -> None:
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name)
+    store.evict()
+    with store.metadata.write() as txn:
+        entries.remove(txn, store.segment(name).id)
+    (finding,) = findings(store)
+    assert (finding.kind, finding.mend) == (Kind.ENTRIES, Mend.RESTORE_ENTRIES)
+    assert [one.left for one in mended(store, Kind.ENTRIES)] == [None]
+    assert cold_entries(store, name) == PAYLOADS
+
+
+def test_another_ledgers_copy_is_refused(store: TestStore) -> None:
+    names = [new_ledger(store, PAYLOADS) for _ in range(2)]
+    with store.metadata.read() as txn:
+        first, second = (store.segment(name).id for name in names)
+        data = entries_copy.encode(store.metadata.store_id, first, entries.runs(txn, first))
+    assert list(entries_copy.decode(data, "copy", first))
+    with pytest.raises(DataLoss, match=f"is of ledger {first}, not {second}"):
+        list(entries_copy.decode(data, "copy", second))
+
+
+def test_orphans_of_ours_are_found_and_those_of_a_pulsar_are_not(store: TestStore) -> None:
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name)
+    key = ledger_names(store)[0]
+    ours, theirs = f"{'a' * 8}{key[8:]}", f"{'b' * 8}{key[8:]}"
+    for orphan, said in ((ours, dict(store.cold.stat(key).metadata)), (theirs, {})):
+        store.cold.put(orphan, BufferSource(b"x"), metadata=said)
+    store.clock.advance(2 * 3600)  # type: ignore[attr-defined]
+    found = store.cold_work().orphans(grace_s=3600)
+    assert [one.name for one in found] == [ours]
+
+
+def test_entry_rows_are_left_alone_where_they_are(store: TestStore) -> None:
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name)
+    (copy,) = (one.name for one in store.cold.list("ledgers/"))
+    store.cold.delete(copy)
+    assert EntryRows(store.metadata, store.cold, store.metadata.write).restore_all() == []
+    assert_layout(store, name, local=[sum(map(len, PAYLOADS))], cold=[sum(map(len, PAYLOADS))])
