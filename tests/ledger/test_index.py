@@ -248,10 +248,36 @@ def test_the_blocks_of_each_ledger_are_read() -> None:
     info_1, info_2 = replace(INFO_1, entries=8), replace(INFO_2, entries=2)
     index, _ = decoded(streaming_index(520, [(info_1, [(5, 1, 0), (7, 2, 200)]), (info_2, [(0, 3, 350)])]))
     assert isinstance(index, StreamingIndex)
-    assert index.spans(1) == [BlockSpan(0, 200, 5, 2, 128, 1), BlockSpan(200, 150, 7, None, 128, 1)]
+    assert index.spans(1) == [BlockSpan(0, 200, 5, 2, 128, 1), BlockSpan(200, 150, 7, 1, 128, 1, may_end_early=True)]
     for ledger_id, payloads in ((1, [b"a", b"b", b"c"]), (2, [b"d", b"e"])):
         entries, deviations = read(b"".join(blocks), index.spans(ledger_id))
         assert (payloads_of(entries), deviations) == (payloads, [])
+
+
+FOUR_IN_TWO_BLOCKS = (
+    streaming_block(1, 0, [b"a", b"b"], 154) + streaming_block(1, 2, [b"c", b"d"], 160),
+    [(0, 1, 0), (2, 2, 154)],
+)
+"""Ledger 1 in a data object, and the rows of its blocks."""
+
+
+@pytest.mark.parametrize("recorded", [0, 1, 2, 3, 4, 9])
+def test_a_ledger_ends_at_its_record_or_goes_on_in_another_object(recorded: int) -> None:
+    """As in Pulsar's reader, which takes none beyond the last one of the record."""
+    data, rows = FOUR_IN_TWO_BLOCKS
+    index, _ = decoded(streaming_index(len(data), [(replace(INFO_1, entries=recorded), rows)]))
+    assert isinstance(index, StreamingIndex)
+    assert payloads_of(read(data, index.spans(1))[0]) == [b"a", b"b", b"c", b"d"][:recorded]
+
+
+def test_nothing_is_read_behind_the_last_entry_of_the_record() -> None:
+    """Pulsar does not look there."""
+    data, rows = FOUR_IN_TWO_BLOCKS
+    index, _ = decoded(streaming_index(len(data), [(replace(INFO_1, entries=4), rows)]))
+    assert isinstance(index, StreamingIndex)
+    entries, deviations = read(data[:-6] + bytes(6), index.spans(1))
+    assert payloads_of(entries) == [b"a", b"b", b"c", b"d"]
+    assert deviations == ["u-ledger-7: the block at 154 ends with something else than padding"]
 
 
 def test_sections_that_contradict_each_other() -> None:

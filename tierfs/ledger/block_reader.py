@@ -54,6 +54,9 @@ class BlockSpan:
     ledger_id: int | None = None
     """In the streaming form."""
 
+    may_end_early: bool = False
+    """Padding in front of the last entry is no loss: the ledger goes on in another object."""
+
     @property
     def end_offset(self) -> int:
         """Offset just past the block."""
@@ -172,7 +175,7 @@ def _entries(source: Source, span: BlockSpan, deviations: Deviations) -> Iterato
 
 def _check_end(frame: bytes, expected: int, stop: int | None, span: BlockSpan, source: Source) -> None:
     """Entries end in front of `frame`: at padding, or at the end of the block, and not before the last one."""
-    if stop is not None:
+    if stop is not None and not span.may_end_early:
         raise source.damage(f"entry {expected} is missing: the entries of the block at {span.offset} end before it")
     if frame and not frame[0] & _NEGATIVE:
         raise source.damage(f"entry {expected} is cut: the block at {span.offset} ends within its frame")

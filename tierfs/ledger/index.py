@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger.block_reader import BlockSpan
@@ -97,15 +96,15 @@ class StreamingIndex:
         raise InvalidRequest(f"ledger {ledger_id} is not in this index")
 
     def spans(self, ledger_id: int) -> list[BlockSpan]:
-        """The blocks of one ledger. Its last one has no count: the ledger may continue in another object."""
-        entries = self.section(ledger_id).entries
+        """The blocks of one ledger. Its last one may end early: the ledger may go on in another object."""
+        section = self.section(ledger_id)
         everything = [entry for section in self.sections for entry in section.entries]
         edges = _edges(everything, self.data_object_length)
-        counts = [after.first_entry_id - entry.first_entry_id for entry, after in pairwise(entries)]
-        return [
+        spans = [
             _span(entry, edges, count, self.data_header_length, ledger_id)
-            for entry, count in zip(entries, [*counts, None], strict=False)
+            for entry, count in _counts(section.entries, section.info.last_entry_id)
         ]
+        return [*spans[:-1], *(replace(span, may_end_early=True) for span in spans[-1:])]
 
 
 def entries_of_plans(plans: Iterable[BlockPlan], first_part_id: int) -> tuple[IndexEntry, ...]:
@@ -128,11 +127,14 @@ def block_spans(
 ) -> list[BlockSpan]:
     """The blocks of one ledger that has an object to itself."""
     edges = _edges(entries, end_offset)
+    return [_span(entry, edges, count, header_bytes) for entry, count in _counts(entries, last_entry_id)]
+
+
+def _counts(entries: Sequence[IndexEntry], last_entry_id: int) -> Iterator[tuple[IndexEntry, int]]:
+    """Each block, and how many entries it holds up to the next one's first or the ledger's last."""
     stops = [*(entry.first_entry_id for entry in entries[1:]), last_entry_id + 1]
-    return [
-        _span(entry, edges, min(stop, last_entry_id + 1) - entry.first_entry_id, header_bytes)
-        for entry, stop in zip(entries, stops, strict=False)
-    ]
+    for entry, stop in zip(entries, stops, strict=False):
+        yield entry, min(stop, last_entry_id + 1) - entry.first_entry_id
 
 
 def _edges(entries: Iterable[IndexEntry], data_object_length: int) -> list[int]:
@@ -141,7 +143,7 @@ def _edges(entries: Iterable[IndexEntry], data_object_length: int) -> list[int]:
 
 
 def _span(
-    entry: IndexEntry, edges: Sequence[int], count: int | None, header_bytes: int, ledger_id: int | None = None
+    entry: IndexEntry, edges: Sequence[int], count: int, header_bytes: int, ledger_id: int | None = None
 ) -> BlockSpan:
     """A block reaches to the next offset; one at or after the end of the data object has no bytes."""
     at = bisect_right(edges, entry.offset)
