@@ -42,11 +42,13 @@ if TYPE_CHECKING:
     from tierfs.background.clock_accept import ClockAccepted
     from tierfs.background.collect import Collected
     from tierfs.background.inline import InlineWork
+    from tierfs.background.managed_offload import PrefixOffloaded
     from tierfs.background.upload import OffloadReport, Report
     from tierfs.background.work import ColdWork, EvictReport
     from tierfs.chunkstore.protocol import ChunkStorage
     from tierfs.reading.copy import Write
     from tierfs.reading.reader import Reader
+    from tierfs.segments.positions import Position
 
 __all__ = [
     "ColdChoice",
@@ -115,6 +117,24 @@ class Store:
         work = self._inline(serve.OFFLOAD)
         question = Question(serve.OFFLOAD, path, {}, lambda: asdict(work.offload(path, report)))
         return OffloadReport(**ask(self.metadata, question, report))
+
+    def offload_prefix(self, path: str, before: Position | None, report: Report) -> PrefixOffloaded:
+        """Make the ledgers of a managed ledger before a position cold, here or by the holder.
+
+        See ManagedOffload.offload_prefix. Raises Unavailable without a cold tier.
+        """
+        from tierfs.background import serve
+        from tierfs.background.ask import Question, ask
+        from tierfs.background.managed_offload import PrefixOffloaded
+
+        work = self._inline(serve.OFFLOAD)
+        options = {} if before is None else {serve.BEFORE: str(before)}
+
+        def inline() -> dict[str, object]:
+            return asdict(work.offload_prefix(path, before, report))
+
+        question = Question(serve.OFFLOAD_PREFIX, path, options, inline)
+        return PrefixOffloaded(**ask(self.metadata, question, report))
 
     def request_offload(self, path: str) -> int:
         """Ask the holder to offload `path` and do not wait; returns the request's number.

@@ -19,6 +19,7 @@ from tests.background.holding import (
     working,
 )
 from tests.stores import TestStore, assert_layout
+from tierfs.background import requests
 from tierfs.config import BackgroundSettings
 from tierfs.metadata import chains
 from tierfs.metadata.marks import mark
@@ -124,3 +125,19 @@ async def test_status_counts_an_open_ledger_from_its_first_byte(store: TestStore
         with store.metadata.read() as txn:
             assert txn.sums is not None
             assert (txn.oldest_local_only_ms, txn.sums.not_offloaded_bytes) == (0, 0)
+
+
+async def test_the_holder_offloads_a_prefix_on_request(store: TestStore, autojump_clock: MockClock) -> None:
+    set_policy(store, offload_after=str(HOUR_S))
+    for number in (1, 2, 3):
+        write(store, f"t/{number}", b"abcd")
+    some = requests.submit(store.metadata, "offload-prefix", "t", {"before": "3:0"})
+    wrong = requests.submit(store.metadata, "offload-prefix", "t", {"before": "4:0"})
+    async with working(store):
+        await trio.sleep(SETTLED_S)
+        assert [store.segment(f"t/{number}").cold.count for number in (1, 2, 3)] == [1, 1, 0]
+        everything = requests.submit(store.metadata, "offload-prefix", "t", {})
+        await trio.sleep(SETTLED_S)
+    assert '"first_unoffloaded": "3:0"' in requests.get(store.metadata, some).result
+    assert requests.get(store.metadata, wrong).error_kind == "InvalidRequest"
+    assert '"ledgers": 1' in requests.get(store.metadata, everything).result

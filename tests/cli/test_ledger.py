@@ -185,6 +185,32 @@ def test_offload_says_that_open_ledgers_stay(held: Path) -> None:
     assert tierfs("ledger", "read", name, store=held).out == "entry"
 
 
+def closed(path: Path, managed_ledger: str, number: int, data: bytes = b"entry") -> str:
+    name = create(path, managed_ledger, "--id", number)
+    tierfs("ledger", "append", name, store=path, stdin=data)
+    tierfs("ledger", "close", name, store=path)
+    return name
+
+
+def test_a_prefix_is_offloaded(held: Path) -> None:
+    for number in (1, 2, 3):
+        closed(held, "t", number)
+    told = tierfs("ledger", "offload", "t", "--before", "2:1", "--json", store=held).json
+    assert (told["first_unoffloaded"], told["ledgers"], told["bytes"]) == ("3:0", 2, 10)
+    assert "first that is not is 3:1" in tierfs("ledger", "offload", "t", store=held).out
+    assert "nothing to offload in t: 3 ledgers cold" in tierfs("ledger", "offload", "t", store=held).out
+    for wrong, words in (("2", "is no position"), ("9:0", "has no ledger 9"), ("2:7", "ledger 2 ends at 1")):
+        refused = tierfs("ledger", "offload", "t", "--before", wrong, store=held, check=False)
+        assert (refused.code, words in refused.err) == (2, True), refused
+
+
+def test_without_a_cold_tier_nothing_is_offloaded(path: Path) -> None:
+    name = closed(path, "t", 1)
+    refused = tierfs("ledger", "offload", "t", store=path, check=False)
+    assert (refused.code, "needs a cold tier" in refused.err) == (11, True)
+    assert tierfs("ledger", "read", name, store=path).out == "entry"
+
+
 def test_bytes_are_not_appended_to_a_ledger(path: Path) -> None:
     name = create(path, "t")
     refused = tierfs("append", name, store=path, stdin=b"bytes", check=False)

@@ -13,10 +13,12 @@ from pathlib import Path
 from tierfs.background.collect import Collected
 from tierfs.background.consolidation import ConsolidateReport
 from tierfs.background.holder import hold
+from tierfs.background.managed_offload import PrefixOffloaded
 from tierfs.background.segment_restore import SegmentRestored
 from tierfs.background.upload import OffloadReport, Report
 from tierfs.background.work import ColdWork, EvictReport
 from tierfs.clock import Clock
+from tierfs.segments.positions import Position
 
 
 class InlineWork:
@@ -31,6 +33,11 @@ class InlineWork:
         """See ColdWork.offload."""
         with self._holding():
             return self._work.offload(path, report)
+
+    def offload_prefix(self, path: str, before: Position | None, report: Report) -> PrefixOffloaded:
+        """See ColdWork.offload_prefix."""
+        with self._holding():
+            return self._work.offload_prefix(path, before, report)
 
     def evict(self, path: str, *, force: bool, dry_run: bool, report: Report) -> EvictReport:
         """See ColdWork.evict; a dry run needs no lock."""

@@ -39,7 +39,6 @@ from tierfs.metadata import (
 from tierfs.metadata.entries import StoredEntries
 from tierfs.metadata.records import (
     ChunkRecord,
-    GarbageRecord,
     IntentRecord,
     LedgerRecord,
     ObjectRecord,
@@ -50,6 +49,7 @@ from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
+from tierfs.segments import ledger_attempts
 from tierfs.types import MIB, AttemptId, ChunkState, ObjectId, PayloadEncoding, SegmentId, SegmentKind, Tier
 
 log = logging.getLogger(__name__)
@@ -123,9 +123,14 @@ class LedgerOffloader:
                 for intent in job.intents:
                     intents.abandon(self._metadata, intent)
                 raise
-            # From here on an error may mean that nobody knows whether it is committed: the objects stay until the
-            # next attempt, or the next holder, finds their intents.
-            self._commit(job, stored, crc, grid)
+            try:
+                self._commit(job, stored, crc, grid)
+            except (ChunksMoved, DataLoss, NotFound):  # found inside the transaction: nothing of it is committed
+                for intent in job.intents:
+                    intents.abandon(self._metadata, intent)
+                raise
+            # Another error may mean that nobody knows whether it is committed: the objects stay until the next
+            # attempt, or the next holder, finds their intents.
         return segment.length
 
     def delete_offloaded(self, segment_id: SegmentId, uuid: UUID) -> None:
@@ -153,7 +158,7 @@ class LedgerOffloader:
     def _unlink(self, txn: WriteTransaction, segment: SegmentRecord, known: LedgerRecord) -> None:
         chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
         if not chunks:
-            self._discard(txn, known)
+            ledger_attempts.discard(txn, known)
             return
         sequence = journal.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in chunks])
         left = chains.remove(txn, segment, Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=sequence)
@@ -168,7 +173,7 @@ class LedgerOffloader:
             if segment.cold.count:
                 raise ChunksMoved(f"{printable(segment.name)} became cold meanwhile")
             known = ledgers.find(txn, segment_id)
-            self._discard(txn, known)
+            ledger_attempts.discard(txn, known)
             if not known.timestamp_ms:  # closed by a version that did not note it
                 known = replace(known, ledger_id=_ledger_id(segment), entries=entries.count(txn, segment_id))
                 known = replace(known, bytes=segment.length, timestamp_ms=segment.sealed_ms)
@@ -208,16 +213,6 @@ class LedgerOffloader:
         if uuid is not None and not known.offload.complete:
             for pending in list(self._cold.storage.uploads(object_keys.data_key(uuid, known.ledger_id))):
                 self._cold.storage.abort_upload(pending)
-
-    def _discard(self, txn: WriteTransaction, known: LedgerRecord) -> None:
-        """Delete what an attempt that did not complete may have left, whether it is there or not."""
-        uuid = known.offload.uuid
-        if uuid is None or known.offload.complete:
-            return
-        names = object_keys.data_key(uuid, known.ledger_id), object_keys.index_key(uuid, known.ledger_id)
-        for name in names:
-            garbage = GarbageRecord(due_ms=txn.now_ms, tier=Tier.COLD, location_id=self._cold.location_id, name=name)
-            chains.add_garbage(txn, garbage)
 
     def _place(self, segment_id: SegmentId, plans: Sequence[BlockPlan]) -> None:
         """Note where each entry lies in the data object. Nobody asks before the chunk is linked."""

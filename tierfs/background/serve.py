@@ -13,6 +13,7 @@ from tierfs.background.work import ColdWork
 from tierfs.errors import InvalidRequest, TierfsError, Unavailable
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.segments.positions import Position
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +22,15 @@ _REPORT_EVERY_S = 0.25
 
 OFFLOAD, EVICT, COLLECT, LOAD = "offload", "evict", "gc", "load"
 CONSOLIDATE = "consolidate"
+OFFLOAD_PREFIX = "offload-prefix"
 FORCE = "force"
 """Option of evict."""
 
 ACCEPT_LOSS = "accept_loss"
 """Option of load."""
+
+BEFORE = "before"
+"""Option of offload-prefix: a position; without it every closed ledger."""
 
 GRACE_S = "grace_s"
 """Option of gc: how old an orphan has to be."""
@@ -42,6 +47,9 @@ class RequestServer:
         """Whether a request's end could not be written down, as on a full disk: it is done again."""
         self._verbs: Mapping[str, Callable[[RequestRecord, Report], Any]] = {
             OFFLOAD: lambda request, report: work.offload(request.path, report),
+            OFFLOAD_PREFIX: lambda request, report: work.offload_prefix(
+                request.path, _position(request.options.get(BEFORE)), report
+            ),
             CONSOLIDATE: lambda request, report: work.consolidate(request.path, dry_run=False, report=report),
             EVICT: lambda request, report: work.evict(
                 request.path, force=FORCE in request.options, dry_run=False, report=report
@@ -70,7 +78,7 @@ class RequestServer:
 
     def uploads(self, request: RequestRecord) -> bool:
         """Whether a request uploads by itself, so that the background writer pauses its own uploads."""
-        return request.verb == OFFLOAD
+        return request.verb in (OFFLOAD, OFFLOAD_PREFIX)
 
     def carry_out(self, request: RequestRecord) -> None:
         """Do it and write down what came of it, whatever that is. Raises what writing it raises."""
@@ -104,3 +112,7 @@ class RequestServer:
                 requests.show_progress(self._metadata, number, progress)
 
         return report
+
+
+def _position(text: str | None) -> Position | None:
+    return None if text is None else Position.parse(text)

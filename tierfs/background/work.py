@@ -7,9 +7,9 @@ calls holds the store (holder.py).
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from uuid import uuid4
 
 from tierfs import names
 from tierfs.background import ballast, evict
@@ -23,7 +23,8 @@ from tierfs.background.dead_uploads import DeadUpload, DeadUploads
 from tierfs.background.entry_rows import EntryRows
 from tierfs.background.evict import Evicted
 from tierfs.background.ledger_offload import LedgerOffloader
-from tierfs.background.offload import ChunksMoved, Offload
+from tierfs.background.managed_offload import ManagedOffload, PrefixOffloaded
+from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.packing import Packed, PackOffload
 from tierfs.background.planning import OffloadAction, PackAction
@@ -35,12 +36,13 @@ from tierfs.background.segment_restore import DumpSource, SegmentRestore, Segmen
 from tierfs.background.upload import Named, OffloadReport, Progress, Report, Upload
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.config import OffloadSettings
-from tierfs.errors import NotFound
+from tierfs.errors import NotFound, TierfsError
 from tierfs.metadata import directories, fence, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.segments import dismantle
 from tierfs.segments.engine import Engine
+from tierfs.segments.positions import Position
 from tierfs.types import ReadPriority, SegmentId, SegmentKind, Tier
 
 _MS_PER_S = 1000
@@ -94,6 +96,7 @@ class ColdWork:
         self._metadata = tools.engine.metadata
         self._publishing = threading.Lock()
         self.repacker = Repack(self._metadata, tools.cold, tools.settings)
+        self.managed = ManagedOffload(self._metadata, tools.ledgers)
         self.packs = PackOffload(self._metadata, tools.engine.files, tools.cold)
         self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
 
@@ -134,15 +137,26 @@ class ColdWork:
 
     def _make(self, action: OffloadAction) -> int:
         """How many bytes became cold."""
-        if not action.ledger:
-            return self.tools.offload.run(action)
+        return self.managed.offload_one(action.segment_id) if action.ledger else self.tools.offload.run(action)
+
+    def offload_prefix(self, path: str, before: Position | None, report: Report) -> PrefixOffloaded:
+        """Make the ledgers of a managed ledger before a position cold and named by the journal.
+
+        See ManagedOffload.offload_prefix.
+        """
+        return ballast.with_half(self.tools.ballast_path, lambda: self._offload_prefix(path, before, report))
+
+    def _offload_prefix(self, path: str, before: Position | None, report: Report) -> PrefixOffloaded:
+        self.tools.publisher.require_ownership()
         try:
-            return self.tools.ledgers.offload(action.segment_id, uuid4())
-        except NotFound as exc:
-            with self._metadata.read() as txn:
-                if directories.segment(txn, action.segment_id) is not None:
-                    raise
-            raise ChunksMoved(str(exc)) from exc
+            done = self.managed.offload_prefix(path, before, report)
+        except TierfsError:
+            with suppress(TierfsError):  # other ledgers may have become cold
+                self.publish()
+            raise
+        entries = self.publish()
+        self.collect()
+        return replace(done, journal_entries=entries)
 
     def pack(self, action: PackAction) -> Packed:
         """Make one object of many small ones; see PackOffload.run."""

@@ -21,6 +21,7 @@ _COMMANDS = {
     "ls": "tierfs.cli.ledger:ls",
     "info": "tierfs.cli.ledger:info",
     "read": "tierfs.cli.ledger_entries:read",
+    "offload": "tierfs.cli.managed_ledger:offload",
 }
 
 _STATE_WIDTH = len("closed")

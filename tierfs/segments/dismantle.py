@@ -11,8 +11,8 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments import streams
-from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentStatus, Tier
+from tierfs.segments import ledger_attempts, streams
+from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentKind, SegmentStatus, Tier
 
 BATCH_RECORDS = 1000
 """Segments, directories and chunks taken apart per commit: some 100 ms, which is how long an append may wait."""
@@ -82,6 +82,8 @@ class Batch:
         for tier in Tier:
             segment = self._drop(segment, tier, segment.tier_state(tier).count, sequence)
         streams.unlink(txn, segment)
+        if segment.kind is SegmentKind.LEDGER:
+            ledger_attempts.discard(txn, ledgers.find(txn, segment.id))
         ledgers.forget(txn, segment)
         txn.delete(SEGMENTS.name, keys.u64(segment.id))
         txn.touch(inode=segment.inode, segment_id=segment.id)

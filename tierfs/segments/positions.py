@@ -1,0 +1,93 @@
+"""Positions in a managed ledger, and the ledgers it has, oldest first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from tierfs import names
+from tierfs.errors import InvalidRequest, NotFound
+from tierfs.metadata import directories, entries, ledgers
+from tierfs.metadata.records import LedgerRecord, SegmentRecord
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.names import printable
+from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind
+
+_TEXT = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """An entry, by its ledger's id and its own; or the place behind a ledger's last entry."""
+
+    ledger_id: int
+    entry_id: int
+
+    def __str__(self) -> str:
+        return f"{self.ledger_id}:{self.entry_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A position as people write it, like 42:7. Raises InvalidRequest."""
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            raise InvalidRequest(f"{printable(text)} is no position", remedy="write LEDGER:ENTRY, like 42:7")
+        return cls(int(found[1]), int(found[2]))
+
+
+EARLIEST = Position(-1, -1)
+LATEST = Position(names.MAX_LEDGER_ID, names.MAX_LEDGER_ID)
+"""Pulsar's words for before the first and behind the last entry there will ever be. No ledger has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One ledger of a managed ledger."""
+
+    segment: SegmentRecord
+    ledger_id: int
+    entries: int
+    known: LedgerRecord
+
+    @property
+    def end(self) -> Position:
+        """Behind the last entry."""
+        return Position(self.ledger_id, self.entries)
+
+
+def members(txn: ReadTransaction, directory_id: DirectoryId) -> list[Member]:
+    """The ledgers directly in a directory, by id; of those without one in their names, by their segments' ids."""
+    found: list[Member] = []
+    for entry in directories.entries(txn, directory_id):
+        segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
+        if segment is not None and segment.kind is SegmentKind.LEDGER:
+            ledger_id = names.ledger_id(segment.name)
+            number = segment.id if ledger_id is None else ledger_id
+            found.append(Member(segment, number, entries.count(txn, segment.id), ledgers.find(txn, segment.id)))
+    return sorted(found, key=lambda member: (member.ledger_id, member.segment.name))
+
+
+def directory_of(txn: ReadTransaction, path: str) -> DirectoryId:
+    """The directory that a managed ledger is. Raises NotFound, InvalidRequest for a segment."""
+    entry = directories.find(txn, path)
+    if entry is None:
+        raise NotFound(f"managed ledger {printable(path)} does not exist")
+    if entry.kind is not EntryKind.DIRECTORY:
+        raise InvalidRequest(f"{printable(path)} is a segment, not a managed ledger: name the directory it is in")
+    return DirectoryId(entry.id)
+
+
+def require_valid(position: Position, found: Sequence[Member], path: str) -> None:
+    """Raise InvalidRequest unless a ledger has the entry, or the position is the one behind its last entry."""
+    member = next((one for one in found if one.ledger_id == position.ledger_id), None)
+    if member is None:
+        known = f"{found[0].ledger_id} to {found[-1].ledger_id}" if found else "none"
+        raise InvalidRequest(
+            f"position {position} is not in {printable(path)}: it has no ledger {position.ledger_id} (it has {known})"
+        )
+    if not 0 <= position.entry_id <= member.entries:
+        raise InvalidRequest(
+            f"position {position} is not in {printable(path)}: ledger {member.ledger_id} ends at {member.entries}"
+        )
