@@ -22,6 +22,7 @@ from tests.benchmarks import reading_command
 from tests.benchmarks.algebra import bench_algebra
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.fscking import bench_fsck
+from tests.benchmarks.ledgers import bench_ledgers
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
 from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.resting import bench_rest
@@ -281,7 +282,9 @@ def main() -> None:
             print(bench_append(directory, chosen.repetitions), flush=True)
         if "local" in chosen.subjects:
             print(bench_local(directory, chosen.repetitions), flush=True)
-        if {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover", "small-files"} & set(chosen.subjects):
+        if {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover", "small-files", "ledgers"} & set(
+            chosen.subjects
+        ):
             with s3_store(directory) as (path, server, bucket):
                 if "recover" in chosen.subjects:
                     print(bench_recover(path, server, bucket), flush=True)
@@ -290,6 +293,9 @@ def main() -> None:
                 if "small-files" in chosen.subjects:
                     for line in bench_small_files(path):
                         print(line, flush=True)
+                if "ledgers" in chosen.subjects:
+                    for text in bench_ledgers(path, client(server), bucket, chosen.repetitions):
+                        print(text, flush=True)
                 if "consolidate" in chosen.subjects:
                     print(bench_consolidate(path), flush=True)
                 if "whole" in chosen.subjects:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,9 +175,9 @@ def test_another_ledgers_copy_is_refused(store: TestStore) -> None:
     with store.metadata.read() as txn:
         first, second = (store.segment(name).id for name in names)
         data = entries_copy.encode(store.metadata.store_id, first, entries.runs(txn, first))
-    assert list(entries_copy.decode(data, "copy", first))
+    assert list(entries_copy.decode(io.BytesIO(data), "copy", first))
     with pytest.raises(DataLoss, match=f"is of ledger {first}, not {second}"):
-        list(entries_copy.decode(data, "copy", second))
+        list(entries_copy.decode(io.BytesIO(data), "copy", second))
 
 
 def test_orphans_of_ours_are_found_and_those_of_a_pulsar_are_not(store: TestStore) -> None:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 
 from tierfs.background.entry_scan import scan
-from tierfs.background.publish import read_small
+from tierfs.background.segment_dump import ObjectFile
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import chains, directories, entries, entries_copy, keys, ledgers
@@ -98,10 +98,10 @@ class EntryRows:
                 for run in some:
                     entries.put(txn, segment.id, run)
 
-    def _copy(self, holder: ObjectRecord) -> bytes:
+    def _copy(self, holder: ObjectRecord) -> ObjectFile:
         if not holder.entries_name:
             raise NotFound(f"there is no copy of the entries that {printable(holder.name)} holds")
-        return read_small(self._storage, holder.entries_name)
+        return ObjectFile(self._storage, self._storage.stat(holder.entries_name))
 
     def _put_empty(self, segment: SegmentRecord) -> None:
         """Entries without a byte need no object."""

@@ -104,7 +104,7 @@ def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject
 
 def read_dump(storage: ChunkStorage, found: StoredObject) -> Iterator[pb.SegmentDump]:
     """The messages of a dump, each checked. Raises DataLoss for damage, and what the storage raises."""
-    file = _ObjectFile(storage, found)
+    file = ObjectFile(storage, found)
     while (framed := journal.read_framed(file, found.name)) is not None:
         piece = journal.parse_segment_dump(framed, found.name)
         if piece.version > RECORD_VERSION:
@@ -112,7 +112,7 @@ def read_dump(storage: ChunkStorage, found: StoredObject) -> Iterator[pb.Segment
         yield piece
 
 
-class _ObjectFile:
+class ObjectFile:
     """An object read in order, never more of it than is asked for."""
 
     def __init__(self, storage: ChunkStorage, found: StoredObject) -> None:

@@ -6,7 +6,6 @@ and a replica take them from here; where the copy is missing, they are found by 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 
 from tierfs.errors import DataLoss
@@ -41,9 +40,8 @@ def encode(store_id: str, segment_id: SegmentId, runs: Iterable[EntryRun]) -> by
     return bytes(out)
 
 
-def decode(data: bytes, name: str, segment_id: SegmentId) -> Iterator[EntryRun]:
+def decode(file: journal.Readable, name: str, segment_id: SegmentId) -> Iterator[EntryRun]:
     """The runs, in order. Raises DataLoss naming the object for damage, and for another ledger's."""
-    file = io.BytesIO(data)
     entry_id = offset = None
     while (framed := journal.read_framed(file, name)) is not None:
         part = journal.parse_entries_part(framed, name)

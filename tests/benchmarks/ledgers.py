@@ -1,0 +1,196 @@
+"""Ledgers on Ceph RGW: offload against raw multipart uploads, cold reads against plain segments, searches by position."""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import trio
+
+from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, seconds, served
+from tierfs import app
+from tierfs.background.cold import ColdTier
+from tierfs.background.ledger_offload import LedgerOffloader
+from tierfs.metadata import directories, entries
+from tierfs.metrics import MetricName
+from tierfs.reading.entries import placed_entries
+from tierfs.reading.handle import ReadHandle
+from tierfs.segments import ledgers
+from tierfs.types import MIB, ReadPriority
+
+LEDGER_BYTES = GIB // 4
+ENTRY_BYTES = 1024
+BLOCK_BYTES = 64 * MIB
+_APPENDED_TOGETHER = 4096
+
+SEARCHED_ENTRIES = 15_013
+SEARCHED_BLOCK_BYTES = 16 * MIB
+SEARCHES = 16
+"""As in Pulsar's test of searches by position: 60 MiB in entries of 2 to 6 KiB."""
+
+
+def bench_ledgers(path: Path, s3: Any, bucket: str, repetitions: int) -> Iterator[str]:
+    """Two tables and a line."""
+    with app.open_store(path) as store:
+        yield _offloads(store, path, s3, bucket, repetitions)
+        name = _ledger(store, LEDGER_BYTES // ENTRY_BYTES)
+        writer = store.engine.open_writer("raw")
+        for _ in range(LEDGER_BYTES // (4 * MIB)):
+            writer.append(os.urandom(4 * MIB))
+        store.engine.close_writer(writer)
+        store.engine.seal("raw")
+        store.offload("", lambda _: None)
+        store.evict("", force=False, report=lambda _: None)
+    yield _cold_reads(path, name, repetitions)
+    with app.open_store(path) as store:
+        yield _searches(store)
+
+
+def _ledger(store: app.Store, count: int) -> str:
+    """A closed ledger of entries of ENTRY_BYTES."""
+    with store.metadata.write() as txn:
+        name = ledgers.make(txn, "topic")
+    writer = store.engine.open_ledger(name)
+    for _ in range(count // _APPENDED_TOGETHER):
+        block = os.urandom(_APPENDED_TOGETHER * ENTRY_BYTES)
+        writer.append_entries([block[at : at + ENTRY_BYTES] for at in range(0, len(block), ENTRY_BYTES)])
+    store.engine.close_writer(writer)
+    store.engine.seal(name)
+    return name
+
+
+def _offloads(store: app.Store, path: Path, s3: Any, bucket: str, repetitions: int) -> str:
+    size = LEDGER_BYTES // 2
+    source = path.parent / "upload"
+    source.write_bytes(os.urandom(size))
+
+    def raw() -> float:
+        def upload() -> None:
+            begun = s3.create_multipart_upload(Bucket=bucket, Key="raw")
+            parts = []
+            with source.open("rb") as file:
+                while body := file.read(BLOCK_BYTES):
+                    number = len(parts) + 1
+                    done = s3.upload_part(
+                        Bucket=bucket, Key="raw", UploadId=begun["UploadId"], PartNumber=number, Body=body
+                    )
+                    parts.append({"PartNumber": number, "ETag": done["ETag"]})
+            s3.complete_multipart_upload(
+                Bucket=bucket, Key="raw", UploadId=begun["UploadId"], MultipartUpload={"Parts": parts}
+            )
+
+        taken = seconds(upload)
+        s3.delete_object(Bucket=bucket, Key="raw")
+        return taken
+
+    def ours() -> float:
+        name = _ledger(store, size // ENTRY_BYTES)
+        taken = seconds(lambda: store.offload(name, lambda _: None))
+        store.delete(name, recursive=False)
+        return taken
+
+    def plain() -> float:
+        writer = store.engine.open_writer("plain")
+        for _ in range(size // (4 * MIB)):
+            writer.append(os.urandom(4 * MIB))
+        store.engine.close_writer(writer)
+        store.engine.seal("plain")
+        taken = seconds(lambda: store.offload("plain", lambda _: None))
+        store.delete("plain", recursive=False)
+        return taken
+
+    title = f"Offload of a ledger of {size // MIB} MiB in entries of 1 KiB, Ceph RGW"
+    series = Series(title, size, repetitions)
+    limit = "boto3 multipart upload, part by part"
+    return series.run({limit: raw, "tierfs: a plain segment": plain, "tierfs: the ledger": ours}).table(limit)
+
+
+def _cold_reads(path: Path, name: str, repetitions: int) -> str:
+    mnt = path.parent / "mnt"
+    used: dict[str, list[float]] = {}
+
+    def read(segment: str) -> float:
+        with served(["tests.mount.runner", str(path), str(mnt), ""], mnt) as process:
+            heat()
+            before = cpu_seconds(process.pid)
+            taken = dd(mnt / segment)
+            used.setdefault(segment, []).append(cpu_seconds(process.pid) - before)
+            return taken
+
+    series = Series("Cold read of 1 GiB through a mount, Ceph RGW", LEDGER_BYTES, repetitions)
+    limit = "a plain segment"
+    table = series.run({limit: lambda: read("raw"), "a ledger, entries of 1 KiB": lambda: read(name)}).table(limit)
+    cpu = ", ".join(f"{statistics.median(values):.2f}" for values in used.values())
+    return f"{table}\nCPU of the daemon, s/GiB: {cpu}\n"
+
+
+def _searches(store: app.Store) -> str:
+    """Binary searches for entries by their time, each entry read by its id: GETs of each, cold and warm."""
+    rng = random.Random(5)
+    with store.metadata.write() as txn:
+        name = ledgers.make(txn, "searched")
+    writer = store.engine.open_ledger(name)
+    payloads = [
+        struct.pack(">Q", 1000 * number) + rng.randbytes(rng.randrange(2048, 6145) - 8)
+        for number in range(SEARCHED_ENTRIES)
+    ]
+    for at in range(0, len(payloads), 1000):
+        writer.append_entries(payloads[at : at + 1000])
+    store.engine.close_writer(writer)
+    store.engine.seal(name)
+    work = store.cold_work("benchmark")
+    tier: ColdTier = work.tools.cold
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, name)
+    LedgerOffloader(store.metadata, store.files, tier, SEARCHED_BLOCK_BYTES).offload(segment.id, uuid4())
+    work.publish()
+    wanted = [1000 * rng.randrange(SEARCHED_ENTRIES) + 500 for _ in range(SEARCHES)]
+    cold = [search(store, name, [one])[0] for one in wanted]
+    warm = search(store, name, [wanted[0], *wanted])[1:]
+    told = f"cold {statistics.mean(cold):.1f} GETs on average (at most {max(cold)}), warm {statistics.mean(warm):.1f}"
+    return f"### Searches by time in a ledger of {SEARCHED_ENTRIES:,} entries, blocks of 16 MiB\n\n* {told}\n"
+
+
+def search(store: app.Store, name: str, wanted: list[int]) -> list[int]:
+    """GETs that each search took: for the first entry that is not older, with what earlier ones left in memory."""
+    reader = store.reader()
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, name)
+        count = entries.count(txn, segment.id)
+
+    async def time_of(handle: ReadHandle, entry_id: int) -> int:
+        (place,) = placed_entries(store.metadata, segment.id, entry_id, entry_id + 1)
+        data = bytearray()
+        while len(data) < place.range.length_bytes:
+            data += await handle.read(place.range.start + len(data), place.range.length_bytes - len(data))
+        return int(struct.unpack_from(">Q", data)[0])
+
+    async def run() -> list[int]:
+        found = []
+        async with reader:
+            handle = reader.open(segment.id, priority=ReadPriority.OFFLOADED_ONLY)
+            for time_ms in wanted:
+                before = _gets(store)
+                low, high = 0, count
+                while low < high:
+                    middle = (low + high) // 2
+                    if await time_of(handle, middle) < time_ms:
+                        low = middle + 1
+                    else:
+                        high = middle
+                assert low == (time_ms + 999) // 1000
+                found.append(_gets(store) - before)
+            handle.close()
+        return found
+
+    return trio.run(run)
+
+
+def _gets(store: app.Store) -> int:
+    return int(store.metrics.values(MetricName.STORAGE_REQUESTS).get(("cold", "read"), 0))
