@@ -36,6 +36,9 @@ from tests.servers.rgw import RgwServer
 from tierfs import app
 from tierfs.segments.engine import Engine
 
+_ON_S3 = {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover", "small-files", "ledgers"}
+"""Subjects that need Ceph RGW."""
+
 BLOCK = os.urandom(4 << 20)
 APPENDS = 64
 READ_BYTES = GIB

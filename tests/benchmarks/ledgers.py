@@ -1,4 +1,4 @@
-"""Ledgers on Ceph RGW: offload against raw multipart uploads, cold reads against plain segments, searches by position."""
+"""Ledgers on Ceph RGW: offload against raw multipart uploads, cold reads against plain segments, searches."""
 
 from __future__ import annotations
 

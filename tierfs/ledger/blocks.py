@@ -8,8 +8,11 @@ an entry that fits into no block has to be refused while nothing is uploaded yet
 from __future__ import annotations
 
 import struct
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tierfs.checksum import Buffer
 from tierfs.errors import DataLoss, InvalidRequest
@@ -137,17 +140,15 @@ def plan_blocks(
     that is too large for a block: Pulsar drops it and all after it, and reports success.
     """
     _check_lengths(lengths, max_block_bytes, form)
+    ends = array("Q", accumulate((form.frame_bytes + length for length in lengths), initial=0))
     plans: list[BlockPlan] = []
-    first, left_bytes = 0, sum(lengths)
-    while first < len(lengths):
-        block_bytes = min(max_block_bytes, form.used_bytes(len(lengths) - first, left_bytes))
-        end, used = first, form.header_bytes
-        while end < len(lengths) and used + form.frame_bytes + lengths[end] <= block_bytes:
-            used += form.frame_bytes + lengths[end]
-            end += 1
-        payload_bytes = used - form.used_bytes(end - first, 0)
+    first, count = 0, len(lengths)
+    while first < count:
+        block_bytes = min(max_block_bytes, form.header_bytes + ends[count] - ends[first])
+        end = bisect_right(ends, ends[first] + block_bytes - form.header_bytes, lo=first) - 1
+        payload_bytes = ends[end] - ends[first] - form.frame_bytes * (end - first)
         plans.append(BlockPlan(first, end - first, payload_bytes, block_bytes, offset))
-        first, left_bytes, offset = end, left_bytes - payload_bytes, offset + block_bytes
+        first, offset = end, offset + block_bytes
     return plans
 
 
@@ -156,6 +157,8 @@ def _check_lengths(lengths: Sequence[int], max_block_bytes: int, form: BlockForm
         raise InvalidRequest(
             f"blocks of {max_block_bytes} bytes: a block has {form.used_bytes(1, 0)} to {MAX_BLOCK_BYTES} bytes"
         )
+    if not lengths or (min(lengths) >= 0 and form.used_bytes(1, max(lengths)) <= max_block_bytes):
+        return
     for entry_id, length in enumerate(lengths):
         if length < 0:
             raise InvalidRequest(f"entry {entry_id} has a length of {length} bytes")
