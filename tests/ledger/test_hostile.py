@@ -93,7 +93,9 @@ def tried(decode: Callable[[bytes], object], data: bytes) -> None:
         error = exc
     message = str(error or "o")
     assert "\n" not in message
-    assert message.startswith(("o", "no block of the index") if error is None or type(error) is DataLoss else "entry ")
+    assert message.startswith(
+        ("o", "no block of the index") if error is None or isinstance(error, DataLoss) else "entry "
+    )
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -8,8 +8,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tierfs.adoption.ledger_read import FoundLedger
 from tierfs.adoption.link import Standing, link, standing
-from tierfs.adoption.plan import SegmentPlan
+from tierfs.adoption.plan import AnyPlan, SegmentPlan
 from tierfs.adoption.read import Part, Sums, join, parts_of, read_part
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Closed, Fenced, StorageFull, TierfsError, Unavailable
@@ -19,10 +20,10 @@ from tierfs.names import printable
 
 log = logging.getLogger(__name__)
 
-_OF_THE_STORE = (Fenced, StorageFull, Closed)
+OF_THE_STORE = (Fenced, StorageFull, Closed)
 """Errors that every later segment would meet too."""
 
-_GIVE_UP_AFTER = 8
+GIVE_UP_AFTER = 8
 """Segments in a row that a place does not answer for, each after its retries; then it is down (guess)."""
 
 Advance = Callable[[int, str], None]
@@ -40,7 +41,7 @@ class State(StrEnum):
     NOT_TRIED = "not tried"
 
 
-_STATES = {Standing.NEW: State.ADOPTED, Standing.ADOPTED: State.ALREADY, Standing.IN_DOUBT: State.TAKEN_BACK}
+STATES = {Standing.NEW: State.ADOPTED, Standing.ADOPTED: State.ALREADY, Standing.IN_DOUBT: State.TAKEN_BACK}
 """What a segment becomes that was this before."""
 
 
@@ -48,9 +49,11 @@ _STATES = {Standing.NEW: State.ADOPTED, Standing.ADOPTED: State.ALREADY, Standin
 class Outcome:
     """One segment of a plan and what became of it."""
 
-    plan: SegmentPlan
+    plan: AnyPlan
     state: State
     error: TierfsError | None = None
+    ledger: FoundLedger | None = None
+    """What was found of a ledger that was read."""
 
 
 @dataclass(slots=True)
@@ -146,7 +149,7 @@ class Adoption:
         except TierfsError as exc:
             self._fail(segment, exc)
         else:
-            self._end(segment, _STATES[before])
+            self._end(segment, STATES[before])
 
     def _end(self, segment: _Segment, state: State) -> None:
         self._unanswered = 0
@@ -157,4 +160,4 @@ class Adoption:
         segment.error = error
         self._outcomes[segment.index] = Outcome(segment.plan, State.FAILED, error)
         self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
-        self._stop = self._stop or isinstance(error, _OF_THE_STORE) or self._unanswered >= _GIVE_UP_AFTER
+        self._stop = self._stop or isinstance(error, OF_THE_STORE) or self._unanswered >= GIVE_UP_AFTER

@@ -47,7 +47,7 @@ def standing(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord) -> 
     segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
     if segment is None or not _same(txn, segment, plan, place):
         what = "a directory" if segment is None else "a segment of other objects or bytes"
-        raise _other(plan, what)
+        raise other_segment(plan.name, what)
     return Standing.IN_DOUBT if any(_in_doubt(txn, segment, plan)) else Standing.ADOPTED
 
 
@@ -84,7 +84,7 @@ def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[Sums]) -
     segment = directories.segment_by_name(txn, plan.name)
     for (chunks, holder), extent, found in zip(_objects(txn, segment), plan.extents, sums, strict=True):
         if holder.crc32c != found.crc32c:
-            raise _other(plan, f"a segment of other bytes: {printable(holder.name)} is not what it was")
+            raise other_segment(plan.name, f"a segment of other bytes: {printable(holder.name)} is not what it was")
         if holder.etag != extent.object.etag:
             renewed = replace(holder, etag=extent.object.etag)
             txn.put(OBJECTS, keys.u64(holder.id), renewed)
@@ -102,9 +102,10 @@ def _not_good(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> 
     return next((chunk for chunk in found if chunk.state is not ChunkState.GOOD), None)
 
 
-def _other(plan: SegmentPlan, what: str) -> AlreadyExists:
+def other_segment(name: str, what: str) -> AlreadyExists:
+    """The error for a name that stands for something else."""
     return AlreadyExists(
-        f"{printable(plan.name)} exists already and is {what}", remedy="choose another --into, or remove it"
+        f"{printable(name)} exists already and is {what}", remedy="choose another --into, or remove it"
     )
 
 

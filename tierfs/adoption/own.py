@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tierfs.adoption.plan import LeftOut, Plan
+from tierfs.background.ledger_objects import companions
 from tierfs.chunkstore.checks import MARK_NAME
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.metadata import locations
@@ -16,7 +17,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 
-_OWN_DIRECTORIES = ("journal/", "uploads/", "dumps/")
+_OWN_DIRECTORIES = ("journal/", "uploads/", "dumps/", "ledgers/")
 """Below our own location these are ours whatever the records say: their objects have none."""
 
 
@@ -40,6 +41,7 @@ def own_names(txn: ReadTransaction, place: LocationRecord) -> OwnNames:
     if not (f"{ours.url}/".startswith(f"{place.url}/") or f"{place.url}/".startswith(f"{ours.url}/")):
         return OwnNames()
     named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.location_id == ours.id}
+    named.update(companions(txn))
     named.update(intent.name for _, intent in txn.scan(INTENTS))
     named.add(MARK_NAME)
     named.update(row.name for _, row in txn.scan(GARBAGE) if row.location_id == ours.id)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
+from uuid import UUID
 
 from tierfs import names
 from tierfs.chunkstore.checks import check_name
@@ -54,6 +55,11 @@ class SegmentPlan:
         return self.extents[-1].end_offset if self.extents else self.start_offset
 
     @property
+    def objects(self) -> int:
+        """How many objects it is made of."""
+        return len(self.extents)
+
+    @property
     def object_bytes(self) -> int:
         """Bytes to read for its checksums: whole objects."""
         return sum(extent.object.length_bytes for extent in self.extents)
@@ -75,6 +81,69 @@ class SegmentPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerPart:
+    """One data object of a ledger, or the part of it that is the ledger's, and the index object that says so."""
+
+    data: StoredObject
+    index: StoredObject | None
+    """None: in front of the data, as in the first PIP's form."""
+    uuid: UUID
+    first_entry_id: int
+    read_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPlan:
+    """One ledger to be: a segment that is made of the entries in its parts, in the order of their entries."""
+
+    name: str
+    ledger_id: int
+    parts: tuple[LedgerPart, ...]
+    entries: int | None
+    """By its indexes; None where none of them says."""
+    payload_bytes: int
+    """The same; 0 where they do not say."""
+
+    start_offset = 0
+
+    @property
+    def end_offset(self) -> int:
+        """The length of the segment, by the index."""
+        return self.payload_bytes
+
+    @property
+    def objects(self) -> int:
+        """How many data objects it is made of."""
+        return len(self.parts)
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes to read."""
+        return sum(part.read_bytes for part in self.parts)
+
+    @property
+    def uuid(self) -> UUID:
+        """The attempt that made it; of several the last."""
+        return self.parts[-1].uuid
+
+    @property
+    def modified_ms(self) -> int:
+        """When its newest object was written."""
+        return max(part.index.modified_ms if part.index else part.data.modified_ms for part in self.parts)
+
+    def check(self) -> None:
+        """Raise InvalidRequest unless its name can be a segment's, and its objects are not too large."""
+        names.split(self.name)
+        for part in self.parts:
+            if part.data.length_bytes > MAX_OBJECT_BYTES:
+                what = names.printable(part.data.name)
+                raise InvalidRequest(f"{what}: an object is at most {MAX_OBJECT_BYTES >> 30} GiB to be adopted")
+
+
+AnyPlan = SegmentPlan | LedgerPlan
+
+
+@dataclass(frozen=True, slots=True)
 class LeftOut:
     """What stays as it is, and why."""
 
@@ -86,14 +155,14 @@ class LeftOut:
 class Plan:
     """Everything found in one place."""
 
-    segments: list[SegmentPlan] = field(default_factory=list)
+    segments: list[AnyPlan] = field(default_factory=list)
     refused: list[tuple[str, TierfsError]] = field(default_factory=list)
     """What should become a segment and cannot."""
     left_out: list[LeftOut] = field(default_factory=list)
     """What is no part of any segment."""
     warnings: list[str] = field(default_factory=list)
 
-    def add(self, segment: SegmentPlan, what: str) -> None:
+    def add(self, segment: AnyPlan, what: str) -> None:
         """Add a segment, or refuse `what` when it cannot be one."""
         try:
             segment.check()
@@ -104,7 +173,7 @@ class Plan:
 
     def check_names(self) -> None:
         """Refuse segments whose names are taken by others of this plan, or run through one. Name order."""
-        taken: dict[str, SegmentPlan] = {}
+        taken: dict[str, AnyPlan] = {}
         for segment in sorted(self.segments, key=lambda one: one.name.split("/")):
             parts = segment.name.split("/")
             above = next((path for path in _parents(parts) if path in taken), None)

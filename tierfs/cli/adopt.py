@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -17,12 +18,13 @@ from tierfs.errors import TierfsError
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.adoption.plan import SegmentPlan
-    from tierfs.composition.adopting import Adopted, Adopter
+    from tierfs.adoption.ledger_read import FoundLedger
+    from tierfs.adoption.plan import AnyPlan
+    from tierfs.composition.adopting import Adopted, Adopter, LedgerOptions
 
 F = TypeVar("F", bound=Callable[..., None])
 
-_COMMANDS = {name: f"tierfs.cli.adopt:{name}_" for name in ("objects", "rocketmq", "pravega")}
+_COMMANDS = {name: f"tierfs.cli.adopt:{name}_" for name in ("objects", "rocketmq", "pravega", "pulsar")}
 
 _DEFAULT_JOBS = 8
 """Reads at once: what one connection delivers is a fraction of what a server can (guess)."""
@@ -89,13 +91,37 @@ def pravega_(session: Session, places: tuple[str, ...], **options: Any) -> None:
     _run(session, "pravega", places, **options)
 
 
+@command("pulsar")
+@_adoption
+@click.option("--accept-loss", is_flag=True, help="Adopt ledgers whose last entries are missing without them.")
+@click.option("--magic", metavar="HEX:HEX", help="Adopt objects of the first PIP's form, too: index and block words.")
+def pulsar_(session: Session, places: tuple[str, ...], accept_loss: bool, magic: str | None, **options: Any) -> None:
+    """Adopt the ledgers that a Pulsar cluster offloaded: DIR/<managed ledger>/<ledger id>, closed, entry by entry.
+
+    A place is the bucket or directory with its data and index objects; a directory may hold <key>.json beside each,
+    with its user metadata. Ledgers that Pulsar wrote without their last entries fail unless --accept-loss is given.
+    """
+    from tierfs.adoption.ledger_read import magic_words
+    from tierfs.composition.adopting import LedgerOptions
+
+    _run(session, "pulsar", places, LedgerOptions(accept_loss, magic_words(magic)), **options)
+
+
 def _run(
-    session: Session, kind: str, places: Sequence[str], *, into: str, dry_run: bool, jobs: int, **reach: str | None
+    session: Session,
+    kind: str,
+    places: Sequence[str],
+    ledgers: LedgerOptions | None = None,
+    *,
+    into: str,
+    dry_run: bool,
+    jobs: int,
+    **reach: str | None,
 ) -> None:
-    from tierfs.composition.adopting import Adopter, Reach
+    from tierfs.composition.adopting import Adopter, LedgerOptions, Reach
 
     with session.open_store() as store:
-        adopter = Adopter(store, kind, store.segment_of_path(into), Reach(**reach))
+        adopter = Adopter(store, kind, store.segment_of_path(into), Reach(**reach), ledgers or LedgerOptions())
         found = [adopter.plan(place) for place in places]
         late = None if dry_run else _adopt(session, adopter, found, jobs)
     if late is not None:
@@ -119,6 +145,19 @@ def _adopt(session: Session, adopter: Adopter, found: Sequence[Adopted], jobs: i
     return adopter.settle()
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A segment, what became of it, and what was found of a ledger that was read."""
+
+    plan: AnyPlan
+    state: str
+    ledger: FoundLedger | None = None
+
+    @property
+    def length(self) -> int:
+        return self.plan.end_offset if self.ledger is None else self.ledger.payload_bytes
+
+
 def _report(session: Session, found: Sequence[Adopted], *, dry_run: bool) -> None:
     """Print a line per segment, what was left out and every error; exit with the first error's code."""
     rows = [row for one in found for row in _rows(one)]
@@ -126,15 +165,14 @@ def _report(session: Session, found: Sequence[Adopted], *, dry_run: bool) -> Non
     outcomes = [outcome for one in found for outcome in one.outcomes]
     failed = [refused for one in found for refused in one.plan.refused]
     failed += [(outcome.plan.name, outcome.error) for outcome in outcomes if outcome.error is not None]
-    states = Counter(state for _, state in rows)
     data = {
         "dry_run": dry_run,
-        "segments": [_segment_data(plan, state) for plan, state in rows],
+        "segments": [_segment_data(row) for row in rows],
         "left_out": [{"name": out.what, "why": out.why} for out in left],
         "errors": [{"name": name, "error": str(error), "kind": type(error).__name__} for name, error in failed],
     }
-    lines = [_line(plan, state) for plan, state in rows]
-    session.done(data, "\n".join([*lines, _summary(rows, states)]))
+    lines = [_line(row) for row in rows]
+    session.done(data, "\n".join([*lines, _summary(rows)]))
     if not session.json:
         _warn(session, found, rows)
         for name, error in failed:
@@ -153,35 +191,45 @@ def _exit(session: Session, failed: Sequence[tuple[str, TierfsError]]) -> None:
     raise click.exceptions.Exit(failure.exit_code)
 
 
-def _rows(one: Adopted) -> list[tuple[SegmentPlan, str]]:
+def _rows(one: Adopted) -> list[_Row]:
     if one.outcomes:
-        return [(outcome.plan, outcome.state.value) for outcome in one.outcomes]
-    return [(plan, _PLANNED) for plan in one.plan.segments]
+        return [_Row(outcome.plan, outcome.state.value, outcome.ledger) for outcome in one.outcomes]
+    return [_Row(plan, _PLANNED) for plan in one.plan.segments]
 
 
-def _segment_data(plan: SegmentPlan, state: str) -> dict[str, Any]:
-    return {
-        "segment": plan.name,
-        "state": state,
-        "start_offset": plan.start_offset,
-        "length": plan.end_offset,
-        "objects": len(plan.extents),
+def _segment_data(row: _Row) -> dict[str, Any]:
+    data = {
+        "segment": row.plan.name,
+        "state": row.state,
+        "start_offset": row.plan.start_offset,
+        "length": row.length,
+        "objects": row.plan.objects,
     }
+    if row.ledger is not None:
+        data["entries"] = row.ledger.entries
+        data["lost_entries"] = row.ledger.lost_entries
+        data["deviations"] = {"count": row.ledger.deviations.count, "first": row.ledger.deviations.messages}
+    return data
 
 
-def _line(plan: SegmentPlan, state: str) -> str:
-    size = format.size(plan.end_offset - plan.start_offset)
-    objects = format.count(len(plan.extents), "object")
-    begins = f" from byte {plan.start_offset}" if plan.start_offset else ""
-    return f"{printable(plan.name)}: {state}, {size}{begins} in {objects}"
+def _line(row: _Row) -> str:
+    size = format.size(row.length - row.plan.start_offset)
+    objects = format.count(row.plan.objects, "object")
+    begins = f" from byte {row.plan.start_offset}" if row.plan.start_offset else ""
+    line = f"{printable(row.plan.name)}: {row.state}, {size}{begins} in {objects}"
+    if row.ledger is None:
+        return line
+    lost = f"; {row.ledger.lost_entries:,} more are lost" if row.ledger.lost_entries else ""
+    return f"{line}, {format.count(row.ledger.entries, 'entry')}{lost}"
 
 
-def _summary(rows: Sequence[tuple[SegmentPlan, str]], states: Counter[str]) -> str:
+def _summary(rows: Sequence[_Row]) -> str:
+    states = Counter(row.state for row in rows)
     told = ", ".join(f"{number:,} {state}" for state, number in states.items())
     return f"{format.count(len(rows), 'segment')}: {told}" if rows else "no segment"
 
 
-def _warn(session: Session, found: Sequence[Adopted], rows: Sequence[tuple[SegmentPlan, str]]) -> None:
+def _warn(session: Session, found: Sequence[Adopted], rows: Sequence[_Row]) -> None:
     for one in found:
         for warning in one.plan.warnings:
             session.warn(warning)
@@ -189,7 +237,12 @@ def _warn(session: Session, found: Sequence[Adopted], rows: Sequence[tuple[Segme
         for why, number in reasons.items():
             first = next(out.what for out in one.plan.left_out if out.why == why)
             session.warn(f"left out {format.count(number, 'object')}: {why}; the first: {first}")
-    unreadable = [told for plan, _ in rows if (told := names.hadoop_warning(plan.name))]
+    for row in rows:
+        if row.ledger is not None and row.ledger.deviations.count:
+            more = row.ledger.deviations.count
+            first = row.ledger.deviations.messages[0]
+            session.warn(f"{row.plan.name} is not as Pulsar should write it in {more} places; the first: {first}")
+    unreadable = [told for row in rows if (told := names.hadoop_warning(row.plan.name))]
     if unreadable:
         count = format.count(len(unreadable), "name")
         session.warn(f"Hadoop and Spark cannot read {count}, the first: {unreadable[0]}")

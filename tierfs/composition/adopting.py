@@ -9,21 +9,26 @@ from pathlib import Path
 
 from tierfs import names
 from tierfs.adoption.adopt import Adoption, Advance, Outcome
+from tierfs.adoption.ledger_adopt import LedgerAdoption
 from tierfs.adoption.objects import plan_objects
 from tierfs.adoption.own import own_names, without_own
-from tierfs.adoption.plan import Plan, bounded
+from tierfs.adoption.plan import LedgerPlan, Plan, SegmentPlan, bounded
 from tierfs.adoption.pravega import plan_pravega
+from tierfs.adoption.pulsar import Reading, plan_pulsar
 from tierfs.adoption.rocketmq import plan_rocketmq
 from tierfs.app import Store
+from tierfs.background.cold import ColdTier
+from tierfs.background.publish import Publisher
 from tierfs.chunkstore.checks import is_relative
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.connect import FILE_SCHEME, S3_SCHEME, connect, split_s3_url
 from tierfs.errors import InvalidRequest, NotFound, TierfsError
+from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata import locations
 from tierfs.metadata.records import LocationRecord
 from tierfs.types import LocationId
 
-OBJECTS, ROCKETMQ, PRAVEGA = "objects", "rocketmq", "pravega"
+OBJECTS, ROCKETMQ, PRAVEGA, PULSAR = "objects", "rocketmq", "pravega", "pulsar"
 
 _NO_ID = LocationId(0)
 _S3_URL = f"{S3_SCHEME}://"
@@ -47,6 +52,16 @@ class Reach:
     profile: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerOptions:
+    """How ledgers are adopted."""
+
+    accept_loss: bool = False
+    """Without the entries that are missing at the end."""
+    magic: MagicWords | None = None
+    """Of objects of the first PIP's form."""
+
+
 @dataclass(slots=True)
 class Adopted:
     """What one place became, or would become."""
@@ -65,11 +80,17 @@ class _Place:
     only: str = ""
 
 
+_LEDGER_OPTIONS = LedgerOptions()
+
+
 class Adopter:
     """Plans and adopts places of one kind into one directory."""
 
-    def __init__(self, store: Store, kind: str, into: str, reach: Reach) -> None:
+    def __init__(
+        self, store: Store, kind: str, into: str, reach: Reach, ledgers: LedgerOptions = _LEDGER_OPTIONS
+    ) -> None:
         """Raises InvalidRequest for a bad `into`."""
+        self._ledgers = ledgers
         self._store = store
         self._kind = kind
         self._into = names.join(names.split(into))
@@ -83,7 +104,12 @@ class Adopter:
             objects = bounded(_objects(storage, place), names.printable(text))
             with self._store.metadata.read() as txn:
                 own = own_names(txn, place.location)
-            _PLANNERS[self._kind](plan, storage, without_own(plan, objects, place.location, own), self._into)
+            foreign = without_own(plan, objects, place.location, own)
+            if self._kind == PULSAR:
+                in_files = place.location.url.startswith(FILE_SCHEME)
+                plan_pulsar(plan, storage, foreign, self._into, Reading(in_files, self._ledgers.magic))
+            else:
+                _PLANNERS[self._kind](plan, storage, foreign, self._into)
         if not (plan.segments or plan.refused or plan.left_out):
             raise NotFound(f"{names.printable(text)} holds nothing", remedy="check the URL and its prefix")
         plan.check_names()
@@ -92,9 +118,23 @@ class Adopter:
     def adopt(self, planned: Adopted, jobs: int, advance: Advance) -> None:
         """Adopt what was planned; every segment's outcome is noted."""
         self._allow(planned.place)
+        found = planned.plan.segments
         with self._connected(planned.place) as storage:
-            run = Adoption(self._store.metadata, storage, planned.place, jobs, advance)
-            planned.outcomes = run.run(planned.plan.segments)
+            common = (self._store.metadata, storage, planned.place, jobs, advance)
+            if self._kind == PULSAR:
+                how = self._ledgers
+                ledgers = LedgerAdoption(*common, cold=self._cold_tier(), accept_loss=how.accept_loss, magic=how.magic)
+                planned.outcomes = ledgers.run([one for one in found if isinstance(one, LedgerPlan)])
+            else:
+                planned.outcomes = Adoption(*common).run([one for one in found if isinstance(one, SegmentPlan)])
+
+    def _cold_tier(self) -> ColdTier | None:
+        """Where the store itself writes."""
+        location_id = self._store.cold_location_id
+        if location_id is None:
+            return None
+        storage = self._store.storage_of(location_id)
+        return ColdTier(location_id, storage, Publisher(self._store.metadata, storage).require_recent_ownership)
 
     def _allow(self, place: LocationRecord) -> None:
         """A place that a recovered journal named may be used from now on, even if all of it was adopted."""

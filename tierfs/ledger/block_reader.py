@@ -30,6 +30,18 @@ _NEGATIVE = 0x80
 """Top bit of a length's first byte: padding, or the next block's magic word."""
 
 
+class EntryMissing(DataLoss):
+    """The entries of a block end in front of one that should be there: Pulsar drops those that fit into no block."""
+
+
+class Frame(NamedTuple):
+    """One entry whose payload is not read yet, and where it lies in the data object."""
+
+    entry_id: int
+    length_bytes: int
+    offset: int
+
+
 class Entry(NamedTuple):
     """One entry, and where its payload lies in the data object."""
 
@@ -72,12 +84,25 @@ def read_entries(
     whose offsets do not are read one by one.
     """
     source = Source(pieces, start_offset, name)
+    for frame in read_frames(source, spans, deviations):
+        yield _entry(source, frame)
+
+
+def read_frames(source: Source, spans: Iterable[BlockSpan], deviations: Deviations) -> Iterator[Frame]:
+    """The same without payloads: each may be taken from `source`, in pieces even, before the next frame is asked for.
+
+    Raises EntryMissing, besides, where the entries of a block end too early.
+    """
     for span in spans:
         if span.entries is not None and span.entries <= 0:
             deviations.add(f"{source.name}: the block at {span.offset} begins with an entry beyond the ledger's last")
             continue
         _enter(source, span, deviations)
-        yield from _entries(source, span, deviations)
+        yield from _frames(source, span, deviations)
+
+
+def _entry(source: Source, frame: Frame) -> Entry:
+    return Entry(frame.entry_id, source.take(frame.length_bytes), frame.offset)
 
 
 def scan_blocks(
@@ -94,9 +119,9 @@ def scan_blocks(
         if expected is not None and ledger_id == header.ledger_id and header.first_entry_id != expected:
             raise source.damage(f"the block at {span.offset} begins with entry {header.first_entry_id}, not {expected}")
         ledger_id, expected = header.ledger_id, header.first_entry_id
-        for entry in _entries(source, span, deviations):
-            expected = entry.entry_id + 1
-            yield header, entry
+        for frame in _frames(source, span, deviations):
+            expected = frame.entry_id + 1
+            yield header, _entry(source, frame)
         if expected == header.first_entry_id:
             deviations.add(f"{source.name}: the block at {span.offset} holds no entries")
 
@@ -120,9 +145,8 @@ def _enter(source: Source, span: BlockSpan, deviations: Deviations) -> None:
     if span.offset < source.position:
         raise source.damage(f"the block at {span.offset} begins before the one in front of it ends")
     if not 0 <= span.header_bytes <= span.length_bytes:
-        raise source.damage(
-            f"entry {span.first_entry_id} is missing: the block at {span.offset} has {max(0, span.length_bytes)} bytes"
-        )
+        size = max(0, span.length_bytes)
+        raise _missing(source, span.first_entry_id, f"the block at {span.offset} has {size} bytes")
     source.skip_to(span.offset)
     head = source.take(min(span.header_bytes, HEADER_BYTES))
     source.skip_to(span.offset + span.header_bytes)
@@ -151,7 +175,7 @@ def _described(header: BlockHeader) -> str:
     )
 
 
-def _entries(source: Source, span: BlockSpan, deviations: Deviations) -> Iterator[Entry]:
+def _frames(source: Source, span: BlockSpan, deviations: Deviations) -> Iterator[Frame]:
     """The entries of one block, from its first one on, and a look at its padding."""
     expected = span.first_entry_id
     stop = None if span.entries is None else expected + span.entries
@@ -164,21 +188,25 @@ def _entries(source: Source, span: BlockSpan, deviations: Deviations) -> Iterato
             break
         entry_id, length = _check_frame(frame, expected, span, source)
         offset = source.position
-        payload = source.take(length)
         if entry_id == expected:
-            yield Entry(entry_id, payload, offset)
+            yield Frame(entry_id, length, offset)
             expected += 1
         else:
             deviations.add(f"{source.name}: entry {entry_id} is there again at {offset}")
+        source.skip_to(offset + length)
     check_padding(source, span, PADDING, deviations, padding)
 
 
 def _check_end(frame: bytes, expected: int, stop: int | None, span: BlockSpan, source: Source) -> None:
     """Entries end in front of `frame`: at padding, or at the end of the block, and not before the last one."""
     if stop is not None and not span.may_end_early:
-        raise source.damage(f"entry {expected} is missing: the entries of the block at {span.offset} end before it")
+        raise _missing(source, expected, f"the entries of the block at {span.offset} end before it")
     if frame and not frame[0] & _NEGATIVE:
         raise source.damage(f"entry {expected} is cut: the block at {span.offset} ends within its frame")
+
+
+def _missing(source: Source, entry_id: int, why: str) -> EntryMissing:
+    return EntryMissing(f"{source.name}: entry {entry_id} is missing: {why}")
 
 
 def _check_frame(frame: bytes, expected: int, span: BlockSpan, source: Source) -> tuple[int, int]:

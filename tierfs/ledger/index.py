@@ -95,6 +95,12 @@ class StreamingIndex:
                 return section
         raise InvalidRequest(f"ledger {ledger_id} is not in this index")
 
+    def sizes(self) -> dict[int, int]:
+        """How many bytes the blocks of each ledger take, by its id."""
+        edges = _edges((entry for section in self.sections for entry in section.entries), self.data_object_length)
+        spans = {one.ledger_id: [_span(entry, edges, 0, 0) for entry in one.entries] for one in self.sections}
+        return {ledger_id: sum(max(0, span.length_bytes) for span in found) for ledger_id, found in spans.items()}
+
     def spans(self, ledger_id: int) -> list[BlockSpan]:
         """The blocks of one ledger. Its last one may end early: the ledger may go on in another object."""
         section = self.section(ledger_id)

@@ -47,6 +47,12 @@ def count(txn: ReadTransaction, segment_id: SegmentId) -> int:
     return 0 if last is None else last.end_entry_id
 
 
+def end(txn: ReadTransaction, segment_id: SegmentId) -> int:
+    """The offset behind the last entry; 0 without entries."""
+    last = last_run(txn, segment_id)
+    return 0 if last is None else last.payload_end
+
+
 def runs(txn: ReadTransaction, segment_id: SegmentId, first_entry_id: int = 0) -> Iterator[EntryRun]:
     """The runs of a ledger in order, from the one that has `first_entry_id` on."""
     prefix = keys.u64(segment_id)

@@ -1,0 +1,100 @@
+"""What a Pulsar cluster offloaded: the objects of ledgers, and what each says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from tests.adoption.foreign import Files
+from tests.ledger import objects
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.ledger.index_codec import encode_index
+from tierfs.ledger.metadata import CustomMetadata
+
+TOPIC = "public/default/persistent/clicks"
+BLOCK_BYTES = 300
+
+FIRST = UUID(int=0xA0000000000040008000000000000001)
+
+VERSION = {"s3managedledgeroffloaderformatversion": "1"}
+
+
+def attempt(number: int) -> UUID:
+    """One attempt of many."""
+    return UUID(int=FIRST.int - 1 + number)
+
+
+@dataclass(frozen=True)
+class Offloaded:
+    """The two objects of one ledger, as a bucket has them."""
+
+    ledger_id: int
+    data: bytes
+    index: bytes
+    uuid: UUID = FIRST
+    metadata: Mapping[str, str] | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.uuid}-ledger-{self.ledger_id}"
+
+    @property
+    def said(self) -> Mapping[str, str]:
+        return {**VERSION, "managedledgername": TOPIC} if self.metadata is None else self.metadata
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        return {self.key: self.data, f"{self.key}-index": self.index}
+
+
+def offloaded(
+    payloads: Sequence[bytes],
+    ledger_id: int = 7,
+    *,
+    uuid: UUID = FIRST,
+    metadata: Mapping[str, str] | None = None,
+    custom: str = "",
+    block_bytes: int = BLOCK_BYTES,
+) -> Offloaded:
+    """A ledger of these entries; `custom`: the managed ledger that BookKeeper's metadata names."""
+    written = objects.write(payloads, block_bytes)
+    named = (CustomMetadata(key="pulsar/managed-ledger", value=custom.encode()),) if custom else ()
+    index = replace(written.index, metadata=replace(written.index.metadata, custom=named))
+    return Offloaded(ledger_id, written.data, encode_index(index), uuid, metadata)
+
+
+def without_tail(payloads: Sequence[bytes], kept: int, **options: object) -> Offloaded:
+    """As Pulsar writes a ledger whose entry `kept` fits into no block: an empty block, and none after it."""
+    whole = objects.closed(len(payloads), sum(map(len, payloads)))
+    written = objects.write(payloads[:kept], BLOCK_BYTES)
+    end = len(written.data)
+    row = replace(written.index.entries[-1], first_entry_id=kept, offset=end, part_id=len(written.blocks) + 1)
+    index = replace(written.index, metadata=whole, entries=(*written.index.entries, row))
+    header = written.blocks[0][:128]
+    empty = header[:12] + BLOCK_BYTES.to_bytes(8, "big") + kept.to_bytes(8, "big") + header[28:]
+    data = written.data + empty + objects.padding(BLOCK_BYTES - 128)
+    return Offloaded(7, data, encode_index(index))
+
+
+def in_files(*ledgers: Offloaded) -> Files:
+    """The files of a directory, with what each object says of itself beside it."""
+    return dict(_files(ledgers))
+
+
+def _files(ledgers: Sequence[Offloaded]) -> Iterator[tuple[str, bytes]]:
+    for ledger in ledgers:
+        for key, data in ledger.objects.items():
+            yield key, data
+            yield f"{key}.json", json.dumps({"metadata": dict(ledger.said)}).encode()
+
+
+def in_memory(*ledgers: Offloaded) -> MemoryStorage:
+    """A bucket."""
+    storage = MemoryStorage()
+    for ledger in ledgers:
+        for key, data in ledger.objects.items():
+            storage.put(key, BufferSource(data), metadata=ledger.said)
+    return storage

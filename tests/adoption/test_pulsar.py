@@ -1,0 +1,332 @@
+"""Adopting what Pulsar offloaded, in a bucket in memory: every entry at its id, and nothing copied."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adoption.planned import left_out, refused
+from tests.adoption.pulsar import TOPIC, VERSION, Offloaded, attempt, in_memory, offloaded, without_tail
+from tests.faults.flaky import FlakyChunkStorage
+from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
+from tierfs.adoption import ledger_link
+from tierfs.adoption.adopt import Outcome, State
+from tierfs.adoption.ledger_adopt import LedgerAdoption
+from tierfs.adoption.plan import LedgerPlan, Plan
+from tierfs.adoption.pulsar import Reading, plan_pulsar
+from tierfs.background.cold import ColdTier
+from tierfs.background.publish import Publisher
+from tierfs.chunkstore.foreign import ForeignStorage
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.config import ReadSettings
+from tierfs.errors import Unavailable
+from tierfs.metadata import entries, entries_copy, ledgers
+from tierfs.metadata.records import LocationRecord, ObjectRecord
+from tierfs.metadata.tables import ENTRIES, GARBAGE, INTENTS, LEDGERS, OBJECTS, SEGMENTS
+from tierfs.metrics import NullMetrics
+from tierfs.reading import ledger_objects
+from tierfs.reading.copy import copy_segment
+from tierfs.reading.entries import EntrySplitter, placed_entries
+from tierfs.reading.reader import Reader
+from tierfs.types import LocationId, ReadPriority
+
+PLACE = LocationRecord(id=LocationId(0), url="s3://theirs/offloaded", writable=False)
+NAME = f"in/{TOPIC}/00000000000000000007"
+PAYLOADS = [b"first", b"", b"x" * 120, b"y" * 121, *(b"%d" % number for number in range(40)), b""]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        opened.cold_work().publish()
+        yield opened
+
+
+def planned(theirs: ChunkStorage) -> Plan:
+    plan = Plan()
+    plan_pulsar(plan, theirs, theirs.list(""), "in", Reading(in_files=False))
+    plan.check_names()
+    return plan
+
+
+def run(store: TestStore, theirs: ChunkStorage, plan: Plan | None = None, **options: Any) -> list[Outcome]:
+    tier = ColdTier(LOCATION, store.cold, Publisher(store.metadata, store.cold).require_recent_ownership)
+    adoption = LedgerAdoption(store.metadata, ForeignStorage(theirs), PLACE, 2, lambda *_: None, cold=tier, **options)
+    found = (plan or planned(theirs)).segments
+    return adoption.run([one for one in found if isinstance(one, LedgerPlan)])
+
+
+def states(outcomes: list[Outcome]) -> list[State]:
+    return [outcome.state for outcome in outcomes]
+
+
+def read(store: TestStore, theirs: ChunkStorage, name: str = NAME) -> list[bytes]:
+    """The entries of a ledger, as any reader sees them."""
+    segment = store.segment(name)
+    with store.metadata.read() as txn:
+        end = entries.count(txn, segment.id)
+    found: list[bytes] = []
+    places = placed_entries(store.metadata, segment.id, 0, end)
+    splitter = EntrySplitter(places, lambda _, payload: found.append(payload))
+    reader = Reader(
+        store.metadata,
+        store.files,
+        lambda location: store.cold if location == LOCATION else theirs,
+        ReadSettings(),
+        NullMetrics(),
+    )
+    copy_segment(reader, segment, None, None, ReadPriority.OFFLOADED_ONLY, splitter.write)
+    return [*found, *(b"" for _ in range(end - len(found)))]
+
+
+def holders(store: TestStore) -> list[ObjectRecord]:
+    with store.metadata.read() as txn:
+        return [holder for _, holder in txn.scan(OBJECTS)]
+
+
+def rows(store: TestStore) -> dict[bytes, int]:
+    with store.metadata.read() as txn:
+        return {table.name: txn.count(table.name) for table in (SEGMENTS, OBJECTS, ENTRIES, LEDGERS, INTENTS, GARBAGE)}
+
+
+def test_a_ledger_is_read_entry_by_entry_from_where_it_lies(store: TestStore) -> None:
+    theirs = in_memory(offloaded(PAYLOADS))
+    assert states(run(store, theirs)) == [State.ADOPTED]
+    assert read(store, theirs) == PAYLOADS
+    assert_layout(store, NAME, local=[], cold=[sum(map(len, PAYLOADS))])
+    (holder,) = holders(store)
+    assert (holder.foreign, holder.references, holder.stored_length) == (True, 1, len(offloaded(PAYLOADS).data))
+    with store.metadata.read() as txn:
+        known = ledgers.find(txn, store.segment(NAME).id)
+    assert (known.ledger_id, known.entries, known.bytes) == (7, len(PAYLOADS), sum(map(len, PAYLOADS)))
+    progress = known.offload
+    assert (progress.uuid, progress.complete, progress.driver_name) == (attempt(1), True, "pulsar")
+    assert progress.driver_properties == {"bucket": "theirs", "prefix": "offloaded"}
+
+
+def test_our_bucket_gets_a_copy_of_the_rows_and_theirs_gets_nothing(store: TestStore) -> None:
+    theirs = in_memory(offloaded(PAYLOADS))
+    before = [(one.name, one.etag) for one in theirs.list("")]
+    run(store, theirs)
+    (copy,) = (one.name for one in store.cold.list("ledgers/"))
+    assert [holder.entries_name for holder in holders(store)] == [copy]
+    data = bytearray(store.cold.stat(copy).length_bytes)
+    store.cold.read_into(copy, 0, memoryview(data))
+    with store.metadata.read() as txn:
+        expected = list(entries.runs(txn, store.segment(NAME).id))
+    assert list(entries_copy.decode(io.BytesIO(data), copy, store.segment(NAME).id)) == expected
+    assert [(one.name, one.etag) for one in theirs.list("")] == before
+    assert rows(store)[INTENTS.name] == 0
+
+
+def test_again_reads_nothing(store: TestStore) -> None:
+    theirs = FlakyChunkStorage(in_memory(offloaded(PAYLOADS)))
+    run(store, theirs)
+    before, plan = rows(store), planned(theirs)
+    theirs.calls.clear()
+    assert states(run(store, theirs, plan)) == [State.ALREADY]
+    assert (rows(store), theirs.calls["read_into"]) == (before, 0)
+
+
+def test_random_ledgers_in_random_blocks(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_objects, "STEP_BYTES", 1000)
+    monkeypatch.setattr(ledger_link, "_RUNS_AT_ONCE", 2)
+    random_ = random.Random(3)
+    kinds = [0, 1, 12, 90, 400, 5000]
+    written = {
+        number: [random_.randbytes(random_.choice(kinds)) for _ in range(random_.randrange(1, 200))]
+        for number in range(12)
+    }
+    theirs = in_memory(
+        *(offloaded(payloads, number, block_bytes=5140 + 777 * number) for number, payloads in written.items())
+    )
+    assert set(states(run(store, theirs))) == {State.ADOPTED}
+    for number, payloads in written.items():
+        assert read(store, theirs, f"in/{TOPIC}/{number:020d}") == payloads
+
+
+def test_the_grid_of_a_large_ledger_has_no_seam(store: TestStore) -> None:
+    payloads = [os.urandom(size) for size in (700_000, 0, 3_000_000, 1, 131_072, 99)]
+    theirs = in_memory(offloaded(payloads, block_bytes=4_000_000))
+    assert states(run(store, theirs)) == [State.ADOPTED]
+    assert read(store, theirs) == payloads  # each block of 128 KiB is checked as it is read
+
+
+def test_ledgers_without_bytes_need_no_object(store: TestStore) -> None:
+    theirs = in_memory(offloaded([b""] * 3), offloaded([], 8))
+    assert states(run(store, theirs)) == [State.ADOPTED, State.ADOPTED]
+    assert read(store, theirs) == [b"", b"", b""]
+    assert read(store, theirs, NAME.replace("7", "8")) == []
+    assert holders(store) == []
+    assert states(run(store, theirs)) == [State.ALREADY, State.ALREADY]
+
+
+def test_lost_entries_fail_a_ledger_unless_that_is_accepted(store: TestStore) -> None:
+    theirs = in_memory(without_tail(PAYLOADS, 10))
+    (outcome,) = run(store, theirs)
+    assert outcome.state is State.FAILED
+    assert str(outcome.error) == f"{NAME}: 35 of 45 entries are not in its object, from entry 10 on"
+    assert rows(store)[ENTRIES.name] == rows(store)[SEGMENTS.name] == 0
+    (outcome,) = run(store, theirs, accept_loss=True)
+    assert outcome.state is State.ADOPTED
+    assert outcome.ledger is not None
+    assert (outcome.ledger.entries, outcome.ledger.lost_entries) == (10, 35)
+    assert read(store, theirs) == PAYLOADS[:10]
+
+
+def test_a_hole_is_no_lost_tail(store: TestStore) -> None:
+    whole = offloaded(PAYLOADS)
+    second = whole.data.index(bytes.fromhex("fbdbabcb"), 1)
+    at = second + 128
+    data = whole.data[:at] + b"\xfe\xdc\xde\xad" + whole.data[at + 4 :]
+    (outcome,) = run(store, in_memory(replace(whole, data=data)), accept_loss=True)
+    assert (outcome.state, "is missing" in str(outcome.error)) == (State.FAILED, True)
+
+
+def test_of_two_attempts_the_newest_complete_one_counts(store: TestStore) -> None:
+    theirs = MemoryStorage(store.clock)
+    first, second, cut = (offloaded([b"%d" % number], uuid=attempt(number)) for number in (1, 2, 3))
+    for one in (second, first, replace(cut, data=cut.data[:-1])):
+        store.clock.advance(5000)  # type: ignore[attr-defined]
+        for key, data in one.objects.items():
+            theirs.put(key, BufferSource(data), metadata=one.said)
+    plan = planned(theirs)
+    assert left_out(plan) == {second.key, cut.key}
+    run(store, theirs, plan)
+    assert read(store, theirs) == [b"1"]
+
+
+def test_what_is_no_whole_ledger_is_named(store: TestStore) -> None:
+    whole, headless = offloaded(PAYLOADS), offloaded(PAYLOADS, 8)
+    theirs = in_memory(whole, headless)
+    theirs.delete(f"{headless.key}-index")
+    theirs.put("something/else", BufferSource(b"x"))
+    gone = offloaded(PAYLOADS, 9)
+    theirs.put(f"{gone.key}-index", BufferSource(gone.index), metadata=gone.said)
+    plan = planned(theirs)
+    assert left_out(plan) == {headless.key, "something/else"}
+    assert refused(plan) == {f"{gone.key}-index": "DataLoss"}
+    assert states(run(store, theirs, plan)) == [State.ADOPTED]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [({}, "has no format version"), ({**VERSION, **dict.fromkeys(VERSION, "12346")}, "has format version 12346")],
+)
+def test_objects_of_another_format_version_are_refused(metadata: dict[str, str], says: str) -> None:
+    theirs = in_memory(offloaded(PAYLOADS, metadata=metadata))
+    plan = planned(theirs)
+    ((name, error),) = plan.refused
+    assert (plan.segments, says in str(error), name in str(error)) == ([], True, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "custom", "directory"),
+    [
+        (TOPIC, "other", TOPIC),
+        ("", "t/n/persistent/of%20the-index", "t/n/persistent/of%20the-index"),
+        ("", "", "unknown"),
+        ("", "a/../b//c\x01", "a/%2E%2E/b/c%01"),
+        ("n" * 300, "", f"{'n' * 160}~{sha256(b'n' * 300).hexdigest()[:16]}"),
+    ],
+)
+def test_the_managed_ledger_is_a_directory(said: str, custom: str, directory: str) -> None:
+    theirs = in_memory(offloaded(PAYLOADS, metadata={**VERSION, "managedledgername": said}, custom=custom))
+    plan = planned(theirs)
+    (segment,) = plan.segments
+    assert segment.name == f"in/{directory}/00000000000000000007"
+    assert bool(plan.warnings) == (directory == "unknown")
+
+
+def test_a_ledger_of_other_objects_is_in_the_way(store: TestStore) -> None:
+    run(store, in_memory(offloaded(PAYLOADS)))
+    other = in_memory(offloaded(PAYLOADS, uuid=attempt(2)))
+    (outcome,) = run(store, other)
+    assert (outcome.state, type(outcome.error).__name__) == (State.FAILED, "AlreadyExists")
+
+
+def test_rows_and_bytes_that_were_lost_are_taken_back(store: TestStore) -> None:
+    theirs = in_memory(offloaded(PAYLOADS))
+    run(store, theirs)
+    with store.metadata.write() as txn:
+        entries.remove(txn, store.segment(NAME).id)
+    assert states(run(store, theirs)) == [State.TAKEN_BACK]
+    assert read(store, theirs) == PAYLOADS
+
+
+def test_deleting_forgets_everything_and_leaves_their_objects(store: TestStore) -> None:
+    theirs = in_memory(offloaded(PAYLOADS))
+    names = [one.name for one in theirs.list("")]
+    run(store, theirs)
+    store.engine.delete("in", recursive=True, cold_due_ms=0)
+    store.cold_work().publish()
+    store.cold_work().collect()
+    assert list(store.cold.list("ledgers/")) == []
+    found = rows(store)
+    assert (found[SEGMENTS.name], found[OBJECTS.name], found[ENTRIES.name], found[LEDGERS.name]) == (0, 0, 0, 0)
+    assert [one.name for one in theirs.list("")] == names
+
+
+def test_when_our_bucket_is_away_nothing_of_the_ledger_is_there(store: TestStore) -> None:
+    theirs, ours = in_memory(offloaded(PAYLOADS)), FlakyChunkStorage(store.cold)
+    ours.fail("put", Unavailable("down"), on=range(1, 9))
+    store.cold = ours
+    (outcome,) = run(store, theirs)
+    assert isinstance(outcome.error, Unavailable)
+    found = rows(store)
+    assert (found[SEGMENTS.name], found[OBJECTS.name], found[ENTRIES.name], found[INTENTS.name]) == (0, 0, 0, 0)
+
+
+def test_a_crash_before_the_commit_leaves_nothing_to_see(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Crash(BaseException):
+        pass
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    theirs = in_memory(offloaded(PAYLOADS))
+    monkeypatch.setattr(ledger_link.seal_record, "write", crash)
+    with pytest.raises(Crash):
+        run(store, theirs)
+    assert rows(store)[SEGMENTS.name] == 0
+    monkeypatch.undo()
+    assert states(run(store, theirs)) == [State.ADOPTED]
+
+
+def test_an_object_that_changes_meanwhile_is_not_adopted(store: TestStore) -> None:
+    ledger = offloaded(PAYLOADS)
+    theirs = in_memory(ledger)
+    plan = planned(theirs)
+    theirs.put(ledger.key, BufferSource(ledger.data[:-1] + b"?"), metadata=ledger.said, create_only=False)
+    (outcome,) = run(store, theirs, plan)
+    assert (outcome.state, type(outcome.error).__name__) == (State.FAILED, "Conflict")
+
+
+def damaged(ledger: Offloaded, random_: random.Random) -> Sequence[Offloaded]:
+    """A byte of an object changed, an object cut."""
+    found = []
+    for part in ("data", "index"):
+        whole: bytes = getattr(ledger, part)
+        at = random_.randrange(len(whole))
+        changed = whole[:at] + bytes([whole[at] ^ 1 << random_.randrange(8)]) + whole[at + 1 :]
+        found += [replace(ledger, **{part: changed}), replace(ledger, **{part: whole[:at]})]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_objects_end_with_a_typed_error_or_as_readable_ledgers(store: TestStore, seed: int) -> None:
+    for number, one in enumerate(damaged(offloaded(PAYLOADS), random.Random(seed))):
+        theirs = in_memory(replace(one, ledger_id=number))
+        for outcome in run(store, theirs, accept_loss=bool(seed % 2)):
+            if outcome.state is State.ADOPTED:
+                assert outcome.ledger is not None
+                assert len(read(store, theirs, outcome.plan.name)) == outcome.ledger.entries

@@ -1,0 +1,304 @@
+"""The commit of an adopted ledger: its segment, its entries, its objects and what tiering knows of it, or nothing.
+
+Rows of entries may be too many for one commit. They are written before, under the number that the segment will get;
+an error takes them back, and a crash in between leaves rows without a ledger, which fsck drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from tierfs.adoption.ledger_read import FoundLedger, FoundPart
+from tierfs.adoption.link import Standing, other_segment
+from tierfs.adoption.plan import LedgerPlan
+from tierfs.background import intents, ledger_beside
+from tierfs.background.cold import ColdTier
+from tierfs.errors import Conflict
+from tierfs.metadata import (
+    chain_cuts,
+    chains,
+    checksums,
+    directories,
+    entries,
+    entries_copy,
+    journal,
+    keys,
+    ledgers,
+    locations,
+)
+from tierfs.metadata.records import (
+    ChunkRecord,
+    EntryRun,
+    IntentRecord,
+    LocationRecord,
+    ObjectRecord,
+    OffloadProgress,
+    SegmentRecord,
+)
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import INTENTS, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.names import printable
+from tierfs.segments import create, seal_record
+from tierfs.types import (
+    AttemptId,
+    ChunkState,
+    EntryKind,
+    LocationId,
+    ObjectId,
+    SegmentId,
+    SegmentKind,
+    Tier,
+)
+
+DRIVER = "pulsar"
+"""Who offloaded it, where the objects do not say."""
+
+_RUNS_AT_ONCE = 64
+"""Rows in one commit, and kept in memory: up to 262,144 entries, some 10 ms."""
+
+
+def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> Standing:
+    """Whether the ledger is there already, made of the same objects. Raises what link.standing raises."""
+    entry = directories.find(txn, plan.name)
+    if entry is None:
+        return Standing.NEW
+    segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
+    if segment is None or not _same(txn, segment, plan, place):
+        raise other_segment(plan.name, "a directory" if segment is None else "a segment of other objects or bytes")
+    return Standing.IN_DOUBT if _in_doubt(txn, segment, plan) else Standing.ADOPTED
+
+
+def _same(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place: LocationRecord) -> bool:
+    offload = ledgers.find(txn, segment.id).offload
+    if not segment.sealed or segment.local.count or not offload.complete or offload.uuid != plan.uuid:
+        return False
+    named = {part.data.name for part in plan.parts}
+    return all(
+        holder.foreign and holder.name in named and locations.same_place(_place(txn, holder), place)
+        for holder in _holders(txn, segment)
+    )
+
+
+def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) -> bool:
+    """Whether bytes are lost or suspect, the objects have other etags, or rows of entries are missing."""
+    known = ledgers.find(txn, segment.id)
+    if entries.count(txn, segment.id) != known.entries or entries.end(txn, segment.id) != segment.length:
+        return True
+    etags = {part.data.name: part.data.etag for part in plan.parts}
+    changed = any(holder.etag != etags[holder.name] for holder in _holders(txn, segment))
+    return changed or any(one.state is not ChunkState.GOOD for one in chains.chunks(txn, segment.id, Tier.COLD))
+
+
+def _holders(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
+    for one in chains.chunks(txn, segment.id, Tier.COLD):
+        holder = txn.get(OBJECTS, keys.u64(one.object_id))
+        if holder is not None:
+            yield holder
+
+
+def _place(txn: ReadTransaction, holder: ObjectRecord) -> LocationRecord:
+    return locations.location(txn, holder.location_id)
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows of one ledger on their way into the store."""
+
+    metadata: MetadataStore
+    segment_id: SegmentId
+    new: bool
+    """The ledger is not there yet."""
+    pending: list[EntryRun] = field(default_factory=list)
+    written: bool = False
+
+    def take(self, run: EntryRun) -> None:
+        """Take the next row."""
+        self.pending.append(run)
+        if len(self.pending) == _RUNS_AT_ONCE:
+            with self.metadata.write() as txn:
+                self.put(txn)
+
+    def put(self, txn: WriteTransaction) -> None:
+        """Write what is pending."""
+        if not self.written:
+            entries.remove(txn, self.segment_id)  # of a ledger whose rows were not all there
+        self.written = True
+        for run in self.pending:
+            entries.put(txn, self.segment_id, run)
+        self.pending.clear()
+
+    def take_back(self) -> None:
+        """Remove what was written of a ledger that does not come to be."""
+        if self.written:
+            with self.metadata.write() as txn:
+                if directories.segment(txn, self.segment_id) is None:
+                    entries.remove(txn, self.segment_id)
+
+
+class LedgerLinker:
+    """Makes ledgers out of what was found. Thread-safe."""
+
+    def __init__(self, metadata: MetadataStore, place: LocationRecord, cold: ColdTier | None) -> None:
+        """`cold`: our own tier, which gets a copy of the rows of entries; the journal does not carry them."""
+        self._metadata = metadata
+        self._place = place
+        self._cold = cold
+
+    def standing(self, plan: LedgerPlan) -> Standing:
+        """See `standing`."""
+        with self._metadata.read() as txn:
+            return standing(txn, plan, self._place)
+
+    @contextmanager
+    def rows(self, plan: LedgerPlan) -> Iterator[Rows]:
+        """Where the rows of a ledger go while it is read; an error in the block takes them back."""
+        with self._metadata.write() as txn:
+            entry = directories.find(txn, plan.name)
+            segment_id = SegmentId(txn.allocate_id() if entry is None else entry.id)
+        rows = Rows(self._metadata, segment_id, new=entry is None)
+        try:
+            yield rows
+        except BaseException:
+            rows.take_back()
+            raise
+
+    def link(self, plan: LedgerPlan, found: FoundLedger, rows: Rows) -> Standing:
+        """Make the closed ledger, or take back what was lost of it; returns what it was before.
+
+        Raises what `standing` raises, Conflict where another process was in the way, and what our cold tier raises.
+        """
+        with self._copied(plan, found, rows) as copy, self._metadata.write() as txn:
+            before = standing(txn, plan, self._place)
+            if before is Standing.ADOPTED:
+                raise Conflict(f"{printable(plan.name)} was adopted meanwhile", remedy="adopt it again")
+            rows.put(txn)
+            if copy is not None and not txn.delete(INTENTS.name, copy.attempt.encode()):
+                raise Conflict(f"{printable(plan.name)}: another process took its upload for a dead one's")
+            if before is Standing.NEW:
+                self._make(txn, plan, found, rows.segment_id, "" if copy is None else copy.name)
+            else:
+                _take_back(txn, plan, found)
+            return before
+
+    @contextmanager
+    def _copied(self, plan: LedgerPlan, found: FoundLedger, rows: Rows) -> Iterator[IntentRecord | None]:
+        """Put a copy of the rows into our cold tier, if there is one; an error in the block makes it garbage."""
+        if self._cold is None or not found.payload_bytes or not rows.new:
+            yield None
+            return
+        self._cold.require_ours()
+        with self._metadata.write() as txn:
+            rows.put(txn)
+            intent = _intent(txn, rows.segment_id, self._cold.location_id)
+            txn.put(INTENTS, intent.attempt.encode(), intent)
+        try:
+            ledger_beside.put_copy(self._metadata, self._cold.storage, rows.segment_id, intent.name, plan.uuid)
+            yield intent
+        except BaseException:
+            intents.abandon(self._metadata, intent)
+            raise
+
+    def _make(
+        self, txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger, segment_id: SegmentId, copy_name: str
+    ) -> None:
+        location = locations.register_foreign(txn, self._place)
+        parent_id, last = create.make_parent(txn, plan.name)
+        new = SegmentRecord(
+            id=segment_id, parent_id=parent_id, name=last, inode=create.new_inode(txn), kind=SegmentKind.LEDGER
+        )
+        segment = replace(create.add(txn, new), length=found.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
+        holders = []
+        for part in found.parts:
+            if part.length:
+                segment, holder = _link(txn, segment, location.id, part, copy_name)
+                holders.append(holder)
+        segment = seal_record.write(txn, segment)
+        for holder in holders:
+            chunk = _chunk(holder)
+            journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+        known = ledgers.find(txn, segment.id)
+        ledgers.put(txn, replace(known, ledger_id=plan.ledger_id, offload=_offload(plan, self._place, txn.now_ms)))
+
+
+def _take_back(txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger) -> None:
+    """All of it was read again: where the bytes are what they were when it was adopted, nothing is lost."""
+    segment = directories.segment_by_name(txn, plan.name)
+    known = ledgers.find(txn, segment.id)
+    holders = {holder.name: holder for holder in _holders(txn, segment)}
+    parts = {part.part.data.name: part for part in found.parts if part.length}
+    if (found.entries, found.payload_bytes) != (known.entries, segment.length) or holders.keys() != parts.keys():
+        raise other_segment(plan.name, "a ledger of other entries")
+    for name, holder in holders.items():
+        if holder.crc32c != parts[name].crc32c:
+            raise other_segment(plan.name, f"a ledger of other bytes: {printable(name)} is not what it was")
+        if holder.etag != parts[name].part.data.etag:
+            renewed = replace(holder, etag=parts[name].part.data.etag)
+            txn.put(OBJECTS, keys.u64(holder.id), renewed)
+            journal.object_changed(txn, renewed)
+    while bad := next(_not_good(txn, segment), None):
+        segment = chain_cuts.restore(txn, segment, Tier.COLD, bad)
+    chain_cuts.put_segment(txn, segment, journaled=True)
+
+
+def _not_good(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ChunkRecord]:
+    return (one for one in chains.chunks(txn, segment.id, Tier.COLD) if one.state is not ChunkState.GOOD)
+
+
+def _intent(txn: WriteTransaction, segment_id: SegmentId, location_id: LocationId) -> IntentRecord:
+    attempt = AttemptId(new_id())
+    epoch = txn.store.store_epoch
+    return IntentRecord(
+        attempt=attempt,
+        location_id=location_id,
+        name=entries_copy.object_name(segment_id, epoch, attempt),
+        segment_id=segment_id,
+        start_offset=0,
+        end_offset=0,
+        created_ms=txn.now_ms,
+        store_epoch=epoch,
+    )
+
+
+def _link(
+    txn: WriteTransaction, segment: SegmentRecord, location_id: LocationId, part: FoundPart, copy_name: str
+) -> tuple[SegmentRecord, ObjectRecord]:
+    """Add one object to the cold chain; returns the segment, not yet written, and the object."""
+    data, index = part.part.data, part.part.index
+    holder = ObjectRecord(
+        id=ObjectId(txn.allocate_id()),
+        tier=Tier.COLD,
+        location_id=location_id,
+        name=data.name,
+        length=part.length,
+        etag=data.etag,
+        foreign=True,
+        crc32c=part.crc32c,
+        store_epoch=txn.store.store_epoch,
+        created_ms=txn.now_ms,
+        linked_sequence=txn.store.next_outbox,
+        encoding=part.encoding,
+        stored_length=data.length_bytes,
+        segment_id=segment.id,
+        payload_start=part.payload_start,
+        index_name="" if index is None else index.name,
+        entries_name=copy_name,
+    )
+    for run in checksums.runs_of(holder.id, part.grid):
+        checksums.put_run(txn, holder.id, replace(run, object_id=0))
+    return chains.insert(txn, segment, Tier.COLD, _chunk(holder), holder), holder
+
+
+def _chunk(holder: ObjectRecord) -> ChunkRecord:
+    return ChunkRecord(start_offset=holder.payload_start, length=holder.length, object_id=holder.id)
+
+
+def _offload(plan: LedgerPlan, place: LocationRecord, now_ms: int) -> OffloadProgress:
+    """The offload as Pulsar would note it: complete, by its offloader, and no copy elsewhere that we know of."""
+    scheme, _, path = place.url.partition("://")
+    bucket, _, prefix = path.partition("/")
+    properties = {"bucket": bucket, "prefix": prefix} if path else {"storageBasePath": scheme.partition(":")[2]}
+    begun = OffloadProgress.begun(plan.uuid, DRIVER, {key: value for key, value in properties.items() if value})
+    return replace(begun, complete=True, local_deleted=True, timestamp_ms=plan.modified_ms or now_ms)

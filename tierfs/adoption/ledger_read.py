@@ -1,0 +1,256 @@
+"""Reading a planned ledger once: where each entry lies, and the checksums every later read is checked against."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from tierfs.adoption.plan import LedgerPart, LedgerPlan
+from tierfs.checksum import Buffer, block_crcs, whole_crc
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import Conflict, DataLoss, InvalidRequest
+from tierfs.ledger.block_reader import EntryMissing, Frame
+from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.index import StreamingIndex
+from tierfs.ledger.single_object import MagicWords
+from tierfs.ledger.source import Source
+from tierfs.metadata.records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.names import printable
+from tierfs.reading import ledger_objects
+from tierfs.reading.ledger_objects import Layout, Pieces
+from tierfs.types import CRC_BLOCK_BYTES, MIB, PayloadEncoding
+
+_SUMMED_AT_ONCE = MIB
+"""Payload bytes that are kept until they are summed up; a multiple of the grid."""
+
+assert _SUMMED_AT_ONCE % CRC_BLOCK_BYTES == 0
+
+Take = Callable[[EntryRun], None]
+
+
+class PayloadSums:
+    """The checksums of bytes that come in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._begun = bytearray()
+        self.length = 0
+        self.grid = array("I")
+
+    def add(self, data: Buffer) -> None:
+        """Take the next bytes."""
+        self._begun += data
+        self.length += len(data)
+        if len(self._begun) >= _SUMMED_AT_ONCE:
+            whole = len(self._begun) // CRC_BLOCK_BYTES * CRC_BLOCK_BYTES
+            with memoryview(self._begun) as view:
+                self.grid.extend(block_crcs(view[:whole]))
+            del self._begun[:whole]
+
+    def finish(self) -> int:
+        """Take what is left of the last block; returns the CRC32C of all bytes."""
+        self.grid.extend(block_crcs(self._begun))
+        self._begun.clear()
+        return whole_crc(self.grid, self.length)
+
+
+class Runs:
+    """Rows of entries out of frames: a row ends where the next frame does not follow, and where it is full."""
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._first = self._start = self._stored = 0
+        self._lengths: list[int] = []
+        self._next_offset = -1
+        self.entries = 0
+        self.payload_bytes = 0
+
+    def add(self, frame: Frame, frame_bytes: int) -> None:
+        """Take the next entry, which continues the ledger."""
+        stored = frame.offset - frame_bytes
+        if stored != self._next_offset or len(self._lengths) == MAX_RUN_ENTRIES:
+            self.cut()
+            self._first, self._start, self._stored = self.entries, self.payload_bytes, stored
+        self._lengths.append(frame.length_bytes)
+        self._next_offset = frame.offset + frame.length_bytes
+        self.entries += 1
+        self.payload_bytes += frame.length_bytes
+
+    def cut(self) -> None:
+        """End the row; another object may go on at the same offset."""
+        if self._lengths:
+            lengths = tuple(self._lengths)
+            run = EntryRun(
+                first_entry_id=self._first, payload_start=self._start, lengths=lengths, stored_offset=self._stored
+            )
+            self._take(run)
+        self._lengths = []
+        self._next_offset = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPart:
+    """What one object of a ledger holds."""
+
+    part: LedgerPart
+    encoding: PayloadEncoding
+    payload_start: int
+    """Where in the ledger its first payload byte lies."""
+    length: int
+    crc32c: int
+    grid: Sequence[int]
+
+
+@dataclass(slots=True)
+class FoundLedger:
+    """What the objects of a ledger hold."""
+
+    parts: list[FoundPart] = field(default_factory=list)
+    entries: int = 0
+    payload_bytes: int = 0
+    lost_entries: int = 0
+    """Missing at the end, by the index."""
+    deviations: Deviations = field(default_factory=Deviations)
+
+
+class LedgerReader:
+    """Reads ledgers, several at a time where several threads ask it to."""
+
+    def __init__(
+        self,
+        storage: ChunkStorage,
+        pieces: Pieces,
+        advance: Callable[[int, str], None],
+        *,
+        accept_loss: bool = False,
+        magic: MagicWords | None = None,
+    ) -> None:
+        self._storage = storage
+        self._pieces = pieces
+        self._advance = advance
+        self._accept_loss = accept_loss
+        self._magic = magic
+        self._lock = threading.Lock()
+
+    def read(self, plan: LedgerPlan, take: Take) -> FoundLedger:
+        """Read all objects of a ledger, and hand out its rows of entries in order.
+
+        Raises DataLoss for damage, and for entries that are missing at the end unless that was accepted; Conflict
+        for an object that changed; what the storage raises.
+        """
+        found = FoundLedger()
+        runs = Runs(take)
+        for part, following in zip_longest(plan.parts, plan.parts[1:]):
+            end = plan.entries if following is None else following.first_entry_id
+            laid = self._layout(plan, part, end, found.deviations)
+            if part.first_entry_id != runs.entries:
+                missing = f"entries {runs.entries} to {part.first_entry_id - 1} are in none of its objects"
+                raise DataLoss(f"{printable(plan.name)}: {missing}")
+            found.parts.append(self._read_part(plan, part, laid, runs, found.deviations, last=following is None))
+        found.entries, found.payload_bytes = runs.entries, runs.payload_bytes
+        found.lost_entries = max(0, (plan.entries or 0) - runs.entries)
+        if plan.entries is None:
+            found.deviations.add(f"{printable(plan.name)}: no index says how many entries it has")
+        elif found.lost_entries and not self._accept_loss:
+            raise _lost(plan, found)
+        return found
+
+    def skip(self, plan: LedgerPlan) -> None:
+        """Count a ledger as read that need not be."""
+        self._tell(plan.object_bytes, plan.name)
+
+    def _tell(self, size_bytes: int, name: str) -> None:
+        with self._lock:
+            self._advance(size_bytes, name)
+
+    def _layout(self, plan: LedgerPlan, part: LedgerPart, end: int | None, deviations: Deviations) -> Layout:
+        if part.index is None:
+            assert self._magic is not None, "a plan of the first form is made with its magic words"
+            laid = ledger_objects.first_form_layout(self._storage, part.data, self._magic, deviations)
+            if laid is None:
+                raise _changed(part.data)
+            return laid
+        index = ledger_objects.read_index(self._storage, part.index, deviations)
+        if isinstance(index, StreamingIndex):
+            return ledger_objects.streaming_layout(index, plan.ledger_id, part.data, end)
+        return ledger_objects.layout(index, part.data, deviations)
+
+    def _read_part(
+        self, plan: LedgerPlan, part: LedgerPart, laid: Layout, runs: Runs, deviations: Deviations, *, last: bool
+    ) -> FoundPart:
+        start, sums = runs.payload_bytes, PayloadSums()
+        try:
+            self._read_entries(plan, part, laid, runs, sums, deviations)
+        except EntryMissing:
+            # What Pulsar loses is the tail: entries of later blocks mean that something else is wrong.
+            if not (last and (not laid.spans or runs.entries >= laid.spans[-1].first_entry_id)):
+                raise
+        except DataLoss:
+            self._require_unchanged(part)
+            raise
+        self._require_unchanged(part)
+        runs.cut()
+        crc = sums.finish()
+        return FoundPart(part, laid.encoding, start, sums.length, crc, sums.grid)
+
+    def _read_entries(
+        self, plan: LedgerPlan, part: LedgerPart, laid: Layout, runs: Runs, sums: PayloadSums, deviations: Deviations
+    ) -> None:
+        source = Source(self._told(plan, part, laid), laid.range.start, part.data.name)
+        frame_bytes = laid.encoding.frame_bytes
+        for frame in ledger_objects.frames(source, laid, deviations):
+            if frame.entry_id != runs.entries:
+                raise source.damage(f"entry {frame.entry_id} lies where entry {runs.entries} is expected")
+            if frame.offset <= frame_bytes:
+                raise source.damage("its first block has no header")
+            if frame.length_bytes <= _SUMMED_AT_ONCE:
+                sums.add(source.take(frame.length_bytes))
+            else:
+                for piece in source.pieces_to(frame.offset + frame.length_bytes):
+                    sums.add(piece)
+            runs.add(frame, frame_bytes)
+
+    def _told(self, plan: LedgerPlan, part: LedgerPart, laid: Layout) -> Iterator[memoryview]:
+        """The pieces of a part, each told of once it is read."""
+        left = part.read_bytes
+        for piece in self._pieces.of(part.data, laid.range):
+            told = min(left, len(piece))
+            left -= told
+            self._tell(told, plan.name)
+            yield piece
+
+    def _require_unchanged(self, part: LedgerPart) -> None:
+        """Servers that ignore If-Match are found out here."""
+        for listed in (part.data, part.index):
+            if listed is None:
+                continue
+            found = self._storage.stat(listed.name)
+            if (found.etag, found.length_bytes) != (listed.etag, listed.length_bytes):
+                raise _changed(listed)
+
+
+def _lost(plan: LedgerPlan, found: FoundLedger) -> EntryMissing:
+    every = found.entries + found.lost_entries
+    return EntryMissing(
+        f"{printable(plan.name)}: {found.lost_entries} of {every} entries are not in its object, from entry "
+        f"{found.entries} on",
+        remedy="to adopt what is there: --accept-loss",
+    )
+
+
+def _changed(listed: StoredObject) -> Conflict:
+    why = "it changed while it was read"
+    return Conflict(f"{printable(listed.name)}: {why}", remedy="adopt it when nobody writes to it")
+
+
+def magic_words(text: str | None) -> MagicWords | None:
+    """The magic words of the first PIP's form as INDEX_HEX:BLOCK_HEX. Raises InvalidRequest."""
+    if text is None:
+        return None
+    index, _, block = text.partition(":")
+    try:
+        return MagicWords(bytes.fromhex(index), bytes.fromhex(block))
+    except ValueError as exc:
+        raise InvalidRequest(f"{printable(text)} is not two words of 8 hexadecimal digits: INDEX:BLOCK") from exc

@@ -1,0 +1,257 @@
+"""adopt pulsar: the ledgers that a Pulsar cluster offloaded, of both of its forms and of the first PIP's.
+
+Names say which objects belong together; the index of each, which is read here, says of which managed ledger they are,
+and where entries begin. What the index describes is read, checked and adopted later (ledger_read).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from tierfs.adoption.plan import MAX_OBJECTS, LedgerPart, LedgerPlan, LeftOut, Plan, readable
+from tierfs.adoption.pulsar_names import INDEX_SUFFIX, UNKNOWN, Key, ledger_name, parse_key
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import DataLoss, InvalidRequest, TierfsError, Unavailable
+from tierfs.ledger import keys as object_keys
+from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.index import LedgerIndex, StreamingIndex
+from tierfs.ledger.single_object import MagicWords
+from tierfs.names import printable
+from tierfs.reading import ledger_objects
+from tierfs.reading.ledger_objects import METADATA_SUFFIX
+
+_LOOKS = 16
+"""Indexes that are looked at at once: each is three small requests, and up to 4 MiB (a guess)."""
+
+_MAX_LEDGERS_PER_INDEX = 10_000
+"""Of the streaming form, a guess: Pulsar closes an object after minutes, and each ledger reads the index again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a place is read."""
+
+    in_files: bool
+    """User metadata is in a file beside each object, as a directory has none."""
+    magic: MagicWords | None = None
+    """Of objects of the first PIP's form, which are looked for only with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A ledger, or a part of one, as one pair of objects has it."""
+
+    managed_ledger: str
+    ledger_id: int
+    part: LedgerPart
+    streaming: bool
+    complete: bool
+    entries: int | None
+    payload_bytes: int
+
+    @property
+    def age(self) -> tuple[bool, int, str]:
+        """Greater for the attempt that counts."""
+        written = self.part.index or self.part.data
+        return self.complete, written.modified_ms, written.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A data object, and its index object if it has one."""
+
+    key: Key
+    data: StoredObject
+    index: StoredObject | None
+
+
+@dataclass(slots=True)
+class _Look:
+    """What looking at a pair showed."""
+
+    found: list[_Found] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    unversioned: list[str] = field(default_factory=list)
+    """Objects in a directory without the file that would tell their format version."""
+
+
+def plan_pulsar(plan: Plan, storage: ChunkStorage, found: Iterable[StoredObject], into: str, reading: Reading) -> None:
+    """Each ledger becomes INTO/<managed ledger>/<ledger id, 20 digits>. Indexes are read; see ledger_name for names."""
+    pairs = _pairs(plan, {one.name: one for one in readable(plan, found)}, reading)
+    ledgers: dict[tuple[str, int], list[_Found]] = defaultdict(list)
+    unversioned: list[str] = []
+    count = 0
+    for pair, look in _looked(storage, pairs, reading):
+        if isinstance(look, TierfsError):
+            plan.refused.append(((pair.index or pair.data).name, look))
+            continue
+        plan.left_out.extend(look.left_out)
+        unversioned.extend(look.unversioned)
+        for one in look.found:
+            ledgers[one.managed_ledger, one.ledger_id].append(one)
+        count += len(look.found)
+        if count > MAX_OBJECTS:
+            raise InvalidRequest(f"more than {MAX_OBJECTS:,} ledgers are there", remedy="adopt its parts one by one")
+    for (managed_ledger, ledger_id), candidates in ledgers.items():
+        _add(plan, ledger_name(into, managed_ledger, ledger_id), candidates)
+    _warn(plan, unversioned, [one for (managed, _), all_ in ledgers.items() if not managed for one in all_])
+
+
+def _warn(plan: Plan, unversioned: list[str], nameless: list[_Found]) -> None:
+    if unversioned:
+        first = printable(unversioned[0])
+        plan.warnings.append(
+            f"the format version of {len(unversioned)} files is not known: nothing lies beside them that tells it; "
+            f"the first: {first}{METADATA_SUFFIX}"
+        )
+    if nameless:
+        first = printable(nameless[0].part.data.name)
+        plan.warnings.append(
+            f"{len(nameless)} ledgers do not say their managed ledger, and become {UNKNOWN}/...; the first: {first}"
+        )
+
+
+def _pairs(plan: Plan, objects: Mapping[str, StoredObject], reading: Reading) -> Iterator[_Pair]:
+    """The pairs by name; all else is left out, and a pair without data is refused."""
+    for name, one in objects.items():
+        key = parse_key(name)
+        if key is None:
+            beside = reading.in_files and name.endswith(METADATA_SUFFIX)
+            if not (beside and parse_key(name.removesuffix(METADATA_SUFFIX))):
+                plan.left_out.append(LeftOut(name, "not a name of Pulsar's"))
+        elif key.is_index:
+            data = objects.get(name.removesuffix(INDEX_SUFFIX))
+            if data is None:
+                error = DataLoss(f"{printable(name)} is an index whose data object is gone")
+                plan.refused.append((name, error))
+            else:
+                yield _Pair(key, data, one)
+        elif name + INDEX_SUFFIX not in objects:
+            if reading.magic is not None and key.ledger_id is not None:
+                yield _Pair(key, one, None)
+            else:
+                plan.left_out.append(LeftOut(name, "not offloaded: a data object without its index"))
+
+
+def _looked(
+    storage: ChunkStorage, pairs: Iterable[_Pair], reading: Reading
+) -> Iterator[tuple[_Pair, _Look | TierfsError]]:
+    """A look at each pair, many at once. Raises Unavailable when the place does not answer."""
+
+    def look(pair: _Pair) -> tuple[_Pair, _Look | TierfsError]:
+        try:
+            return pair, _look(storage, pair, reading)
+        except Unavailable:
+            raise
+        except TierfsError as exc:
+            return pair, exc
+
+    with ThreadPoolExecutor(_LOOKS, "tierfs-look") as pool:
+        yield from pool.map(look, pairs)
+
+
+def _look(storage: ChunkStorage, pair: _Pair, reading: Reading) -> _Look:
+    """Raises DataLoss for what is no ledger."""
+    look = _Look()
+    named = [_metadata(storage, one, look, reading) for one in (pair.index, pair.data) if one is not None]
+    managed_ledger = next((said[object_keys.MANAGED_LEDGER_KEY] for said in named if _says(said)), "")
+    if pair.index is None:
+        return _look_at_single(storage, pair, reading, look, managed_ledger)
+    deviations = Deviations()
+    index = ledger_objects.read_index(storage, pair.index, deviations)
+    if isinstance(index, StreamingIndex):
+        look.found.extend(_streaming(index, pair, managed_ledger))
+    else:
+        look.found.append(_format_1(index, pair, managed_ledger))
+    return look
+
+
+def _says(metadata: Mapping[str, str]) -> bool:
+    return bool(metadata.get(object_keys.MANAGED_LEDGER_KEY))
+
+
+def _metadata(storage: ChunkStorage, one: StoredObject, look: _Look, reading: Reading) -> Mapping[str, str]:
+    """User metadata of an object whose format version is known to be ours, or not known in a directory."""
+    if reading.in_files:
+        beside = ledger_objects.metadata_beside(storage, one.name)
+        if beside is None:
+            look.unversioned.append(one.name)
+            return {}
+        object_keys.check_version(beside, one.name)
+        return beside
+    metadata = {key.lower(): value for key, value in storage.stat(one.name).metadata.items()}
+    object_keys.check_version(metadata, one.name)
+    return metadata
+
+
+def _format_1(index: LedgerIndex, pair: _Pair, managed_ledger: str) -> _Found:
+    if pair.key.ledger_id is None:
+        raise DataLoss(f"{printable(pair.data.name)}: its index is of one ledger, and its name does not say which")
+    return _Found(
+        managed_ledger or ledger_objects.managed_ledger(index.metadata),
+        pair.key.ledger_id,
+        LedgerPart(pair.data, pair.index, pair.key.uuid, 0, pair.data.length_bytes),
+        streaming=False,
+        complete=pair.data.length_bytes >= index.data_object_length,
+        entries=index.metadata.readable_last_entry_id + 1,
+        payload_bytes=max(0, index.metadata.length),
+    )
+
+
+def _streaming(index: StreamingIndex, pair: _Pair, managed_ledger: str) -> Iterator[_Found]:
+    if len(index.sections) > _MAX_LEDGERS_PER_INDEX:
+        what = printable(pair.index.name if pair.index else "")
+        raise DataLoss(f"{what} describes {len(index.sections)} ledgers; one has at most {_MAX_LEDGERS_PER_INDEX}")
+    sizes = index.sizes()
+    for section in index.sections:
+        if not section.ledger_id >= 0:
+            raise DataLoss(f"{printable(pair.data.name)}: there is no ledger {section.ledger_id}")
+        first = section.entries[0].first_entry_id if section.entries else 0
+        yield _Found(
+            managed_ledger or ledger_objects.streaming_managed_ledger(section.info),
+            section.ledger_id,
+            LedgerPart(pair.data, pair.index, pair.key.uuid, first, sizes[section.ledger_id]),
+            streaming=True,
+            complete=pair.data.length_bytes >= index.data_object_length,
+            entries=section.info.entries or None,
+            payload_bytes=max(0, section.info.size or 0),
+        )
+
+
+def _look_at_single(storage: ChunkStorage, pair: _Pair, reading: Reading, look: _Look, managed_ledger: str) -> _Look:
+    assert reading.magic is not None
+    assert pair.key.ledger_id is not None
+    laid = ledger_objects.first_form_layout(storage, pair.data, reading.magic, Deviations())
+    if laid is None:
+        why = "not offloaded: a data object without its index, and none of the first form"
+        look.left_out.append(LeftOut(pair.data.name, why))
+        return look
+    part = LedgerPart(pair.data, None, pair.key.uuid, 0, pair.data.length_bytes)
+    named = managed_ledger or laid.managed_ledger
+    size = max(0, laid.payload_bytes or 0)
+    one = _Found(
+        named, pair.key.ledger_id, part, streaming=False, complete=True, entries=laid.entries, payload_bytes=size
+    )
+    look.found.append(one)
+    return look
+
+
+def _add(plan: Plan, name: str, candidates: list[_Found]) -> None:
+    """Plan one ledger out of all that says to be it: the newest complete attempt counts."""
+    ordered = sorted(candidates, key=lambda one: one.age, reverse=True)
+    whole = [one for one in ordered if not one.streaming]
+    chosen = whole[:1]
+    if not whole:
+        parts: dict[int, _Found] = {}
+        for one in ordered:
+            parts.setdefault(one.part.first_entry_id, one)
+        chosen = [parts[first] for first in sorted(parts)]
+    taken = {one.part.data.name for one in chosen}
+    why = "another attempt at a ledger whose newest complete one is adopted"
+    plan.left_out.extend(LeftOut(one.part.data.name, why) for one in ordered if one.part.data.name not in taken)
+    entries = max((one.entries for one in chosen if one.entries is not None), default=None)
+    size = max(one.payload_bytes for one in chosen)
+    plan.add(LedgerPlan(name, chosen[0].ledger_id, tuple(one.part for one in chosen), entries, size), name)

@@ -1,0 +1,221 @@
+"""A ledger's objects where they lie, ours or those of others: what they say of it, and its entries in order.
+
+Indexes are small and read as a whole; data objects are read ahead, in pieces, and never kept.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import Closed, DataLoss, InvalidRequest, NotFound
+from tierfs.ledger import block_reader, single_object
+from tierfs.ledger.block_reader import BlockSpan, Frame
+from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.index import LedgerIndex, StreamingIndex
+from tierfs.ledger.index_codec import MAX_INDEX_BYTES, decode_index
+from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata
+from tierfs.ledger.single_object import MagicWords
+from tierfs.ledger.source import Source
+from tierfs.names import printable
+from tierfs.types import MIB, ByteRange, PayloadEncoding
+
+METADATA_SUFFIX = ".json"
+"""Of the file beside an object in a directory that holds its user metadata, where no bucket does."""
+
+MANAGED_LEDGER_PROPERTY = "pulsar/managed-ledger"
+"""Custom metadata in which Pulsar names the managed ledger of each ledger that it makes."""
+
+STEP_BYTES = 8 * MIB
+"""Bytes per request, and the memory that it takes."""
+
+MAX_ENTRIES = 2**63 - 1
+"""Ids are longs in BookKeeper."""
+
+_MAX_METADATA_FILE_BYTES = 64 * 1024
+"""S3 takes 2 KiB of user metadata: anything above is something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the entries of one ledger lie in one data object."""
+
+    spans: tuple[BlockSpan, ...]
+    entries: int | None
+    """Of the whole ledger, as its index says; None where it does not."""
+    payload_bytes: int | None
+    """The same, of all payloads."""
+    data_object_length: int
+    managed_ledger: str = ""
+    encoding: PayloadEncoding = PayloadEncoding.PULSAR_BLOCK
+    magic: MagicWords | None = None
+    """Of the first PIP's form only."""
+
+    @property
+    def range(self) -> ByteRange:
+        """The bytes from the first block to the end of the last one."""
+        if not self.spans:
+            return ByteRange(0, 0)
+        start = max(0, min(span.offset for span in self.spans))
+        return ByteRange(start, max(start, *(span.end_offset for span in self.spans)))
+
+
+def read_small(storage: ChunkStorage, stored: StoredObject, most_bytes: int = MAX_INDEX_BYTES) -> bytes:
+    """All of a small object. Raises DataLoss for one that is not small, before any of it is read."""
+    if stored.length_bytes > most_bytes:
+        raise DataLoss(f"{printable(stored.name)} has {stored.length_bytes} bytes, where at most {most_bytes} may be")
+    buffer = memoryview(bytearray(stored.length_bytes))
+    if buffer:
+        storage.read_into(stored.name, 0, buffer, if_match=stored.etag)
+    return bytes(buffer)
+
+
+def read_index(storage: ChunkStorage, index: StoredObject, deviations: Deviations) -> LedgerIndex | StreamingIndex:
+    """The index object, of either form. Raises DataLoss."""
+    return decode_index(read_small(storage, index), index.name, deviations)
+
+
+def layout(index: LedgerIndex, data: StoredObject, deviations: Deviations) -> Layout:
+    """The ledger of format 1. Raises DataLoss where its object cannot hold it."""
+    index.check(data.length_bytes, data.name, deviations)
+    return Layout(
+        spans=tuple(index.spans()),
+        entries=index.metadata.readable_last_entry_id + 1,
+        payload_bytes=index.metadata.length,
+        data_object_length=index.data_object_length,
+        managed_ledger=managed_ledger(index.metadata),
+    )
+
+
+def streaming_layout(index: StreamingIndex, ledger_id: int, data: StoredObject, end_entry_id: int | None) -> Layout:
+    """One ledger of the streaming form, or the part of it in this object.
+
+    `end_entry_id`: behind the last entry that counts, by all indexes of the ledger; None where none of them says.
+    """
+    if data.length_bytes < index.data_object_length:
+        missing = f"has {data.length_bytes} bytes of the {index.data_object_length} that its index names"
+        raise DataLoss(f"{printable(data.name)} {missing}")
+    section = index.section(ledger_id)
+    ended = replace(section.info, entries=MAX_ENTRIES if end_entry_id is None else end_entry_id)
+    only = replace(index, sections=tuple(replace(one, info=ended) if one is section else one for one in index.sections))
+    return Layout(
+        spans=tuple(only.spans(ledger_id)),
+        entries=end_entry_id,
+        payload_bytes=section.info.size or None,
+        data_object_length=index.data_object_length,
+        managed_ledger=streaming_managed_ledger(section.info),
+    )
+
+
+def streaming_managed_ledger(info: LedgerInfo) -> str:
+    """The managed ledger in the record of a ledger of the streaming form; empty where it does not say."""
+    return next((one.value for one in info.properties if one.key == MANAGED_LEDGER_PROPERTY), "")
+
+
+def first_form_layout(
+    storage: ChunkStorage, data: StoredObject, magic: MagicWords, deviations: Deviations
+) -> Layout | None:
+    """The ledger of an object of the first PIP's form; None for any other object. Raises DataLoss."""
+    if data.length_bytes < single_object.START_BYTES:
+        return None
+    start = _read(storage, data, ByteRange(0, single_object.START_BYTES))
+    if bytes(start[: len(magic.index)]) != magic.index:
+        return None
+    span = single_object.index_range(start, data.length_bytes, magic, data.name)
+    found = single_object.decode_index(_read(storage, data, span), data.length_bytes, magic, data.name, deviations)
+    if not found.entries and found.metadata.readable_last_entry_id >= 0:
+        raise DataLoss(f"{printable(data.name)}: its entries are in no block of the index")
+    return Layout(
+        spans=tuple(found.spans(data.length_bytes)),
+        entries=found.metadata.readable_last_entry_id + 1,
+        payload_bytes=found.metadata.length,
+        data_object_length=data.length_bytes,
+        managed_ledger=managed_ledger(found.metadata),
+        encoding=PayloadEncoding.FIRST_BLOCK,
+        magic=magic,
+    )
+
+
+def managed_ledger(metadata: LedgerMetadata) -> str:
+    """The managed ledger that Pulsar noted with the ledger itself; empty where it did not."""
+    found = next((one.value for one in metadata.custom if one.key == MANAGED_LEDGER_PROPERTY), None)
+    return (found or b"").decode(errors="replace")
+
+
+def frames(source: Source, laid: Layout, deviations: Deviations) -> Iterator[Frame]:
+    """The entries; see block_reader.read_frames."""
+    if laid.magic is not None:
+        return single_object.read_frames(source, laid.spans, laid.magic, deviations)
+    return block_reader.read_frames(source, laid.spans, deviations)
+
+
+def metadata_beside(storage: ChunkStorage, name: str) -> Mapping[str, str] | None:
+    """User metadata from the file beside an object, lower-case keys; None without one. Raises DataLoss."""
+    try:
+        found = storage.stat(name + METADATA_SUFFIX)
+    except NotFound:
+        return None
+    try:
+        parsed = json.loads(read_small(storage, found, _MAX_METADATA_FILE_BYTES))
+    except (ValueError, RecursionError) as exc:
+        raise DataLoss(f"{printable(found.name)} is no JSON") from exc
+    metadata = parsed.get("metadata") if isinstance(parsed, dict) else None
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise DataLoss(f'{printable(found.name)} is not like {{"metadata": {{"KEY": "VALUE", ...}}}}')
+    return {key.lower(): value for key, value in metadata.items()}
+
+
+def _read(storage: ChunkStorage, stored: StoredObject, span: ByteRange) -> memoryview:
+    buffer = memoryview(bytearray(span.length_bytes))
+    storage.read_into(stored.name, span.start, buffer, if_match=stored.etag)
+    return buffer
+
+
+class Pieces:
+    """Reads ranges of objects ahead, each in order, with so many requests at once. Thread-safe; close it."""
+
+    def __init__(self, storage: ChunkStorage, jobs: int, readers: int = 1) -> None:
+        """`readers` ranges are read at a time: 8 MiB for each of them and of the jobs, or a bit more, are in memory."""
+        if jobs < 1 or readers < 1:
+            raise InvalidRequest("nothing can be read by no job")
+        self._storage = storage
+        self._pool = ThreadPoolExecutor(jobs, "tierfs-pieces")
+        self._ahead = max(2, jobs // readers)
+        self._stopped = threading.Event()
+
+    def of(self, stored: StoredObject, span: ByteRange) -> Iterator[memoryview]:
+        """The bytes of a range of one version of an object. Raises what the storage raises, Closed once closed."""
+        waiting: deque[Future[memoryview]] = deque()
+        starts = iter(range(span.start, span.end, STEP_BYTES))
+        try:
+            while True:
+                if self._stopped.is_set():
+                    raise _given_up(stored)
+                while len(waiting) < self._ahead and (start := next(starts, None)) is not None:
+                    piece = ByteRange(start, min(start + STEP_BYTES, span.end))
+                    waiting.append(self._pool.submit(self._get, stored, piece))
+                if not waiting:
+                    return
+                yield waiting.popleft().result()
+        finally:
+            for left in waiting:
+                left.cancel()
+
+    def _get(self, stored: StoredObject, piece: ByteRange) -> memoryview:
+        if self._stopped.is_set():
+            raise _given_up(stored)
+        return _read(self._storage, stored, piece)
+
+    def close(self) -> None:
+        """Stop reading; idempotent."""
+        self._stopped.set()
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _given_up(stored: StoredObject) -> Closed:
+    return Closed(f"{printable(stored.name)}: reading it was given up")
