@@ -149,7 +149,7 @@ def test_what_may_not_be_touched_ends_a_run() -> None:
     chunks[2] = placed(3, 2, 1, location_id=ELSEWHERE)
     chunks[5] = placed(6, 5, 1, linked_sequence=101)
     chunks[8] = replace(chunks[8], chunk=replace(chunks[8].chunk, state=ChunkState.SUSPECT))
-    chunks[11] = replace(chunks[11], chunk=replace(chunks[11].chunk, encoding=PayloadEncoding.PULSAR_BLOCK))
+    chunks[11] = replace(chunks[11], object=replace(chunks[11].object, encoding=PayloadEncoding.PULSAR_BLOCK))
     del chunks[14]  # a gap, or a lost extent
     found = SegmentChunks(SEGMENT, ByteRange(0, 16), tuple(chunks))
     assert ranges(plan(found, ANY, UNLIMITED, NO_RELOCATION)) == [(0, 2), (3, 5), (6, 8), (9, 11), (12, 14)]

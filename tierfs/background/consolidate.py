@@ -194,7 +194,6 @@ class Consolidate:
                 start_offset=span.start,
                 length=span.length_bytes,
                 object_id=holder.id,
-                first_entry_id=placed[0].chunk.first_entry_id,
             )
             self._swap(txn, segment, placed, chunk, holder)
 
@@ -251,7 +250,7 @@ def _revalidated(txn: ReadTransaction, action: ConsolidateAction) -> tuple[Segme
 
 def _bytes_of(chunk: ChunkRecord) -> tuple[object, ...]:
     """What makes a chunk the one that was planned with, whatever its neighbours."""
-    return chunk.object_id, chunk.object_offset, chunk.length, chunk.encoding, chunk.state
+    return chunk.object_id, chunk.object_offset, chunk.length, chunk.state
 
 
 def _piece(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange, etag: str) -> CheckedPiece:

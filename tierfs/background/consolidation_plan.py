@@ -85,7 +85,7 @@ class Eligible:
         """Whether this one may."""
         return (
             placed.chunk.state is ChunkState.GOOD
-            and placed.chunk.encoding is PayloadEncoding.RAW
+            and placed.object.encoding is PayloadEncoding.RAW
             and placed.object.location_id == self.location_id
             and placed.object.linked_sequence <= self.published_sequence
             and (self.foreign or not placed.object.foreign)

@@ -26,14 +26,13 @@ class PackLinks:
         """The segment with what was linked so far: its row is written at the end."""
         return self._newest.get(segment.id, segment)
 
-    def add(self, segment: SegmentRecord, entry: PackEntry, first_entry_id: int = 0) -> None:
+    def add(self, segment: SegmentRecord, entry: PackEntry) -> None:
         """Link the bytes that the pack holds of a segment."""
         chunk = ChunkRecord(
             start_offset=entry.start_offset,
             length=entry.length,
             object_id=self._holder.id,
             object_offset=entry.object_offset,
-            first_entry_id=first_entry_id,
             crc32c=entry.crc32c,
             crc_offset=entry.object_offset,
             crc_length=entry.length,

@@ -9,7 +9,7 @@ from typing import Self
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.pack import MAX_ENTRIES
 from tierfs.metadata.records import ChunkRecord
-from tierfs.types import ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId
+from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,7 @@ def offload_actions(
     run: list[ChunkRecord] = []
     covered = _Cover(cold)
     for chunk in sealed_local:
-        if (
-            covered.holds(_wanted(chunk, start_offset))
-            or chunk.state is not ChunkState.GOOD
-            or chunk.encoding is not PayloadEncoding.RAW
-        ):
+        if covered.holds(_wanted(chunk, start_offset)) or chunk.state is not ChunkState.GOOD:
             if run:
                 yield OffloadAction(segment_id, tuple(run), object_bytes)
             run = []

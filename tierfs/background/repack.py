@@ -32,7 +32,7 @@ from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.etags import Etags
-from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, PayloadEncoding, SegmentId, Tier
+from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 
@@ -261,7 +261,7 @@ class Repack:
             assert current is not None
             segment = links.newest(segment)
             segment = chains.remove(txn, segment, Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence)
-            links.add(segment, entry, current.first_entry_id)
+            links.add(segment, entry)
         links.end(written_ms=holder.written_ms)
 
 
@@ -273,7 +273,7 @@ def _chunks_of(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) ->
 
 
 def _is_good(chunk: ChunkRecord) -> bool:
-    return chunk.state is ChunkState.GOOD and chunk.encoding is PayloadEncoding.RAW
+    return chunk.state is ChunkState.GOOD
 
 
 def _is_unmoved(txn: ReadTransaction, live: _Live) -> bool:

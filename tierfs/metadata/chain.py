@@ -113,7 +113,6 @@ def continues(previous: ChunkRecord, new: ChunkRecord) -> bool:
         previous.object_id == new.object_id
         and previous.end_offset == new.start_offset
         and previous.object_offset + previous.length == new.object_offset
-        and previous.encoding == new.encoding
         and previous.lost == new.lost
     )
 

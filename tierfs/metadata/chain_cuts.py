@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from tierfs.errors import DataLoss
 from tierfs.metadata import chain, chains, journal, keys
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.types import ByteRange, ChunkState, PayloadEncoding, Tier
+from tierfs.types import ByteRange, ChunkState, Tier
 
 Part = tuple[ByteRange, ChunkState]
 """A range of a chunk and the state it is to have."""
@@ -24,7 +23,7 @@ def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> Segm
     """Make every byte of `span` lost in the cold chain, with the changes for the journal; idempotent.
 
     Chunks are cut around it; the lost part of one keeps its object. Returns the changed segment, not yet
-    written. Raises DataLoss for chunks that cannot be cut.
+    written.
     """
     while chunk := next((one for one in _overlapping(txn, segment, span) if not one.lost), None):
         bad = chunk.range.intersect(span)
@@ -80,11 +79,9 @@ def replace_chunk(
     """Put parts of a chunk, in its object, in its place; what they leave out is dropped.
 
     Parts become one with neighbours that they continue. Returns the changed segment, not yet written. An object
-    without references becomes garbage at `due_ms`. Raises DataLoss for an encoded chunk, which cannot be cut.
+    without references becomes garbage at `due_ms`.
     """
     cut = [chain.part(chunk, *one) for one in sorted(parts)]
-    if cut and chunk.encoding is not PayloadEncoding.RAW and [one.range for one in cut] != [chunk.range]:
-        raise DataLoss(f"the chunk at {chunk.start_offset} is encoded and cannot be cut")
     if not chunk.object_id:
         return _replace_nameless(txn, segment, chunk, cut)
     before, after = _neighbours(txn, segment, tier, [chunk, *cut])

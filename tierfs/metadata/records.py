@@ -176,8 +176,6 @@ class ChunkRecord(Record):
     next: int = 0
     object_id: ObjectId
     object_offset: int = 0
-    encoding: PayloadEncoding = PayloadEncoding.RAW
-    first_entry_id: int = 0
     state: ChunkState = ChunkState.GOOD
     crc32c: int | None = None
     crc_offset: int = 0

@@ -99,15 +99,13 @@ class OwnerView(_message.Message):
     def __init__(self, length: _Optional[int] = ..., status: _Optional[int] = ..., sealed_ms: _Optional[int] = ...) -> None: ...
 
 class ChunkRecord(_message.Message):
-    __slots__ = ("version", "start_offset", "length", "next", "object_id", "object_offset", "encoding", "first_entry_id", "state", "crc32c", "crc_offset", "crc_length")
+    __slots__ = ("version", "start_offset", "length", "next", "object_id", "object_offset", "state", "crc32c", "crc_offset", "crc_length")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
     OBJECT_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    ENCODING_FIELD_NUMBER: _ClassVar[int]
-    FIRST_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CRC32C_FIELD_NUMBER: _ClassVar[int]
     CRC_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -118,13 +116,11 @@ class ChunkRecord(_message.Message):
     next: int
     object_id: int
     object_offset: int
-    encoding: int
-    first_entry_id: int
     state: int
     crc32c: int
     crc_offset: int
     crc_length: int
-    def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., encoding: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., state: _Optional[int] = ..., crc32c: _Optional[int] = ..., crc_offset: _Optional[int] = ..., crc_length: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., state: _Optional[int] = ..., crc32c: _Optional[int] = ..., crc_offset: _Optional[int] = ..., crc_length: _Optional[int] = ...) -> None: ...
 
 class ObjectRecord(_message.Message):
     __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name")

@@ -20,7 +20,7 @@ from tierfs.metadata.hostile import require
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.types import ByteRange, LocationId, ObjectId, PayloadEncoding, Tier
+from tierfs.types import ByteRange, LocationId, ObjectId, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +185,11 @@ def _link_one(
 def _rests(segment: SegmentRecord, other: ChunkRecord, chunk: ChunkRecord) -> list[ChunkRecord]:
     """What a new chunk leaves of one that it covers: replays may have merged what the owner had as two.
 
-    What lies before the segment's start may be missing in the new chunk: nobody reads it. Raises DataLoss for an
-    encoded chunk, which cannot be cut.
+    What lies before the segment's start may be missing in the new chunk: nobody reads it.
     """
     covered = other.range.intersect(chunk.range)
     around = ByteRange(other.start_offset, covered.start), ByteRange(covered.end, other.end_offset)
     left = [span for span in around if span and span.end > segment.start_offset]
-    require(not left or other.encoding is PayloadEncoding.RAW, "chunks overlap", segment.id, chunk.start_offset)
     return [chain.part(other, span, other.state) for span in left]
 
 
@@ -206,7 +204,7 @@ def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:
     """Whether `other` is this very chunk, or one that it became part of."""
     return (
         other.range.contains(chunk.range)
-        and (other.object_id, other.state, other.encoding) == (chunk.object_id, chunk.state, chunk.encoding)
+        and (other.object_id, other.state) == (chunk.object_id, chunk.state)
         and (not other.object_id or _shift(other) == _shift(chunk))
     )
 
