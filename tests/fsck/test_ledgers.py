@@ -1,0 +1,106 @@
+"""Bytes of cold ledgers: what goes bad is found where it is, costs no more than itself, and comes back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fsck.looking import cold_findings, deep_findings, findings
+from tests.fsck.test_mender import mended
+from tests.ledgers import cold_bytes, ledger_names, new_ledger, offload
+from tests.stores import TestStore, open_test_store
+from tierfs.background.consolidation_plan import Eligible
+from tierfs.background.publish import read_small
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.fsck.findings import Kind
+from tierfs.metadata import chains, directories
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, Tier
+
+ROOMY = {"chunk_bytes": "1048576", "object_bytes": "1048576"}
+
+PAYLOADS = [random.Random(number).randbytes(1000) for number in range(500)]
+WHOLE = b"".join(PAYLOADS)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=ROOMY) as opened:
+        yield opened
+
+
+def flip(store: TestStore, wanted: bytes, shift: int = 0) -> None:
+    """Flip a bit in the data object, `shift` bytes from where some bytes lie."""
+    assert isinstance(store.cold, MemoryStorage)
+    key = ledger_names(store)[0]
+    held = store.cold._objects[key]
+    data = bytearray(held.data)
+    data[data.index(wanted) + shift] ^= 0x10
+    store.cold._objects[key] = replace(held, data=bytes(data))
+
+
+def cold_ledger(store: TestStore) -> str:
+    """A ledger that is in the cold tier alone."""
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name, block_bytes=100_000)
+    store.evict()
+    return name
+
+
+def test_a_sound_ledger_is_clean(store: TestStore) -> None:
+    cold_ledger(store)
+    assert [*findings(store), *cold_findings(store), *deep_findings(store)] == []
+
+
+def test_a_bad_block_is_lost_alone_and_comes_back(store: TestStore) -> None:
+    name = cold_ledger(store)
+    flip(store, PAYLOADS[200])
+    (finding,) = deep_findings(store)
+    bad = ByteRange(CRC_BLOCK_BYTES, 2 * CRC_BLOCK_BYTES)
+    assert (finding.kind, finding.range) == (Kind.BYTES, bad)
+    mended(store, [finding])
+    with store.metadata.read() as txn:
+        chunks = list(chains.chunks(txn, store.segment(name).id, Tier.COLD))
+    good, lost = ChunkState.GOOD, ChunkState.LOST
+    assert [(chunk.end_offset, chunk.state) for chunk in chunks] == [
+        (bad.start, good),
+        (bad.end, lost),
+        (len(WHOLE), good),
+    ]
+    assert cold_bytes(store, name, 0, bad.start) == WHOLE[: bad.start]
+    assert cold_bytes(store, name, bad.end) == WHOLE[bad.end :]
+    flip(store, PAYLOADS[199][-100:], 100 + 12)
+    assert cold_bytes(store, name) == WHOLE
+
+
+def test_bytes_between_payloads_are_not_read(store: TestStore) -> None:
+    name = cold_ledger(store)
+    flip(store, PAYLOADS[200], -4)
+    assert deep_findings(store) == []
+    assert cold_bytes(store, name) == WHOLE
+
+
+def test_a_data_object_of_another_length_is_found(store: TestStore) -> None:
+    cold_ledger(store)
+    key = ledger_names(store)[0]
+    data = read_small(store.cold, key)
+    store.cold.delete(key)
+    store.cold.put(key, BufferSource(data[:-1]))
+    (finding,) = cold_findings(store)
+    assert finding.kind is Kind.OBJECT_DIFFERS
+    assert f"it has {len(data) - 1} bytes, its record says {len(data)}" in finding.message
+
+
+def test_ledgers_are_not_joined_with_other_objects(store: TestStore) -> None:
+    name = cold_ledger(store)
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, name)
+        (chunk,) = chains.chunks(txn, segment.id, Tier.COLD)
+        placed = PlacedChunk(chunk, chains.object_of(txn, chunk))
+        published = txn.store.journal.published_sequence
+    assert not Eligible(placed.object.location_id, published, foreign=True)(placed)
