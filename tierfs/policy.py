@@ -30,6 +30,8 @@ class Policy:
     """Length at which a segment is sealed and continued in its successor; None: it grows without end."""
     seal_age_s: int | None = None
     """How long after its first byte a segment is sealed and continued in its successor."""
+    ledger_entries: int | None = None
+    """Entries after which a ledger of a managed ledger is closed; besides these, seal_bytes and seal_age close it."""
     retention_age_s: int | None = None
     """How long bytes are kept after they were written; None: for ever."""
     retention_bytes: int | None = None
@@ -45,6 +47,7 @@ _TIMES = {"chunk_age": "chunk_age_s", "offload_after": "offload_after_s", "delet
 _OPTIONAL = {
     "seal_bytes": "seal_bytes",
     "seal_age": "seal_age_s",
+    "ledger_entries": "ledger_entries",
     "retention_age": "retention_age_s",
     "retention_bytes": "retention_bytes",
 }

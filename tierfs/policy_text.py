@@ -11,13 +11,16 @@ from tierfs.policy import Policy
 from tierfs.types import ReadPriority
 
 Value = int | ReadPriority | None
-"""Bytes, seconds, a read priority, or None for what is off."""
+"""Bytes, seconds, a number, a read priority, or None for what is off."""
 
 _PRIORITY_KEY = "read_priority"
 _SIZE_SUFFIX = "_bytes"
+_COUNT_SUFFIX = "_entries"
 
 _MAX_S = 100 * 365 * 86_400
 """A hundred years: more is a slip of the finger, and far below what any sum of times can hold."""
+
+_MAX_COUNT = 2**63 - 1
 
 _ROUNDING_S = 1e-6
 """What floating point adds to 1.1h."""
@@ -36,6 +39,8 @@ def parse(key: str, text: str) -> str:
             return text
         if key.endswith(_SIZE_SUFFIX):
             return str(_parse_size(text, policy.MAX_OBJECT_BYTES if key in policy.BOUNDED_SIZES else units.MAX_BYTES))
+        if key.endswith(_COUNT_SUFFIX):
+            return str(_parse_count(text))
         return str(_parse_time(text, at_least_s=1 if key in policy.LIFETIME_KEYS else 0))
     except ValueError as exc:
         raise InvalidRequest(f"policy {key} cannot be {text!r}", remedy=f"{key} is {allowed(key)}") from exc
@@ -55,6 +60,8 @@ def allowed(key: str) -> str:
     if key.endswith(_SIZE_SUFFIX):
         up_to = f" and at most {format(key, policy.MAX_OBJECT_BYTES)}" if key in policy.BOUNDED_SIZES else ""
         return f"a size of at least one byte{up_to}: bytes, or a number with KiB, MiB, GiB ..., like 64MiB{or_off}"
+    if key.endswith(_COUNT_SUFFIX):
+        return f"a whole number from 1 on{or_off}"
     return (
         f"a time of whole seconds, up to a hundred years: seconds, or a number with s, min, h, d or w, like 4h{or_off}"
     )
@@ -73,6 +80,8 @@ def format(key: str, value: Value) -> str:
         return value.value
     if value is None:
         return policy.OFF
+    if key.endswith(_COUNT_SUFFIX):
+        return str(value)
     sizes = key.endswith(_SIZE_SUFFIX)
     for unit, factor in _SIZE_UNITS if sizes else _TIME_UNITS:
         if value and value % factor == 0:
@@ -87,6 +96,12 @@ def _parse_size(text: str, most_bytes: int) -> int:
     if size < 1:
         raise ValueError(f"{text!r} holds no byte")
     return size
+
+
+def _parse_count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _MAX_COUNT:
+        raise ValueError(f"{text!r} is no number of entries")
+    return int(text)
 
 
 def _parse_time(text: str, *, at_least_s: int) -> int:

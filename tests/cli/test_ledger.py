@@ -125,6 +125,7 @@ def test_messages_inside_entries(path: Path, tmp_path: Path) -> None:
         (["create", "t", "--id", "-1"], 2, "is not between 0 and"),
         (["create", "/"], 2, "needs the name of its managed ledger"),
         (["create", "t", "--id", "1"], 5, "exists"),
+        (["terminate", "nowhere"], 3, "nowhere does not exist"),
         (["append", "t/2"], 3, "ledger t/2 does not exist"),
         (["append", "s"], 2, "s is no ledger"),
         (["read", "s"], 2, "s is no ledger"),
@@ -209,6 +210,24 @@ def test_without_a_cold_tier_nothing_is_offloaded(path: Path) -> None:
     refused = tierfs("ledger", "offload", "t", store=path, check=False)
     assert (refused.code, "needs a cold tier" in refused.err) == (11, True)
     assert tierfs("ledger", "read", name, store=path).out == "entry"
+
+
+def test_a_managed_ledger_goes_on_in_the_next_ledger(path: Path) -> None:
+    first = tierfs("ledger", "append", "a/topic", "--lines", "--json", store=path, stdin=b"1\n2\n").json
+    assert (first["entries"], first["ledgers"]) == (2, 1)
+    tierfs("policy", "set", "a/topic", "ledger_entries=3", store=path)
+    more = b"".join(b"%d\n" % number for number in range(3, 9))
+    told = tierfs("ledger", "append", "a/topic", "--lines", store=path, stdin=more)
+    shown = lines(tierfs("ledger", "ls", "a/topic", "--json", store=path).out)
+    assert [(one["entries"], one["state"]) for one in shown] == [(3, "closed"), (3, "closed"), (2, "open")]
+    one, _, three = (found["ledger_id"] for found in shown)
+    assert told.out == f"a/topic {one}:2 {three}:1\n"
+    read = "".join(tierfs("ledger", "read", found["segment"], store=path).out for found in shown)
+    assert read == "".join(f"{number}\n" for number in range(1, 9))
+    assert tierfs("ledger", "append", "a/topic", "--lines", store=path).out == "a/topic - -\n"
+    assert f"its last entry is {three}:1" in tierfs("ledger", "terminate", "a/topic", store=path).out
+    refused = tierfs("ledger", "append", "a/topic", store=path, stdin=b"late", check=False)
+    assert (refused.code, "a/topic was terminated" in refused.err) == (7, True)
 
 
 def test_bytes_are_not_appended_to_a_ledger(path: Path) -> None:

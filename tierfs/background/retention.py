@@ -20,9 +20,9 @@ from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import streams, truncate
+from tierfs.segments import ledger_limits, streams, truncate
 from tierfs.segments.engine import Engine
-from tierfs.types import SegmentId
+from tierfs.types import SegmentId, SegmentKind
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +87,11 @@ class Retention:
             yield from due
 
     def _is_to_be_sealed(self, txn: ReadTransaction, segment: SegmentRecord, now_ms: int) -> bool:
-        if not streams.may_end(segment):
+        if segment.sealed:
             return False
         policy = policies.effective(txn, segment)
+        if segment.kind is SegmentKind.LEDGER:
+            return ledger_limits.is_due(txn, segment, policy, now_ms)
         return streams.is_long(segment, policy) or streams.is_old(segment, policy, now_ms)
 
     def _has_expired(self, txn: ReadTransaction, segment: SegmentRecord, now_ms: int) -> bool:

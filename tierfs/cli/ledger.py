@@ -22,6 +22,7 @@ _COMMANDS = {
     "info": "tierfs.cli.ledger:info",
     "read": "tierfs.cli.ledger_entries:read",
     "offload": "tierfs.cli.managed_ledger:offload",
+    "terminate": "tierfs.cli.managed_ledger:terminate",
 }
 
 _STATE_WIDTH = len("closed")

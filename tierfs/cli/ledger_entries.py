@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from io import BufferedReader
 from pathlib import Path
 
 import click
 
-from tierfs import interrupts
+from tierfs import interrupts, names
+from tierfs.app import Store
 from tierfs.checksum import Buffer
 from tierfs.cli import source
 from tierfs.cli.append import closing_writer
@@ -23,13 +24,15 @@ from tierfs.cli.parameters import read_priority_option
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.ledger.messages import decode
+from tierfs.metadata import directories
 from tierfs.metadata.entries import PlacedEntry
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.segments import ledgers
 from tierfs.segments.ledgers import Ledger
-from tierfs.types import MIB, ByteRange, ReadPriority, SegmentId
+from tierfs.segments.managed_ledger import Added, ManagedLedger
+from tierfs.types import MIB, ByteRange, EntryKind, ReadPriority, SegmentId
 
 _BATCH_BYTES = 4 * MIB
 _BATCH_ENTRIES = 4096
@@ -43,21 +46,56 @@ _BATCH_ENTRIES = 4096
 def append(session: Session, segment: str, files: tuple[str, ...], lines: bool) -> None:
     """Append each FILE as one entry, or stdin without one (or for -), to the ledger SEGMENT.
 
-    Prints one line when all are durable: the ledger, the first entry's id, and the id behind the last one.
+    Prints one line when all are durable: the ledger, the first entry's id, and the id behind the last one. A directory,
+    which may not be there yet, is a managed ledger: its open ledger takes the entries until policy closes it, then the
+    next one. The line then has the positions of the first entry and of the last one.
     """
     session.require_output()
     paths = files or (source.STDIN,)
     source.check_readable(paths)
+    batches = _lines(paths) if lines else _files(paths)
     with session.open_store() as store:
-        writer = store.engine.open_ledger(store.segment_of_path(segment))
-        with store.metadata.read() as txn:
-            count = ledgers.find(txn, writer.name)[1].entries
-        done = Acknowledged(writer.name, count, count)
-        with closing_writer(store, writer), _told(done):
-            for batch in _lines(paths) if lines else _files(paths):
-                with interrupts.deferred():  # else Ctrl-C could come between the commit and the note of it
-                    done.end_entry_id = writer.append_entries(batch).stop
-    session.result(asdict(done), f"{printable(done.segment)} {done.first_entry_id} {done.end_entry_id}")
+        name = store.segment_of_path(segment)
+        if _is_managed_ledger(store, name):
+            done: Acknowledged | AcknowledgedPositions = _append_to_managed(store, name, batches)
+        else:
+            done = _append_to_one(store, name, batches)
+    session.result(asdict(done), str(done))
+
+
+def _is_managed_ledger(store: Store, name: str) -> bool:
+    """What is not there is one, unless it has the name of a ledger."""
+    with store.metadata.read() as txn:
+        entry = directories.find(txn, name)
+    if entry is None:
+        return names.ledger_id(names.split(name)[-1]) is None
+    return entry.kind is EntryKind.DIRECTORY
+
+
+def _append_to_one(store: Store, name: str, batches: Iterable[list[bytes]]) -> Acknowledged:
+    writer = store.engine.open_ledger(name)
+    with store.metadata.read() as txn:
+        count = ledgers.find(txn, writer.name)[1].entries
+    done = Acknowledged(writer.name, count, count)
+    with closing_writer(store, writer), _told(done):
+        for batch in batches:
+            with interrupts.deferred():  # else Ctrl-C could come between the commit and the note of it
+                done.end_entry_id = writer.append_entries(batch).stop
+    return done
+
+
+def _append_to_managed(store: Store, name: str, batches: Iterable[list[bytes]]) -> AcknowledgedPositions:
+    managed = ManagedLedger(store.engine, name)
+    done = AcknowledgedPositions(managed.path)
+    with closing(managed), _told(done):
+        for batch in batches:
+            rest = batch
+            while rest:
+                with interrupts.deferred():
+                    added = managed.add(rest)
+                    done.note(added)
+                rest = rest[len(added.ids) :]
+    return done
 
 
 @dataclass(slots=True)
@@ -68,17 +106,49 @@ class Acknowledged:
     first_entry_id: int
     end_entry_id: int
 
+    def __str__(self) -> str:
+        return f"{printable(self.segment)} {self.first_entry_id} {self.end_entry_id}"
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.end_entry_id - self.first_entry_id
+
+
+@dataclass(slots=True)
+class AcknowledgedPositions:
+    """Entries of a managed ledger that are durable."""
+
+    managed_ledger: str
+    first_position: str | None = None
+    last_position: str | None = None
+    entries: int = 0
+    ledgers: int = 0
+
+    def __str__(self) -> str:
+        return f"{printable(self.managed_ledger)} {self.first_position or '-'} {self.last_position or '-'}"
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.entries
+
+    def note(self, added: Added) -> None:
+        """More of them are."""
+        self.ledgers += not self.entries or added.ids.start == 0
+        self.first_position = self.first_position or str(added.first)
+        self.last_position = str(added.last)
+        self.entries += len(added.ids)
+
 
 @contextmanager
-def _told(done: Acknowledged) -> Iterator[None]:
+def _told(done: Acknowledged | AcknowledgedPositions) -> Iterator[None]:
     """Make an error inside the block say how many entries were added before it."""
     try:
         yield
     except (TierfsError, OSError, KeyboardInterrupt) as exc:
-        count = done.end_entry_id - done.first_entry_id
-        place = f"{printable(done.segment)} {done.first_entry_id} {done.end_entry_id}"
-        remedy = f"leave out the first {count} entries of this input when you append the rest"
-        raise Partial(exc, f"{count} entries are acknowledged: {place}", remedy=remedy, **asdict(done)) from exc
+        remedy = f"leave out the first {done.count} entries of this input when you append the rest"
+        raise Partial(exc, f"{done.count} entries are acknowledged: {done}", remedy=remedy, **asdict(done)) from exc
 
 
 def _files(paths: tuple[str, ...]) -> Iterator[list[bytes]]:

@@ -1,4 +1,4 @@
-"""tierfs ledger offload: what concerns all ledgers of a managed ledger."""
+"""tierfs ledger offload and terminate: what concerns all ledgers of a managed ledger."""
 
 from __future__ import annotations
 
@@ -44,3 +44,18 @@ def _offloaded(name: str, done: PrefixOffloaded) -> str:
     if not done.ledgers:
         return f"nothing to offload in {printable(name)}: {format.count(done.already_cold, 'ledger')} cold, {first}"
     return f"offloaded {format.size(done.bytes)} of {format.count(done.ledgers, 'ledger')}; {first}"
+
+
+@command("terminate")
+@click.argument("managed_ledger")
+def terminate(session: Session, managed_ledger: str) -> None:
+    """End MANAGED_LEDGER for good: its open ledger is closed, and it takes no more entries.
+
+    Prints the position of its last entry. Repeating it succeeds; what it has stays.
+    """
+    with session.open_store() as store:
+        name = store.segment_of_path(managed_ledger)
+        last = store.engine.terminate_managed_ledger(name)
+    shown = None if last is None else str(last)
+    told = "it has no entry" if last is None else f"its last entry is {last}"
+    session.done({"managed_ledger": name, "last_position": shown}, f"terminated {printable(name)}: {told}")

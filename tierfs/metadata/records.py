@@ -327,6 +327,8 @@ class DirectoryRecord(Record):
     inode: Inode
     created_ms: int = 0
     modified_ms: int = 0
+    terminated: bool = False
+    """As a managed ledger: no ledger is added any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

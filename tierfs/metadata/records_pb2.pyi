@@ -289,7 +289,7 @@ class DirentRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., kind: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
 
 class DirectoryRecord(_message.Message):
-    __slots__ = ("version", "id", "parent_id", "name", "inode", "created_ms", "modified_ms")
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "created_ms", "modified_ms", "terminated")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +297,7 @@ class DirectoryRecord(_message.Message):
     INODE_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_MS_FIELD_NUMBER: _ClassVar[int]
+    TERMINATED_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     parent_id: int
@@ -304,7 +305,8 @@ class DirectoryRecord(_message.Message):
     inode: int
     created_ms: int
     modified_ms: int
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ...) -> None: ...
+    terminated: bool
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., terminated: _Optional[bool] = ...) -> None: ...
 
 class LocationRecord(_message.Message):
     __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal", "keeps_objects")

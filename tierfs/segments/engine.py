@@ -15,12 +15,26 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.policy import Policy
-from tierfs.segments import concat, create, delete, ownership, resume, seal, streams, succession, truncate, unseal
+from tierfs.segments import (
+    concat,
+    create,
+    delete,
+    ledger_limits,
+    ownership,
+    resume,
+    seal,
+    streams,
+    succession,
+    termination,
+    truncate,
+    unseal,
+)
 from tierfs.segments.active_chunk import ChunkDescriptors
 from tierfs.segments.bulk_create import BulkCreator
 from tierfs.segments.concat import Concatenation
 from tierfs.segments.delete import Deletion
 from tierfs.segments.group_commit import GroupCommit
+from tierfs.segments.positions import Position
 from tierfs.segments.succession import Moved
 from tierfs.segments.truncate import Truncation
 from tierfs.segments.writer import SegmentWriter, WriterTools, offset_mismatch
@@ -137,14 +151,28 @@ class Engine:
             self.files.protect(ended)
 
     def end_if_due(self, segment_id: SegmentId) -> bool:
-        """Seal a segment by policy that is long or old enough, and make its successor; True if that was due."""
+        """Seal a segment by policy that is long or old enough, and make its successor; True if that was due.
+
+        A ledger is closed, and the next one made with the next entry of its managed ledger.
+        """
         with self.metadata.write() as txn:
+            closed, ended = ledger_limits.close_if_due(txn, self._locks, segment_id)
             done = succession.end_if_due(txn, self._locks, segment_id, now_ms=txn.now_ms)
+        if closed and ended is not None:
+            self.files.protect(ended)
         if done is None:
-            return False
+            return closed
         if done[1] is not None:
             self.files.protect(done[1])
         return True
+
+    def terminate_managed_ledger(self, path: str) -> Position | None:
+        """Close all ledgers of a managed ledger and let it have no more; see termination.terminate."""
+        with self.metadata.write() as txn:
+            last, ended = termination.terminate(txn, self._locks, path)
+        for name in ended:
+            self.files.protect(name)
+        return last
 
     def truncate(self, name: str, before_offset: int, *, cold_due_ms: int) -> Truncation:
         """Drop a segment's bytes below an offset; see truncate.truncate."""

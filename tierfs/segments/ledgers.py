@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tierfs import names
-from tierfs.errors import InvalidRequest, NotFound
+from tierfs.errors import InvalidRequest, NotFound, Sealed
 from tierfs.metadata import directories, entries
+from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import create
-from tierfs.types import SegmentKind
+from tierfs.types import DirectoryId, EntryKind, SegmentKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +36,37 @@ class Ledger:
 def make(txn: WriteTransaction, managed_ledger: str, ledger_id: int | None = None) -> str:
     """Create an empty ledger in the directory `managed_ledger`, with a new id unless one is given; returns its name.
 
-    Raises AlreadyExists, NotDirectory or InvalidRequest.
+    Raises AlreadyExists, NotDirectory, InvalidRequest, or Sealed for a managed ledger that was terminated.
     """
     above = names.split(managed_ledger)
     if not above:
         raise InvalidRequest("a ledger needs the name of its managed ledger, the directory that it is in")
     if ledger_id is not None and not 0 <= ledger_id <= names.MAX_LEDGER_ID:
         raise InvalidRequest(f"ledger id {ledger_id} is not between 0 and {names.MAX_LEDGER_ID}")
-    name = _name(above, txn.allocate_id() if ledger_id is None else ledger_id)
-    while ledger_id is None and directories.find(txn, name) is not None:  # an id that somebody chose
-        name = _name(above, txn.allocate_id())
+    directory = directories.find(txn, names.join(above))
+    if directory is not None and directory.kind is EntryKind.DIRECTORY:
+        require_not_terminated(txn, DirectoryId(directory.id), managed_ledger)
+    if ledger_id is None:
+        ledger_id = max(txn.allocate_id(), _last_id(txn, directory) + 1)  # somebody may have chosen greater ones
+        if ledger_id > names.MAX_LEDGER_ID:
+            raise InvalidRequest(f"{names.printable(managed_ledger)} has the greatest ledger id there is")
+    name = names.join((*above, names.of_ledger(ledger_id)))
     create.create(txn, name, SegmentKind.LEDGER)
     return name
 
 
-def _name(above: tuple[str, ...], ledger_id: int) -> str:
-    return names.join((*above, names.of_ledger(ledger_id)))
+def require_not_terminated(txn: ReadTransaction, directory_id: DirectoryId, path: str) -> None:
+    """Raise Sealed for a managed ledger that takes no more ledgers."""
+    if directories.directory(txn, directory_id).terminated:
+        raise Sealed(f"managed ledger {names.printable(path)} was terminated", remedy="append to another one")
+
+
+def _last_id(txn: ReadTransaction, directory: Entry | None) -> int:
+    """The greatest id in the names of a directory; -1 without one."""
+    if directory is None or directory.kind is not EntryKind.DIRECTORY:
+        return -1
+    found = (names.ledger_id(entry.name) for entry in directories.entries(txn, DirectoryId(directory.id)))
+    return max((ledger_id for ledger_id in found if ledger_id is not None), default=-1)
 
 
 def find(txn: ReadTransaction, name: str) -> tuple[SegmentRecord, Ledger]:

@@ -61,12 +61,23 @@ def members(txn: ReadTransaction, directory_id: DirectoryId) -> list[Member]:
     """The ledgers directly in a directory, by id; of those without one in their names, by their segments' ids."""
     found: list[Member] = []
     for entry in directories.entries(txn, directory_id):
-        segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
-        if segment is not None and segment.kind is SegmentKind.LEDGER:
-            ledger_id = names.ledger_id(segment.name)
-            number = segment.id if ledger_id is None else ledger_id
-            found.append(Member(segment, number, entries.count(txn, segment.id), ledgers.find(txn, segment.id)))
+        member = _member(txn, entry.id) if entry.kind is EntryKind.SEGMENT else None
+        if member is not None:
+            found.append(member)
     return sorted(found, key=lambda member: (member.ledger_id, member.segment.name))
+
+
+def newest(txn: ReadTransaction, directory_id: DirectoryId) -> Member | None:
+    """The last one of `members`; reads few records where ledgers have their ids as names."""
+    found = [entry for entry in directories.entries(txn, directory_id) if entry.kind is EntryKind.SEGMENT]
+    found.sort(key=lambda entry: names.ledger_id(entry.name) or 0)
+    for entry in reversed(found):
+        if names.ledger_id(entry.name) is None:
+            break
+        member = _member(txn, entry.id)
+        if member is not None:
+            return member
+    return next(reversed(members(txn, directory_id)), None)
 
 
 def directory_of(txn: ReadTransaction, path: str) -> DirectoryId:
@@ -91,3 +102,13 @@ def require_valid(position: Position, found: Sequence[Member], path: str) -> Non
         raise InvalidRequest(
             f"position {position} is not in {printable(path)}: ledger {member.ledger_id} ends at {member.entries}"
         )
+
+
+def _member(txn: ReadTransaction, segment_id: int) -> Member | None:
+    """None for a segment that is no ledger."""
+    segment = directories.segment(txn, SegmentId(segment_id))
+    if segment is None or segment.kind is not SegmentKind.LEDGER:
+        return None
+    ledger_id = names.ledger_id(segment.name)
+    number = segment.id if ledger_id is None else ledger_id
+    return Member(segment, number, entries.count(txn, segment.id), ledgers.find(txn, segment.id))

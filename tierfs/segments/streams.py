@@ -34,7 +34,7 @@ def is_old(segment: SegmentRecord, policy: Policy, now_ms: int) -> bool:
 
 
 def may_end(segment: SegmentRecord) -> bool:
-    """Whether policies seal segments of this kind; a ledger is ended by its owner."""
+    """Whether policies seal segments of this kind; a ledger they close (ledger_limits.py), and it has no successor."""
     return segment.kind is SegmentKind.BYTES and not segment.sealed
 
 

@@ -1,0 +1,214 @@
+"""ManagedLedger: entries go into the newest ledger of a directory, which policy closes and the next one follows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tierfs import names
+from tierfs.checksum import Buffer
+from tierfs.errors import Closed, InvalidRequest, NotFound, Sealed, Unavailable
+from tierfs.metadata import directories
+from tierfs.metadata.policies import PolicyCache
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.names import printable
+from tierfs.policy import Policy
+from tierfs.segments import ledger_limits, ledgers, positions, streams
+from tierfs.segments.engine import Engine
+from tierfs.segments.ledger_limits import Filling
+from tierfs.segments.positions import Member, Position
+from tierfs.segments.writer import SegmentWriter
+from tierfs.types import DirectoryId, EntryKind
+
+_MAX_CLOSED = 8
+"""Times the ledger is found closed by somebody else before the entries are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Entries that are durable, of one ledger."""
+
+    segment: str
+    ledger_id: int
+    ids: range
+
+    @property
+    def first(self) -> Position:
+        """Of the first entry."""
+        return Position(self.ledger_id, self.ids.start)
+
+    @property
+    def last(self) -> Position:
+        """Of the last entry."""
+        return Position(self.ledger_id, self.ids.stop - 1)
+
+
+class PrefixOffloader(Protocol):
+    """What offloads the ledgers before a position."""
+
+    def __call__(self, path: str, before: Position, /) -> Position:
+        """The position of the first entry that was not to be offloaded; see ManagedOffload.offload_prefix."""
+        ...
+
+
+class ManagedLedger:
+    """The one writer of a managed ledger. Thread-safe; close it to let others write at once.
+
+    A ledger is closed in the commit of the entry that fills it (`ledger_entries`, `seal_bytes`), so that it can be
+    offloaded at once; the next one is made with the next entry.
+    """
+
+    def __init__(
+        self, engine: Engine, path: str, *, take_over: bool = False, offloader: PrefixOffloader | None = None
+    ) -> None:
+        """Nothing is created before the first entry.
+
+        Raises Sealed for one that was terminated, Conflict naming a live writer of its open ledger (unless
+        `take_over`), InvalidRequest for a segment.
+        """
+        self.path = names.join(names.split(path))
+        self._engine = engine
+        self._offloader = offloader
+        self._lock = threading.Lock()
+        self._policies = PolicyCache()
+        self._writer: SegmentWriter | None = None
+        self._closed = False
+        if not self.path:
+            raise InvalidRequest("a managed ledger needs a name: the directory that its ledgers are in")
+        newest = self._newest()
+        if newest is not None and not newest.segment.sealed:
+            self._writer = engine.open_ledger(self._name_of(newest), take_over=take_over)
+
+    def add(self, payloads: Sequence[Buffer]) -> Added:
+        """Append as many of these entries as the open ledger takes, at least one; all of those or none.
+
+        Raises Closed, Sealed once it is terminated, and what SegmentWriter.append_entries raises.
+        """
+        if not payloads:
+            raise InvalidRequest("there is no entry to add")
+        with self._lock:
+            for _ in range(_MAX_CLOSED):
+                writer = self._open_writer()
+                try:
+                    added = self._add(writer, payloads)
+                except (NotFound, Sealed):  # closed by its age, or trimmed: the next one takes them
+                    self._leave(writer)
+                    continue
+                if added is not None:
+                    return added
+            raise Closed(f"managed ledger {printable(self.path)}: others keep closing its ledgers")
+
+    def add_entries(self, payloads: Sequence[Buffer]) -> list[Added]:
+        """Append all of these entries, in as many ledgers as that takes; raises as `add`, what came before it stays."""
+        added: list[Added] = []
+        while payloads:
+            added.append(self.add(payloads))
+            payloads = payloads[len(added[-1].ids) :]
+        return added
+
+    def roll(self) -> None:
+        """Close the open ledger, if there is one; the next entry begins another."""
+        with self._lock:
+            self._require_open()
+            if self._writer is not None:
+                self._close_ledger(self._writer)
+
+    def terminate(self) -> Position | None:
+        """End it for good; returns the position of the last entry there is, None without one."""
+        with self._lock:
+            self._require_open()
+            if self._writer is not None:
+                self._leave(self._writer)
+            self._closed = True
+            return self._engine.terminate_managed_ledger(self.path)
+
+    def offload_prefix(self, before: Position) -> Position:
+        """Make the ledgers before a position cold; see ManagedOffload.offload_prefix.
+
+        Raises Unavailable where no offload is configured, and Closed.
+        """
+        self._require_open()
+        if self._offloader is None:
+            raise Unavailable(f"managed ledger {printable(self.path)} has nowhere to offload to: it has no cold tier")
+        return self._offloader(self.path, before)
+
+    def close(self) -> None:
+        """Let others write; the open ledger stays open. Idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._writer is not None:
+                self._leave(self._writer)
+
+    def _add(self, writer: SegmentWriter, payloads: Sequence[Buffer]) -> Added | None:
+        """None when the ledger took none, as policy wants it closed."""
+        with self._engine.metadata.read() as txn:
+            segment = directories.segment_by_name(txn, writer.name)
+            policy, held = self._policies.effective(txn, segment), ledger_limits.filling(txn, segment)
+            if held.is_full(policy) or streams.is_old(segment, policy, self._engine.metadata.clock.now_ms()):
+                count, fills = 0, True
+            else:
+                count, fills = _fitting(payloads, held, policy)
+        if not count:
+            self._close_ledger(writer)
+            return None
+        ids = writer.append_entries(payloads[:count], seal=fills)
+        if fills:
+            self._leave(writer)
+        last = names.split(writer.name)[-1]
+        ledger_id = names.ledger_id(last)
+        return Added(writer.name, segment.id if ledger_id is None else ledger_id, ids)
+
+    def _open_writer(self) -> SegmentWriter:
+        self._require_open()
+        if self._writer is None:
+            newest = self._newest()
+            if newest is None or newest.segment.sealed:
+                with self._engine.metadata.write() as txn:
+                    name = ledgers.make(txn, self.path)
+            else:
+                name = self._name_of(newest)
+            self._writer = self._engine.open_ledger(name)
+        return self._writer
+
+    def _newest(self) -> Member | None:
+        with self._engine.metadata.read() as txn:
+            directory_id = _directory(txn, self.path)
+            if directory_id is None:
+                return None
+            ledgers.require_not_terminated(txn, directory_id, self.path)
+            return positions.newest(txn, directory_id)
+
+    def _close_ledger(self, writer: SegmentWriter) -> None:
+        try:
+            writer.append_entries([], seal=True)
+        finally:
+            self._leave(writer)
+
+    def _leave(self, writer: SegmentWriter) -> None:
+        self._writer = None
+        self._engine.close_writer(writer)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed(f"managed ledger {printable(self.path)} is closed")
+
+    def _name_of(self, member: Member) -> str:
+        return names.join((*names.split(self.path), member.segment.name))
+
+
+def _directory(txn: ReadTransaction, path: str) -> DirectoryId | None:
+    entry = directories.find(txn, path)
+    if entry is not None and entry.kind is not EntryKind.DIRECTORY:
+        raise InvalidRequest(f"{printable(path)} is a segment, not a managed ledger", remedy="name its directory")
+    return None if entry is None else DirectoryId(entry.id)
+
+
+def _fitting(payloads: Sequence[Buffer], held: Filling, policy: Policy) -> tuple[int, bool]:
+    """How many of these entries a ledger takes, and whether it is full then."""
+    for count, payload in enumerate(payloads, 1):
+        held = held.plus(len(payload))
+        if held.is_full(policy):
+            return count, True
+    return len(payloads), False
