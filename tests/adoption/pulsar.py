@@ -12,7 +12,8 @@ from tests.ledger import objects
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.ledger.index_codec import encode_index
-from tierfs.ledger.metadata import CustomMetadata
+from tierfs.ledger.metadata import CustomMetadata, KeyValue, LedgerInfo
+from tierfs.ledger.single_object import MagicWords, plan_object
 
 TOPIC = "public/default/persistent/clicks"
 BLOCK_BYTES = 300
@@ -29,17 +30,19 @@ def attempt(number: int) -> UUID:
 
 @dataclass(frozen=True)
 class Offloaded:
-    """The two objects of one ledger, as a bucket has them."""
+    """The two objects of one ledger, as a bucket has them; or those of the streaming form, which are of no ledger."""
 
     ledger_id: int
+    """Negative: of the streaming form."""
     data: bytes
     index: bytes
+    """Empty: in front of the data."""
     uuid: UUID = FIRST
     metadata: Mapping[str, str] | None = None
 
     @property
     def key(self) -> str:
-        return f"{self.uuid}-ledger-{self.ledger_id}"
+        return f"{self.uuid}-ledger-{self.ledger_id}" if self.ledger_id >= 0 else str(self.uuid)
 
     @property
     def said(self) -> Mapping[str, str]:
@@ -47,7 +50,8 @@ class Offloaded:
 
     @property
     def objects(self) -> dict[str, bytes]:
-        return {self.key: self.data, f"{self.key}-index": self.index}
+        index = {f"{self.key}-index": self.index} if self.index else {}
+        return {self.key: self.data, **index}
 
 
 def offloaded(
@@ -77,6 +81,35 @@ def without_tail(payloads: Sequence[bytes], kept: int, **options: object) -> Off
     empty = header[:12] + BLOCK_BYTES.to_bytes(8, "big") + kept.to_bytes(8, "big") + header[28:]
     data = written.data + empty + objects.padding(BLOCK_BYTES - 128)
     return Offloaded(7, data, encode_index(index))
+
+
+Block = tuple[int, int, Sequence[bytes]]
+"""Of the streaming form: the ledger, the first entry, the payloads."""
+
+
+def streamed(number: int, blocks: Sequence[Block], entries: Mapping[int, int], *, shift: int = 0) -> Offloaded:
+    """An object of the streaming form; `entries`: how many each ledger has; `shift`: of all but the first offset."""
+    rows: dict[int, list[tuple[int, int, int]]] = {ledger_id: [] for ledger_id in entries}
+    data = b""
+    for part, (ledger_id, first, payloads) in enumerate(blocks, 1):
+        rows[ledger_id].append((first, part, len(data) - shift * (part > 1)))
+        data += objects.streaming_block(ledger_id, first, payloads, BLOCK_BYTES)
+    topic = (KeyValue(key="pulsar/managed-ledger", value=TOPIC),)
+    sections = [
+        (LedgerInfo(ledger_id=ledger_id, entries=count, size=1, properties=topic), rows[ledger_id])
+        for ledger_id, count in entries.items()
+    ]
+    return Offloaded(-1, data, objects.streaming_index(len(data), sections), attempt(number), VERSION)
+
+
+MAGIC = MagicWords(b"INDX", b"BLCK")
+
+
+def in_first_form(payloads: Sequence[bytes], ledger_id: int = 7) -> Offloaded:
+    """A ledger as the first PIP says."""
+    lengths = [len(one) for one in payloads]
+    plan = plan_object(objects.closed(len(payloads), sum(lengths)), lengths, BLOCK_BYTES, MAGIC)
+    return Offloaded(ledger_id, b"".join(plan.encode(enumerate(payloads))), b"")
 
 
 def in_files(*ledgers: Offloaded) -> Files:

@@ -9,37 +9,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.adoption.adopting import planned, read, run, states
 from tests.adoption.planned import left_out, refused
 from tests.adoption.pulsar import TOPIC, VERSION, Offloaded, attempt, in_memory, offloaded, without_tail
 from tests.faults.flaky import FlakyChunkStorage
-from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.adoption import ledger_link
-from tierfs.adoption.adopt import Outcome, State
-from tierfs.adoption.ledger_adopt import LedgerAdoption
-from tierfs.adoption.plan import LedgerPlan, Plan
-from tierfs.adoption.pulsar import Reading, plan_pulsar
-from tierfs.background.cold import ColdTier
-from tierfs.background.publish import Publisher
-from tierfs.chunkstore.foreign import ForeignStorage
+from tierfs.adoption.adopt import State
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.config import ReadSettings
+from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import Unavailable
 from tierfs.metadata import entries, entries_copy, ledgers
-from tierfs.metadata.records import LocationRecord, ObjectRecord
+from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.tables import ENTRIES, GARBAGE, INTENTS, LEDGERS, OBJECTS, SEGMENTS
-from tierfs.metrics import NullMetrics
 from tierfs.reading import ledger_objects
-from tierfs.reading.copy import copy_segment
-from tierfs.reading.entries import EntrySplitter, placed_entries
-from tierfs.reading.reader import Reader
-from tierfs.types import LocationId, ReadPriority
 
-PLACE = LocationRecord(id=LocationId(0), url="s3://theirs/offloaded", writable=False)
 NAME = f"in/{TOPIC}/00000000000000000007"
 PAYLOADS = [b"first", b"", b"x" * 120, b"y" * 121, *(b"%d" % number for number in range(40)), b""]
 
@@ -49,43 +36,6 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
     with open_test_store(tmp_path / "store") as opened:
         opened.cold_work().publish()
         yield opened
-
-
-def planned(theirs: ChunkStorage) -> Plan:
-    plan = Plan()
-    plan_pulsar(plan, theirs, theirs.list(""), "in", Reading(in_files=False))
-    plan.check_names()
-    return plan
-
-
-def run(store: TestStore, theirs: ChunkStorage, plan: Plan | None = None, **options: Any) -> list[Outcome]:
-    tier = ColdTier(LOCATION, store.cold, Publisher(store.metadata, store.cold).require_recent_ownership)
-    adoption = LedgerAdoption(store.metadata, ForeignStorage(theirs), PLACE, 2, lambda *_: None, cold=tier, **options)
-    found = (plan or planned(theirs)).segments
-    return adoption.run([one for one in found if isinstance(one, LedgerPlan)])
-
-
-def states(outcomes: list[Outcome]) -> list[State]:
-    return [outcome.state for outcome in outcomes]
-
-
-def read(store: TestStore, theirs: ChunkStorage, name: str = NAME) -> list[bytes]:
-    """The entries of a ledger, as any reader sees them."""
-    segment = store.segment(name)
-    with store.metadata.read() as txn:
-        end = entries.count(txn, segment.id)
-    found: list[bytes] = []
-    places = placed_entries(store.metadata, segment.id, 0, end)
-    splitter = EntrySplitter(places, lambda _, payload: found.append(payload))
-    reader = Reader(
-        store.metadata,
-        store.files,
-        lambda location: store.cold if location == LOCATION else theirs,
-        ReadSettings(),
-        NullMetrics(),
-    )
-    copy_segment(reader, segment, None, None, ReadPriority.OFFLOADED_ONLY, splitter.write)
-    return [*found, *(b"" for _ in range(end - len(found)))]
 
 
 def holders(store: TestStore) -> list[ObjectRecord]:
@@ -101,7 +51,7 @@ def rows(store: TestStore) -> dict[bytes, int]:
 def test_a_ledger_is_read_entry_by_entry_from_where_it_lies(store: TestStore) -> None:
     theirs = in_memory(offloaded(PAYLOADS))
     assert states(run(store, theirs)) == [State.ADOPTED]
-    assert read(store, theirs) == PAYLOADS
+    assert read(store, theirs, NAME) == PAYLOADS
     assert_layout(store, NAME, local=[], cold=[sum(map(len, PAYLOADS))])
     (holder,) = holders(store)
     assert (holder.foreign, holder.references, holder.stored_length) == (True, 1, len(offloaded(PAYLOADS).data))
@@ -158,13 +108,13 @@ def test_the_grid_of_a_large_ledger_has_no_seam(store: TestStore) -> None:
     payloads = [os.urandom(size) for size in (700_000, 0, 3_000_000, 1, 131_072, 99)]
     theirs = in_memory(offloaded(payloads, block_bytes=4_000_000))
     assert states(run(store, theirs)) == [State.ADOPTED]
-    assert read(store, theirs) == payloads  # each block of 128 KiB is checked as it is read
+    assert read(store, theirs, NAME) == payloads  # each block of 128 KiB is checked as it is read
 
 
 def test_ledgers_without_bytes_need_no_object(store: TestStore) -> None:
     theirs = in_memory(offloaded([b""] * 3), offloaded([], 8))
     assert states(run(store, theirs)) == [State.ADOPTED, State.ADOPTED]
-    assert read(store, theirs) == [b"", b"", b""]
+    assert read(store, theirs, NAME) == [b"", b"", b""]
     assert read(store, theirs, NAME.replace("7", "8")) == []
     assert holders(store) == []
     assert states(run(store, theirs)) == [State.ALREADY, State.ALREADY]
@@ -180,7 +130,7 @@ def test_lost_entries_fail_a_ledger_unless_that_is_accepted(store: TestStore) ->
     assert outcome.state is State.ADOPTED
     assert outcome.ledger is not None
     assert (outcome.ledger.entries, outcome.ledger.lost_entries) == (10, 35)
-    assert read(store, theirs) == PAYLOADS[:10]
+    assert read(store, theirs, NAME) == PAYLOADS[:10]
 
 
 def test_a_hole_is_no_lost_tail(store: TestStore) -> None:
@@ -202,7 +152,7 @@ def test_of_two_attempts_the_newest_complete_one_counts(store: TestStore) -> Non
     plan = planned(theirs)
     assert left_out(plan) == {second.key, cut.key}
     run(store, theirs, plan)
-    assert read(store, theirs) == [b"1"]
+    assert read(store, theirs, NAME) == [b"1"]
 
 
 def test_what_is_no_whole_ledger_is_named(store: TestStore) -> None:
@@ -260,7 +210,7 @@ def test_rows_and_bytes_that_were_lost_are_taken_back(store: TestStore) -> None:
     with store.metadata.write() as txn:
         entries.remove(txn, store.segment(NAME).id)
     assert states(run(store, theirs)) == [State.TAKEN_BACK]
-    assert read(store, theirs) == PAYLOADS
+    assert read(store, theirs, NAME) == PAYLOADS
 
 
 def test_deleting_forgets_everything_and_leaves_their_objects(store: TestStore) -> None:

@@ -1,0 +1,63 @@
+"""Adopting ledgers into a test store, and reading them there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.stores import LOCATION, TestStore
+from tierfs.adoption.adopt import Outcome, State
+from tierfs.adoption.ledger_adopt import LedgerAdoption
+from tierfs.adoption.plan import LedgerPlan, Plan
+from tierfs.adoption.pulsar import Reading, plan_pulsar
+from tierfs.background.cold import ColdTier
+from tierfs.background.publish import Publisher
+from tierfs.chunkstore.foreign import ForeignStorage
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.config import ReadSettings
+from tierfs.ledger.single_object import MagicWords
+from tierfs.metadata import entries
+from tierfs.metadata.records import LocationRecord
+from tierfs.metrics import NullMetrics
+from tierfs.reading.copy import copy_segment
+from tierfs.reading.entries import EntrySplitter, placed_entries
+from tierfs.reading.reader import Reader
+from tierfs.types import LocationId, ReadPriority
+
+PLACE = LocationRecord(id=LocationId(0), url="s3://theirs/offloaded", writable=False)
+
+
+def planned(theirs: ChunkStorage, magic: MagicWords | None = None) -> Plan:
+    plan = Plan()
+    plan_pulsar(plan, theirs, theirs.list(""), "in", Reading(in_files=False, magic=magic))
+    plan.check_names()
+    return plan
+
+
+def run(store: TestStore, theirs: ChunkStorage, plan: Plan | None = None, **options: Any) -> list[Outcome]:
+    tier = ColdTier(LOCATION, store.cold, Publisher(store.metadata, store.cold).require_recent_ownership)
+    adoption = LedgerAdoption(store.metadata, ForeignStorage(theirs), PLACE, 2, lambda *_: None, cold=tier, **options)
+    found = (plan or planned(theirs, options.get("magic"))).segments
+    return adoption.run([one for one in found if isinstance(one, LedgerPlan)])
+
+
+def states(outcomes: list[Outcome]) -> list[State]:
+    return [outcome.state for outcome in outcomes]
+
+
+def read(store: TestStore, theirs: ChunkStorage, name: str) -> list[bytes]:
+    """The entries of a ledger, as any reader sees them."""
+    segment = store.segment(name)
+    with store.metadata.read() as txn:
+        end = entries.count(txn, segment.id)
+    found: list[bytes] = []
+    places = placed_entries(store.metadata, segment.id, 0, end)
+    splitter = EntrySplitter(places, lambda _, payload: found.append(payload))
+    reader = Reader(
+        store.metadata,
+        store.files,
+        lambda location: store.cold if location == LOCATION else theirs,
+        ReadSettings(),
+        NullMetrics(),
+    )
+    copy_segment(reader, segment, None, None, ReadPriority.OFFLOADED_ONLY, splitter.write)
+    return [*found, *(b"" for _ in range(end - len(found)))]
