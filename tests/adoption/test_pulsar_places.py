@@ -84,7 +84,7 @@ def test_lost_entries_are_one_clear_line(store: Path, tmp_path: Path) -> None:
     assert "--accept-loss" in done.err
     done = tierfs("adopt", "pulsar", theirs, "--into", "in", "--accept-loss", store=store, check=False)
     assert done.code == 0
-    assert "10 entries; 34 more are lost" in done.out
+    assert "10 entries; lost: 34 entries" in done.out
 
 
 def test_the_copy_of_rows_survives_a_recovery(tmp_path: Path, theirs: Path) -> None:

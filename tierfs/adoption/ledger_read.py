@@ -28,6 +28,8 @@ _SUMMED_AT_ONCE = MIB
 
 assert _SUMMED_AT_ONCE % CRC_BLOCK_BYTES == 0
 
+_OVERFULL = "Pulsar writes the streaming form wrong where a block is more than full, and cannot read it either"
+
 Take = Callable[[EntryRun], None]
 
 
@@ -187,8 +189,10 @@ class LedgerReader:
             # What Pulsar loses is the tail: entries of later blocks mean that something else is wrong.
             if not (last and (not laid.spans or runs.entries >= laid.spans[-1].first_entry_id)):
                 raise
-        except DataLoss:
+        except DataLoss as exc:
             self._require_unchanged(part)
+            if laid.streaming and exc.remedy is None:
+                raise DataLoss(str(exc), remedy=_OVERFULL) from exc
             raise
         self._require_unchanged(part)
         runs.cut()
@@ -231,9 +235,9 @@ class LedgerReader:
                 raise _changed(listed)
 
 
-def _lost(plan: LedgerPlan, found: FoundLedger) -> EntryMissing:
+def _lost(plan: LedgerPlan, found: FoundLedger) -> DataLoss:
     every = found.entries + found.lost_entries
-    return EntryMissing(
+    return DataLoss(
         f"{printable(plan.name)}: {found.lost_entries} of {every} entries are not in its object, from entry "
         f"{found.entries} on",
         remedy="to adopt what is there: --accept-loss",

@@ -219,7 +219,7 @@ def _line(row: _Row) -> str:
     line = f"{printable(row.plan.name)}: {row.state}, {size}{begins} in {objects}"
     if row.ledger is None:
         return line
-    lost = f"; {row.ledger.lost_entries:,} more are lost" if row.ledger.lost_entries else ""
+    lost = f"; lost: {format.count(row.ledger.lost_entries, 'entry')}" if row.ledger.lost_entries else ""
     return f"{line}, {format.count(row.ledger.entries, 'entry')}{lost}"
 
 
@@ -239,9 +239,9 @@ def _warn(session: Session, found: Sequence[Adopted], rows: Sequence[_Row]) -> N
             session.warn(f"left out {format.count(number, 'object')}: {why}; the first: {first}")
     for row in rows:
         if row.ledger is not None and row.ledger.deviations.count:
-            more = row.ledger.deviations.count
+            places = format.count(row.ledger.deviations.count, "place")
             first = row.ledger.deviations.messages[0]
-            session.warn(f"{row.plan.name} is not as Pulsar should write it in {more} places; the first: {first}")
+            session.warn(f"{row.plan.name} is not as Pulsar should write it in {places}; the first: {first}")
     unreadable = [told for row in rows if (told := names.hadoop_warning(row.plan.name))]
     if unreadable:
         count = format.count(len(unreadable), "name")

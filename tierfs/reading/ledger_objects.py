@@ -57,6 +57,11 @@ class Layout:
     """Of the first PIP's form only."""
 
     @property
+    def streaming(self) -> bool:
+        """Whether the object may hold other ledgers, too."""
+        return any(span.ledger_id is not None for span in self.spans)
+
+    @property
     def range(self) -> ByteRange:
         """The bytes from the first block to the end of the last one."""
         if not self.spans:
