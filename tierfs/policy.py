@@ -22,10 +22,13 @@ class Policy:
     """Largest object an offload makes from neighbouring sealed chunks."""
     chunk_age_s: int = 600
     """How old the active chunk gets before it ends, so that a slow segment is cold in time too."""
-    offload_after_s: int = 0
-    """How long an ended chunk waits before it is offloaded; more joins small neighbours into one object."""
-    deletion_lag_s: int = 4 * 3600
-    """How long local bytes stay after they are cold, so that fresh data is read locally."""
+    offload_after_s: int | None = 0
+    """How long an ended chunk waits before it is offloaded; more joins small neighbours into one object. None: until a
+    command or the disk wants it, or a ledger `offload_above_bytes`."""
+    offload_above_bytes: int | None = None
+    """How many bytes of a managed ledger may be on this disk alone before its oldest closed ledgers are offloaded."""
+    deletion_lag_s: int | None = 4 * 3600
+    """How long local bytes stay after they are cold, so that fresh data is read locally; None: until room is wanted."""
     seal_bytes: int | None = None
     """Length at which a segment is sealed and continued in its successor; None: it grows without end."""
     seal_age_s: int | None = None
@@ -43,8 +46,13 @@ class Policy:
 BOUNDED_SIZES = ("chunk_bytes", "object_bytes")
 """Settings that decide how large one file or object gets."""
 
-_TIMES = {"chunk_age": "chunk_age_s", "offload_after": "offload_after_s", "deletion_lag": "deletion_lag_s"}
-_OPTIONAL = {
+_TIMES = {"chunk_age": "chunk_age_s"}
+_TIERING = {
+    "offload_after": "offload_after_s",
+    "offload_above_bytes": "offload_above_bytes",
+    "deletion_lag": "deletion_lag_s",
+}
+_LIFETIMES = {
     "seal_bytes": "seal_bytes",
     "seal_age": "seal_age_s",
     "ledger_entries": "ledger_entries",
@@ -55,10 +63,15 @@ _OPTIONAL = {
 OFF = "off"
 """How a setting is stored that is switched off, so that a child can do so with what its parent sets."""
 
-LIFETIME_KEYS = tuple(_OPTIONAL)
+LIFETIME_KEYS = tuple(_LIFETIMES)
 """Settings that end segments or their bytes; each may be off."""
 
-KEYS = (*BOUNDED_SIZES, *_TIMES, *LIFETIME_KEYS, "read_priority")
+TIERING_KEYS = tuple(_TIERING)
+"""Settings that move bytes between the tiers; each may be off, which Pulsar writes as a negative number."""
+
+_OPTIONAL = {**_TIERING, **_LIFETIMES}
+
+KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, "read_priority")
 """Names under which settings are stored."""
 
 
@@ -71,9 +84,17 @@ def inherit(levels: list[Mapping[str, str]]) -> Policy:
     return policy
 
 
-def retention_conflict(policy: Policy) -> bool:
-    """Whether bytes would be deleted before they are due to be offloaded."""
-    return policy.retention_age_s is not None and policy.offload_after_s >= policy.retention_age_s
+def retention_conflict(policy: Policy) -> tuple[str, str] | None:
+    """Which setting of when to offload is not below which of when to delete; None when bytes are offloaded first."""
+    if _not_below(policy.offload_after_s, policy.retention_age_s):
+        return "offload_after", "retention_age"
+    if _not_below(policy.offload_above_bytes, policy.retention_bytes):
+        return "offload_above_bytes", "retention_bytes"
+    return None
+
+
+def _not_below(threshold: int | None, limit: int | None) -> bool:
+    return threshold is not None and limit is not None and threshold >= limit
 
 
 def _with(policy: Policy, key: str, value: str) -> Policy:

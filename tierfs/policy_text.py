@@ -5,6 +5,8 @@ What is stored is plain: bytes, whole seconds, a read priority's name, or the wo
 
 from __future__ import annotations
 
+import re
+
 from tierfs import policy, units
 from tierfs.errors import InvalidRequest
 from tierfs.policy import Policy
@@ -16,6 +18,9 @@ Value = int | ReadPriority | None
 _PRIORITY_KEY = "read_priority"
 _SIZE_SUFFIX = "_bytes"
 _COUNT_SUFFIX = "_entries"
+
+_MAY_BE_OFF = (*policy.TIERING_KEYS, *policy.LIFETIME_KEYS)
+_NEGATIVE = re.compile(r"-[0-9]+")
 
 _MAX_S = 100 * 365 * 86_400
 """A hundred years: more is a slip of the finger, and far below what any sum of times can hold."""
@@ -35,8 +40,8 @@ def parse(key: str, text: str) -> str:
     try:
         if key == _PRIORITY_KEY:
             return ReadPriority(text).value
-        if key in policy.LIFETIME_KEYS and text == policy.OFF:
-            return text
+        if key in _MAY_BE_OFF and (text == policy.OFF or (key in policy.TIERING_KEYS and _NEGATIVE.fullmatch(text))):
+            return policy.OFF
         if key.endswith(_SIZE_SUFFIX):
             return str(_parse_size(text, policy.MAX_OBJECT_BYTES if key in policy.BOUNDED_SIZES else units.MAX_BYTES))
         if key.endswith(_COUNT_SUFFIX):
@@ -56,7 +61,7 @@ def allowed(key: str) -> str:
     """Which values a key takes, in words."""
     if key == _PRIORITY_KEY:
         return f"one of {', '.join(ReadPriority)}"
-    or_off = f", or {policy.OFF}" if key in policy.LIFETIME_KEYS else ""
+    or_off = f", or {policy.OFF}" if key in _MAY_BE_OFF else ""
     if key.endswith(_SIZE_SUFFIX):
         up_to = f" and at most {format(key, policy.MAX_OBJECT_BYTES)}" if key in policy.BOUNDED_SIZES else ""
         return f"a size of at least one byte{up_to}: bytes, or a number with KiB, MiB, GiB ..., like 64MiB{or_off}"

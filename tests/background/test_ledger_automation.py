@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -19,6 +20,7 @@ from tests.background.holding import (
     working,
 )
 from tests.stores import TestStore, assert_layout
+from tierfs import policy_text
 from tierfs.background import requests
 from tierfs.config import BackgroundSettings
 from tierfs.metadata import chains
@@ -70,6 +72,85 @@ async def test_a_ledger_waits_for_as_long_as_policy_says(store: TestStore, autoj
         assert_layout(store, "t/1", local=[4], cold=[])
         await trio.sleep(2 * MINUTE_S)
         assert_layout(store, "t/1", local=[4], cold=[4])
+
+
+@pytest.mark.parametrize("above", ["off", "-1", "1", "100"])
+@pytest.mark.parametrize("after", ["off", "-1", "0", "1", "1w"])
+async def test_closed_ledgers_are_due_by_age_or_by_size(
+    store: TestStore, autojump_clock: MockClock, above: str, after: str
+) -> None:
+    wanted = {"offload_above_bytes": above, "offload_after": after}
+    set_policy(store, **{key: policy_text.parse(key, value) for key, value in wanted.items()})
+    for number in range(1, 4):
+        write(store, f"t/{number}", bytes(40))
+    write(store, "t/4", bytes(20), close=False)
+    async with working(store):
+        await trio.sleep(2 * SETTLED_S)
+        cold = [store.segment(f"t/{number}").cold.bytes > 0 for number in range(1, 5)]
+    by_size = {"off": 0, "-1": 0, "1": 3, "100": 1}[above]  # 140 bytes in all, of which 20 cannot go
+    by_age = 3 if after in ("0", "1") else 0
+    assert cold == [number < max(by_size, by_age) for number in range(4)]
+
+
+async def test_size_counts_each_managed_ledger_for_itself_and_goes_on(
+    store: TestStore, autojump_clock: MockClock
+) -> None:
+    set_policy(store, offload_above_bytes="50", offload_after="off")
+    async with working(store):
+        for number in (1, 2, 10):
+            write(store, f"t/{number}", bytes(20))
+            write(store, f"u/{number}", bytes(10))
+            await trio.sleep(SETTLED_S)
+        assert cold_ones(store) == ["t/1"]
+        write(store, "t/11", bytes(20), close=False)
+        await trio.sleep(SETTLED_S)
+        assert cold_ones(store) == ["t/1", "t/2"]
+        store.engine.delete("t/11", recursive=False, cold_due_ms=0)
+        set_policy(store, offload_above_bytes="19", offload_after="off")
+        await trio.sleep(SETTLED_S)
+        assert cold_ones(store) == ["t/1", "t/10", "t/2", "u/1", "u/2"]
+
+
+def cold_ones(store: TestStore) -> list[str]:
+    with store.metadata.read() as txn:
+        return sorted(one.segment for one in ledgers.below(txn, "") if store.segment(one.segment).cold.count)
+
+
+async def test_a_policy_that_was_off_counts_as_soon_as_it_is_on(store: TestStore, autojump_clock: MockClock) -> None:
+    set_policy(store, offload_after="off")
+    async with working(store):
+        write(store, "t/1", b"abcd")
+        store.append("s", b"abcd", seal=True)
+        await trio.sleep(HOUR_S)
+        assert (store.segment("t/1").cold.bytes, store.segment("s").cold.bytes) == (0, 0)
+        set_policy(store)
+        await trio.sleep(SETTLED_S)
+        assert (store.segment("t/1").cold.bytes, store.segment("s").cold.bytes) == (4, 4)
+
+
+async def test_ledgers_that_close_while_others_are_offloaded_follow(
+    store: TestStore, autojump_clock: MockClock
+) -> None:
+    async with working(store):
+        for number in range(1, 30):
+            write(store, f"t/{number}", b"abcd")
+            await trio.sleep(0.1)
+        await trio.sleep(SETTLED_S)
+    assert len(cold_ones(store)) == 29
+    assert len([found for found in store.cold.list("") if "-ledger-" in found.name]) == 2 * 29  # each once
+
+
+@pytest.mark.parametrize("lag", ["off", "0", "60"])
+async def test_local_bytes_go_when_the_lag_has_passed(store: TestStore, autojump_clock: MockClock, lag: str) -> None:
+    set_policy(store, deletion_lag=lag)
+    async with working(store):
+        write(store, "t/1", b"abcd")
+        write(store, "t/2", b"abcd", close=False)
+        await trio.sleep(SETTLED_S)
+        assert store.segment("t/1").local.bytes == (0 if lag == "0" else 4)
+        await trio.sleep(MINUTE_S)
+        assert store.segment("t/1").local.bytes == (4 if lag == "off" else 0)
+        assert store.segment("t/2").local.bytes == 4
 
 
 async def test_an_empty_ledger_is_left(store: TestStore, autojump_clock: MockClock) -> None:

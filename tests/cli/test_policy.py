@@ -92,7 +92,11 @@ def test_unset_keeps_the_others_and_succeeds_twice(store: Path) -> None:
         (["seal_age=0"], ["seal_age", "4h, or off"]),
         (["retention_bytes=none"], ["retention_bytes", "64MiB, or off"]),
         (["chunk_age=off"], ["chunk_age", "'off'"]),
-        (["retention_age=1d", "offload_after=1d"], ["logs", "86400 s", "offload_after below retention_age"]),
+        (["retention_age=1d", "offload_after=1d"], ["logs", "retention_age 1d", "offload_after below retention_age"]),
+        (["retention_bytes=1GiB", "offload_above_bytes=1GiB"], ["offload_above_bytes below retention_bytes"]),
+        (["ledger_entries=0"], ["ledger_entries", "from 1 on, or off"]),
+        (["ledger_entries=1e3"], ["ledger_entries", "from 1 on, or off"]),
+        (["retention_age=-1"], ["retention_age", "4h, or off"]),
         (["deletion_lag=500ms"], ["deletion_lag", "whole seconds"]),
         (["deletion_lag=" + "9" * 400], ["deletion_lag", "hundred years"]),
         (["read_priority=fast"], ["read_priority", *ReadPriority]),
@@ -123,6 +127,14 @@ def test_a_child_switches_off_what_its_parent_sets(store: Path) -> None:
     assert ["seal_age", "off", "built-in"] in lines
     tierfs("policy", "unset", "logs", "retention_age", store=store)
     assert shown("logs/web", store)["retention_age"] == (30 * 86_400, "directory", "")
+
+
+def test_tiering_is_switched_off_in_words_or_as_pulsar_does(store: Path) -> None:
+    tierfs("policy", "set", "logs", "offload_after=off", "offload_above_bytes=-1", "deletion_lag=-1", store=store)
+    found = shown("logs/web", store)
+    assert [found[key][0] for key in ("offload_after", "offload_above_bytes", "deletion_lag")] == [None] * 3
+    done = tierfs("policy", "set", "logs", "offload_above_bytes=10GiB", "ledger_entries=50000", store=store)
+    assert done.out == "logs: offload_above_bytes = 10GiB, ledger_entries = 50000\n"
 
 
 def test_an_offload_that_comes_after_the_retention_is_refused_wherever_it_would_hold(store: Path) -> None:

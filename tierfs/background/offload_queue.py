@@ -107,6 +107,14 @@ class OffloadQueue:
                 taken.append(self._take(key))
         return tuple(taken)
 
+    def hasten(self, key: ObjectKey) -> None:
+        """Let an object be ready at once, however long it would wait; until it is replaced by another one."""
+        found = self._pending.get(key)
+        if found is not None and found[1]:
+            self._pending[key] = found[0], 0
+            if key in self._waiting:
+                self._waiting.put(key, 0)
+
     def release(self, key: ObjectKey) -> None:
         """An upload ended, well or not: what is still to be made may be taken again."""
         self._taken.discard(key)

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from tierfs.background.offload_queue import ObjectKey, OffloadQueue
 from tierfs.background.ordered import Ordered
 from tierfs.background.policy import ColdCopy, DiskView, EvictAction, PendingObject, SegmentView
+from tierfs.background.size_trigger import SizeTrigger
 from tierfs.types import SegmentId
+
+_NEVER_MS = 1 << 62
+"""Longer than any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Planner:
         self._evict_due: Ordered[SegmentId] = Ordered()
         """Segments with copies that may go, by the time at which the first one's lag has passed; then by its age."""
         self._first_cold: Ordered[SegmentId] = Ordered()
+        self._by_size = SizeTrigger()
         self._pressed = False
         self.local_bytes = 0
         self.active_bytes = 0
@@ -99,7 +104,9 @@ class Planner:
         self.active_bytes += view.active_bytes - (old.active_bytes if old else 0)
         self._staying_bytes += _staying_bytes(view) - (_staying_bytes(old) if old else 0)
         self._views[view.id] = view
-        self.offloads.replace(old.pending if old else (), view.pending, view.policy.offload_after_s * 1000)
+        self.offloads.replace(old.pending if old else (), view.pending, _wait_ms(view))
+        for key in self._by_size.put(view):
+            self.offloads.hasten(key)
         self._rank_active(view)
         self._rank_copies(view)
 
@@ -112,6 +119,7 @@ class Planner:
         self.active_bytes -= old.active_bytes
         self._staying_bytes -= _staying_bytes(old)
         self.offloads.replace(old.pending, (), 0)
+        self._by_size.drop(segment_id)
         for queue in (self._began, self._roll_due, self._active_size, self._evict_due, self._first_cold):
             queue.remove(segment_id)
 
@@ -240,7 +248,13 @@ def _staying_bytes(view: SegmentView) -> int:
 
 
 def _lag_ms(view: SegmentView) -> int:
-    return view.policy.deletion_lag_s * 1000
+    lag_s = view.policy.deletion_lag_s
+    return _NEVER_MS if lag_s is None else lag_s * 1000
+
+
+def _wait_ms(view: SegmentView) -> int:
+    after_s = view.policy.offload_after_s
+    return _NEVER_MS if after_s is None else after_s * 1000
 
 
 def _due(view: SegmentView, now_ms: int) -> Iterator[ColdCopy]:

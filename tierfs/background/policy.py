@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tierfs.background.planning import OffloadAction
 from tierfs.policy import Policy
-from tierfs.types import ReadPriority, SegmentId
+from tierfs.types import DirectoryId, ReadPriority, SegmentId
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,16 @@ class ColdCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerPlace:
+    """Where a ledger is among those of its managed ledger."""
+
+    managed_ledger: DirectoryId
+    ledger_id: int
+    bytes_here_alone: int
+    """Of an open one as it was seen."""
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentView:
     """What the policy knows of one segment with local bytes."""
 
@@ -40,10 +50,15 @@ class SegmentView:
     active_since_ms: int = 0
     """When the active chunk began, or an open ledger did; 0 without one."""
     active_bytes: int = 0
-    may_roll: bool = True
-    """Whether the active chunk may end before it is full; that of a ledger gains nothing by it."""
+    ledger: LedgerPlace | None = None
+    """None for a segment of bytes."""
     pending: tuple[PendingObject, ...] = ()
     copies: tuple[ColdCopy, ...] = ()
+
+    @property
+    def may_roll(self) -> bool:
+        """Whether the active chunk may end before it is full; that of a ledger gains nothing by it."""
+        return self.ledger is None
 
     @property
     def keeps_local(self) -> bool:

@@ -11,12 +11,13 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from tierfs import names
 from tierfs.background.candidates import ended_ms, objects_to_make, placed_cold, sealed_local_chunks
 from tierfs.background.offload_queue import ObjectKey
 from tierfs.background.ordered import Ordered
 from tierfs.background.planner import Planner
 from tierfs.background.planning import OffloadAction, cold_copies
-from tierfs.background.policy import ColdCopy, PendingObject, SegmentView
+from tierfs.background.policy import ColdCopy, LedgerPlace, PendingObject, SegmentView
 from tierfs.background.touched import TouchedSegments
 from tierfs.metadata import chains, directories, keys
 from tierfs.metadata.layout import PlacedChunk
@@ -210,11 +211,17 @@ def view_of(
         local_bytes=segment.local.bytes,
         active_since_ms=_active_since_ms(txn, segment, active),
         active_bytes=active.length if active is not None else 0,
-        may_roll=segment.kind is not SegmentKind.LEDGER,
+        ledger=_ledger_place(segment) if segment.kind is SegmentKind.LEDGER else None,
         pending=tuple(PendingObject(action, _ended_ms(txn, segment, action)) for action in objects),
         copies=tuple(sorted(some, key=lambda copy: copy.cold_since_ms)),
     )
     return view, min(unpublished, default=0)
+
+
+def _ledger_place(segment: SegmentRecord) -> LedgerPlace:
+    ledger_id = names.ledger_id(segment.name)
+    here_alone = 0 if segment.cold.count else segment.length
+    return LedgerPlace(segment.parent_id, segment.id if ledger_id is None else ledger_id, here_alone)
 
 
 def _active_since_ms(txn: ReadTransaction, segment: SegmentRecord, active: ChunkRecord | None) -> int:

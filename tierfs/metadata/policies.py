@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tierfs import names
+from tierfs import names, policy_text
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.metadata import directories, journal, keys
 from tierfs.metadata.directories import Entry
@@ -132,12 +132,15 @@ def _check_below(txn: ReadTransaction, entry: Entry) -> None:
         if entry.id != record.target_id and entry.id not in above:
             continue
         holds = inherit([_settings(txn, one) for one in (*reversed(above), record.target_id)])
-        if retention_conflict(holds):
+        conflict = retention_conflict(holds)
+        if conflict is not None:
             path = directories.path_of(txn, parent_id, name) if parent_id else ""
+            offload, retention = (
+                f"{key} {policy_text.format(key, policy_text.value_of(holds, key))}" for key in conflict
+            )
             raise InvalidRequest(
-                f"policy of {names.printable(path) or '/'}: bytes would be deleted after retention_age "
-                f"{holds.retention_age_s} s, before they are offloaded after {holds.offload_after_s} s",
-                remedy="set offload_after below retention_age there",
+                f"policy of {names.printable(path) or '/'}: {retention} would delete before {offload} offloads",
+                remedy=f"set {conflict[0]} below {conflict[1]} there",
             )
 
 
