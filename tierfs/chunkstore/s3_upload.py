@@ -33,6 +33,9 @@ _SMALLEST_PART_BYTES = 5 * MIB
 MAX_PARTS = 10_000
 """S3's limit; larger objects get larger parts."""
 
+_CONTENT_TYPE = "application/octet-stream"
+"""As Pulsar sets it; servers have names of their own for what has none."""
+
 _CRC_BYTES = 4
 _MD5_ETAG = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")
 _KMS = "aws:kms"
@@ -150,14 +153,16 @@ class Uploader:
         request: dict[str, Any] = {**checksum.parameters, **self._condition(create_only)}
         with map_s3_errors(self._location, "write", name):
             answer: Answer = self._client.put_object(
-                **self._address(name), Body=body, Metadata=dict(metadata), **request
+                **self._address(name), Body=body, Metadata=dict(metadata), ContentType=_CONTENT_TYPE, **request
             )
         return self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
 
     def _begin(self, name: str, metadata: Mapping[str, str], abilities: Abilities) -> str:
         request: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C"} if abilities.verifies_crc32c else {}
         with map_s3_errors(self._location, "write", name):
-            answer = self._client.create_multipart_upload(**self._address(name), Metadata=dict(metadata), **request)
+            answer = self._client.create_multipart_upload(
+                **self._address(name), Metadata=dict(metadata), ContentType=_CONTENT_TYPE, **request
+            )
         return answer["UploadId"]
 
     def _run(self, jobs: Sequence[PartJob], upload_id: str) -> list[Part]:

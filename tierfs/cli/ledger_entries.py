@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from io import BufferedReader
@@ -36,6 +36,7 @@ from tierfs.types import MIB, ByteRange, EntryKind, ReadPriority, SegmentId
 
 _BATCH_BYTES = 4 * MIB
 _BATCH_ENTRIES = 4096
+_LINES_TOGETHER = 500
 """Entries that are committed together: a commit costs a millisecond."""
 
 
@@ -220,7 +221,10 @@ def read(
             return
         printer = _Messages(found) if messages else _Entries()
         splitter = EntrySplitter(placed_entries(store.metadata, record.id, start, end), printer.show)
-        store.cat(name, span.start, span.end, read_priority, splitter.write)
+        try:
+            store.cat(name, span.start, span.end, read_priority, splitter.write)
+        finally:
+            printer.lines.end()
     printer.require_right()
 
 
@@ -237,18 +241,35 @@ def _write(data: Buffer) -> None:
     sys.stdout.buffer.write(data)
 
 
+class _Lines:
+    """Lines of JSON, written many at once: standard output has no buffer of its own."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+
+    def add(self, line: Mapping[str, object]) -> None:
+        """Print a line, soon."""
+        self._held.append(json.dumps(line))
+        if len(self._held) >= _LINES_TOGETHER:
+            self.end()
+
+    def end(self) -> None:
+        """Print what is held back."""
+        _write("".join(f"{line}\n" for line in self._held).encode())
+        self._held.clear()
+
+
 class _Entries:
     """A line per entry."""
 
+    def __init__(self) -> None:
+        self.lines = _Lines()
+
     def show(self, entry: PlacedEntry, payload: bytes) -> None:
         """Print it."""
-        line = {
-            "entry_id": entry.entry_id,
-            "offset": entry.range.start,
-            "length": len(payload),
-            "sha256": hashlib.sha256(payload).hexdigest(),
-        }
-        click.echo(json.dumps(line))
+        sha256 = hashlib.sha256(payload).hexdigest()
+        line = {"entry_id": entry.entry_id, "offset": entry.range.start, "length": len(payload), "sha256": sha256}
+        self.lines.add(line)
 
     def require_right(self) -> None:
         """Nothing can be wrong: reading proves the bytes."""
@@ -258,6 +279,7 @@ class _Messages:
     """A line per message."""
 
     def __init__(self, ledger: Ledger) -> None:
+        self.lines = _Lines()
         self._ledger = ledger
         self._wrong = 0
 
@@ -268,14 +290,14 @@ class _Messages:
             decoded = decode(payload, ledger_id=self._ledger.ledger_id, entry_id=entry.entry_id)
         except DataLoss as exc:
             self._wrong += 1
-            click.echo(json.dumps({**place, "error": str(exc)}))
+            self.lines.add({**place, "error": str(exc)})
             return
         if decoded.encryption_keys:
-            click.echo(json.dumps({**place, "encryption_keys": list(decoded.encryption_keys)}))
+            self.lines.add({**place, "encryption_keys": list(decoded.encryption_keys)})
         elif decoded.marker is not None:
-            click.echo(json.dumps({**place, "marker": decoded.marker}))
+            self.lines.add({**place, "marker": decoded.marker})
         for message in decoded.messages:
-            click.echo(json.dumps(message.as_json()))
+            self.lines.add(message.as_json())
 
     def require_right(self) -> None:
         """Raise DataLoss if any entry could not be decoded."""
