@@ -56,7 +56,7 @@ def put_index(
     with metadata.read() as txn:
         ledger = ledgers.find(txn, segment.id)
         blocks, end = _blocks(txn, segment.id)
-    index = LedgerIndex(_description(ledger, segment), end, blocks)
+    index = LedgerIndex(description(ledger, segment), end, blocks)
     storage.put(name, BufferSource(encode_index(index)), metadata=said)
 
 
@@ -99,7 +99,7 @@ def _ours(txn: ReadTransaction, uuid: UUID) -> dict[str, str]:
     return {"store": txn.store.store_id, "epoch": str(txn.store.store_epoch), "attempt": uuid.hex}
 
 
-def _description(ledger: LedgerRecord, segment: SegmentRecord) -> LedgerMetadata:
+def description(ledger: LedgerRecord, segment: SegmentRecord) -> LedgerMetadata:
     """What BookKeeper would say of the ledger: closed, once on a bookie that had all of it."""
     return LedgerMetadata(
         write_quorum=1,

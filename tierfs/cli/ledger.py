@@ -22,6 +22,7 @@ _COMMANDS = {
     "info": "tierfs.cli.ledger:info",
     "read": "tierfs.cli.ledger_entries:read",
     "offload": "tierfs.cli.managed_ledger:offload",
+    "export": "tierfs.cli.ledger_export:export",
     "terminate": "tierfs.cli.managed_ledger:terminate",
 }
 

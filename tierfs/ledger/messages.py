@@ -27,8 +27,8 @@ MAX_PAYLOAD_BYTES = 64 * MIB
 MAX_MESSAGES = 100_000
 """Of one batch. Producers stop at 1,000 by default."""
 
-_BROKER_MAGIC = b"\x0e\x02"
-_CHECKSUM_MAGIC = b"\x0e\x01"
+BROKER_MAGIC = b"\x0e\x02"
+CHECKSUM_MAGIC = b"\x0e\x01"
 
 _MARKERS = {
     0: "UNKNOWN_MARKER",
@@ -54,7 +54,7 @@ def decode(
     Raises DataLoss for an entry that is damaged, or whose payload unpacks to more than `limit_bytes`.
     """
     reader = MessageReader(memoryview(entry).cast("B"), _name(ledger_id, entry_id))
-    broker = reader.metadata(pb.BrokerEntryMetadata) if reader.skip(_BROKER_MAGIC) else pb.BrokerEntryMetadata()
+    broker = reader.metadata(pb.BrokerEntryMetadata) if reader.skip(BROKER_MAGIC) else pb.BrokerEntryMetadata()
     checksum = _checksum(reader)
     metadata = reader.metadata(pb.MessageMetadata)
     compression = _compression(metadata, reader.where)
@@ -82,7 +82,7 @@ def decode(
 
 def _checksum(reader: MessageReader) -> int | None:
     """The CRC32C in front of the metadata, if there is one; it must be that of all that follows."""
-    if not reader.skip(_CHECKSUM_MAGIC):
+    if not reader.skip(CHECKSUM_MAGIC):
         return None
     stored = reader.number("the checksum")
     actual = crc32c(reader.rest)

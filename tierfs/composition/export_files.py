@@ -1,0 +1,74 @@
+"""Files that appear as a whole and replace nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tierfs import osio
+from tierfs.checksum import Buffer
+from tierfs.chunkstore.directory_tree import map_os_errors
+from tierfs.errors import AlreadyExists
+from tierfs.metadata.store import new_id
+from tierfs.names import printable
+
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""Filesystems without hard links, such as FAT."""
+
+_MODE = 0o666
+
+
+def write_new(target: Path, pieces: Iterable[Buffer]) -> bool:
+    """Make a durable file of these bytes; False where it is there already with just them.
+
+    Raises AlreadyExists for a file of other bytes, StorageFull, PermissionDenied, and what `pieces` raises: nothing is
+    left then.
+    """
+    with map_os_errors(str(target)):
+        if os.path.lexists(target):
+            if target.is_symlink() or not target.is_file() or not _holds(target, pieces):
+                what = printable(str(target))
+                raise AlreadyExists(f"{what} is there and is something else", remedy="export into another directory")
+            return False
+        temporary = target.with_name(f".{target.name}.{new_id()}")
+        try:
+            _write(temporary, pieces)
+            _name(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        osio.sync_directory(target.parent)
+    return True
+
+
+def _write(path: Path, pieces: Iterable[Buffer]) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+    with os.fdopen(fd, "wb") as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        os.fsync(fd)
+
+
+def _name(temporary: Path, target: Path) -> None:
+    """Give a file its name unless another has it."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError as exc:
+        raise AlreadyExists(f"{printable(str(target))} appeared meanwhile", remedy="export again") from exc
+    except OSError as exc:
+        if exc.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(target):
+            raise AlreadyExists(f"{printable(str(target))} appeared meanwhile", remedy="export again") from exc
+        os.rename(temporary, target)
+
+
+def _holds(target: Path, pieces: Iterable[Buffer]) -> bool:
+    with target.open("rb") as file:
+        return all(file.read(len(piece)) == piece for piece in _not_empty(pieces)) and not file.read(1)
+
+
+def _not_empty(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+    return (piece for piece in pieces if len(piece))

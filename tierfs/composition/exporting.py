@@ -1,0 +1,233 @@
+"""Exporting ledgers: Pulsar's two objects of each as files of a directory. Part of the composition root.
+
+A ledger whose objects are there is copied from them byte for byte, all others are encoded; the same ledger, exported
+in the same way, always gets the same names. The index comes last: without it a ledger was not exported.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
+from uuid import UUID, uuid5
+
+import tierfs
+from tierfs import names
+from tierfs.app import Store
+from tierfs.background import ledger_beside
+from tierfs.checksum import Buffer
+from tierfs.chunkstore.protocol import StoredObject
+from tierfs.composition.export_files import write_new
+from tierfs.connect import FILE_SCHEME
+from tierfs.errors import InvalidRequest, NotFound, Unavailable
+from tierfs.ledger import keys as object_keys
+from tierfs.ledger import unbatch
+from tierfs.ledger.blocks import encode_blocks, plan_blocks
+from tierfs.ledger.index import LedgerIndex
+from tierfs.ledger.index_codec import encode_index
+from tierfs.ledger.keys import Role
+from tierfs.ledger.single_object import MagicWords, plan_object
+from tierfs.metadata import chains, directories, entries, ledgers, locations
+from tierfs.metadata.records import LedgerRecord, ObjectRecord, SegmentRecord
+from tierfs.osio import make_directories
+from tierfs.reading.entries import placed_entries
+from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_beside
+from tierfs.types import MIB, ByteRange, SegmentKind, Tier
+
+CONTENT_TYPE = "application/octet-stream"
+TRANSFORM_KEY = "tierfs-transform"
+"""User metadata that names what was done with the entries on their way out."""
+
+_READ_TOGETHER_BYTES = 8 * MIB
+_JOBS = 8
+_DIRECTORY_MODE = 0o777
+_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
+
+Advance = Callable[[int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Exporting:
+    """How ledgers are exported. The default copies cold ones."""
+
+    block_bytes: int | None = None
+    magic: MagicWords | None = None
+    """Of the first PIP's form, one object per ledger."""
+    unbatch: bool = False
+
+    @property
+    def copies(self) -> bool:
+        """Whether objects that are there are exported as they are."""
+        return self.block_bytes is None and self.magic is None and not self.unbatch
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What became of one ledger."""
+
+    segment: str
+    entries: int
+    keys: tuple[str, ...]
+    bytes: int
+    """Of its data objects."""
+    new: bool
+    copied: bool
+    why_not: str = ""
+    """Why it was not exported."""
+
+
+class Exporter:
+    """Exports ledgers of one store into one directory."""
+
+    def __init__(self, store: Store, directory: Path, how: Exporting, advance: Advance) -> None:
+        self._store = store
+        self._directory = directory
+        self._how = how
+        self._advance = advance
+
+    def find(self, path: str) -> list[tuple[str, SegmentRecord]]:
+        """The ledgers at or below a path. Raises NotFound."""
+        with self._store.metadata.read() as txn:
+            entry = directories.find(txn, path)
+            if entry is None:
+                raise NotFound(f"{names.printable(path)} does not exist")
+            below = directories.segments_below(txn, entry, names.join(names.split(path)))
+            found = [(name, segment) for name, segment in below if segment.kind is SegmentKind.LEDGER]
+        if not found:
+            raise InvalidRequest(f"{names.printable(path)} is no ledger and has none below it")
+        return found
+
+    def export(self, found: Iterable[tuple[str, SegmentRecord]]) -> Iterator[Exported]:
+        """Write the ledgers' files. Raises AlreadyExists for a file in the way, and what cannot be read or written."""
+        make_directories(self._directory, _DIRECTORY_MODE)
+        for name, segment in found:
+            with self._store.metadata.read() as txn:
+                known = replace(ledgers.find(txn, segment.id), entries=entries.count(txn, segment.id))
+                holders = [chains.object_of(txn, one) for one in chains.chunks(txn, segment.id, Tier.COLD)]
+            if not segment.sealed:
+                yield Exported(name, known.entries, (), 0, new=False, copied=False, why_not="it is open")
+            elif holders and self._how.copies:
+                yield self._copy(name, known, holders)
+            else:
+                yield self._encode(name, segment, known)
+
+    def _copy(self, name: str, known: LedgerRecord, holders: list[ObjectRecord]) -> Exported:
+        """The objects as they lie, data before index."""
+        keys, size, new = [], 0, False
+        for holder in holders:
+            for object_name, is_data in ((holder.name, True), (holder.index_name, False)):
+                if object_name:
+                    stored, written = self._copy_object(name, holder, object_name, is_data=is_data)
+                    size, new = size + (stored.length_bytes if is_data else 0), new or written
+                    keys.append(_key(object_name))
+        return Exported(name, known.entries, tuple(keys), size, new, copied=True)
+
+    def _copy_object(
+        self, name: str, holder: ObjectRecord, object_name: str, *, is_data: bool
+    ) -> tuple[StoredObject, bool]:
+        storage = self._store.storage_of(holder.location_id)
+        stored = storage.stat(object_name)
+        if is_data and stored.length_bytes != holder.stored_bytes:
+            raise Unavailable(f"{names.printable(object_name)} is not the object of {name} now", remedy="tierfs fsck")
+        metadata: Mapping[str, str] | None = stored.metadata
+        with self._store.metadata.read() as txn:
+            place = locations.location(txn, holder.location_id)
+        if not place.writable and place.url.startswith(FILE_SCHEME):
+            metadata = metadata_beside(storage, object_name)
+        if metadata is not None:
+            self._write_metadata(_key(object_name), metadata)
+        pieces = Pieces(storage, _JOBS)
+        try:
+            found = self._told(pieces.of(stored, ByteRange(0, stored.length_bytes)), name if is_data else "")
+            return stored, write_new(self._directory / _key(object_name), found)
+        finally:
+            pieces.close()
+
+    def _encode(self, name: str, segment: SegmentRecord, known: LedgerRecord) -> Exported:
+        """The objects made anew."""
+        lengths = array("I")
+        if self._how.unbatch:
+            lengths.extend(len(one) for one in self._entries(name, segment, known.entries))
+        else:
+            lengths.extend(one.range.length_bytes for one in self._placed(segment, known.entries))
+        described = ledger_beside.description(replace(known, entries=len(lengths), bytes=sum(lengths)), segment)
+        block_bytes = self._how.block_bytes or self._store.settings.offload.ledger_block_bytes
+        payloads = enumerate(self._entries(name, segment, known.entries, tell=True))
+        uuid = self._uuid(segment, block_bytes)
+        data_key = object_keys.data_key(uuid, known.ledger_id)
+        if self._how.magic is not None:
+            plan = plan_object(described, lengths, block_bytes, self._how.magic)
+            size = plan.index.length_bytes + sum(one.length_bytes for one in plan.blocks)
+            new = self._write(name, data_key, Role.DATA, plan.encode(payloads))
+            return Exported(name, len(lengths), (data_key,), size, new, copied=False)
+        plans = plan_blocks(lengths, block_bytes)
+        index = LedgerIndex.of_plans(described, plans)
+        index_key = object_keys.index_key(uuid, known.ledger_id)
+        new = self._write(name, data_key, Role.DATA, encode_blocks(payloads, plans))
+        new = self._write(name, index_key, Role.INDEX, [encode_index(index)]) or new
+        return Exported(name, len(lengths), (data_key, index_key), index.data_object_length, new, copied=False)
+
+    def _uuid(self, segment: SegmentRecord, block_bytes: int) -> UUID:
+        """The same for the same ledger and way of exporting it: a second export finds the first one's files."""
+        magic = self._how.magic
+        words = "" if magic is None else f"{magic.index.hex()}:{magic.block.hex()}"
+        way = f"{segment.id}/{block_bytes}/{words}/{self._how.unbatch}"
+        return uuid5(UUID(self._store.metadata.store_id), way)
+
+    def _write(self, name: str, key: str, role: Role, pieces: Iterable[Buffer]) -> bool:
+        managed_ledger = quote(name.rpartition("/")[0], safe=_AS_IT_IS)
+        said = object_keys.user_metadata(role, managed_ledger, f"tierfs {tierfs.__version__}", "none")
+        if self._how.unbatch:
+            said[TRANSFORM_KEY] = unbatch.NAME
+        self._write_metadata(key, said)
+        return write_new(self._directory / key, pieces)
+
+    def _write_metadata(self, key: str, metadata: Mapping[str, str]) -> None:
+        text = json.dumps({"metadata": dict(metadata), "content_type": CONTENT_TYPE}, sort_keys=True)
+        write_new(self._directory / f"{key}{METADATA_SUFFIX}", [text.encode() + b"\n"])
+
+    def _placed(self, segment: SegmentRecord, count: int) -> Iterator[entries.PlacedEntry]:
+        return placed_entries(self._store.metadata, segment.id, 0, count)
+
+    def _entries(self, name: str, segment: SegmentRecord, count: int, *, tell: bool = False) -> Iterator[bytes]:
+        """The payloads as they are to be written, some MiB in memory."""
+        for payload in self._read(name, segment, count):
+            if tell:
+                self._advance(len(payload), name)
+            if self._how.unbatch:
+                yield from unbatch.unbatch(payload)
+            else:
+                yield payload
+
+    def _read(self, name: str, segment: SegmentRecord, count: int) -> Iterator[bytes]:
+        together: list[ByteRange] = []
+        for one in self._placed(segment, count):
+            together.append(one.range)
+            if one.range.end - together[0].start >= _READ_TOGETHER_BYTES:
+                yield from self._read_together(name, together)
+                together = []
+        if together:
+            yield from self._read_together(name, together)
+
+    def _read_together(self, name: str, ranges: list[ByteRange]) -> Iterator[bytes]:
+        start, end = ranges[0].start, ranges[-1].end
+        buffer = bytearray()
+        if end > start:
+            self._store.cat(name, start, end, None, buffer.extend)
+        view = memoryview(buffer)
+        for one in ranges:
+            yield bytes(view[one.start - start : one.end - start])
+
+    def _told(self, pieces: Iterator[memoryview], name: str) -> Iterator[memoryview]:
+        for piece in pieces:
+            if name:
+                self._advance(len(piece), name)
+            yield piece
+
+
+def _key(object_name: str) -> str:
+    """Pulsar's key, whatever is in front of it."""
+    return object_name.rpartition("/")[2]

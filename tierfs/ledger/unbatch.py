@@ -1,0 +1,107 @@
+"""Unbatching: one entry per message, not compressed, out of what Pulsar puts into an entry. Pure.
+
+What cannot be taken apart stays as it is: encrypted entries, markers, chunks of a large message, and what is none of
+Pulsar's. A message that compaction dropped is left out, since only a batch can keep its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tierfs.checksum import crc32c
+from tierfs.errors import DataLoss
+from tierfs.ledger import pulsar_api_pb2 as pb
+from tierfs.ledger.message_compression import Compression, decompress
+from tierfs.ledger.message_reader import MessageReader
+from tierfs.ledger.messages import BROKER_MAGIC, CHECKSUM_MAGIC, MAX_PAYLOAD_BYTES, decode
+
+NAME = "unbatch"
+"""By which the metadata of an object tells of it."""
+
+_FROM_BATCH = ("partition_key", "partition_key_b64_encoded", "ordering_key")
+"""Of a message that only its own metadata tells of."""
+
+_UNLESS_OWN = ("sequence_id", "event_time", "null_value", "null_partition_key")
+"""Of a message that its batch tells of where its own metadata does not."""
+
+
+def unbatch(entry: bytes) -> list[bytes]:
+    """The entries that take the place of `entry`: itself, where there is nothing to do."""
+    try:
+        decoded = decode(entry)
+    except DataLoss:
+        return [entry]
+    if decoded.encryption_keys or decoded.marker is not None or decoded.chunk is not None:
+        return [entry]
+    if decoded.batch_size is None and decoded.compression is Compression.NONE:
+        return [entry]
+    return list(_taken_apart(entry, has_checksum=decoded.checksum is not None))
+
+
+def _taken_apart(entry: bytes, *, has_checksum: bool) -> Iterator[bytes]:
+    """The messages of an entry that was decoded without an error."""
+    reader = MessageReader(memoryview(entry), "an entry")
+    broker = reader.metadata(pb.BrokerEntryMetadata) if reader.skip(BROKER_MAGIC) else None
+    if reader.skip(CHECKSUM_MAGIC):
+        reader.number("the checksum")
+    metadata = reader.metadata(pb.MessageMetadata)
+    compression = Compression(metadata.compression)
+    payload = decompress(compression, reader.rest, metadata.uncompressed_size, MAX_PAYLOAD_BYTES, reader.where)
+    is_batch, count = metadata.HasField("num_messages_in_batch"), metadata.num_messages_in_batch
+    for name in ("compression", "uncompressed_size", "num_messages_in_batch"):
+        metadata.ClearField(name)
+    if not is_batch:
+        yield _encoded(broker, metadata, payload, has_checksum=has_checksum)
+        return
+    batch = MessageReader(memoryview(payload), reader.where)
+    for at in range(count):
+        own = batch.metadata(pb.SingleMessageMetadata)
+        data = batch.take(own.payload_size, "the payload")
+        if not own.compacted_out:
+            alone = _alone(metadata, own)
+            yield _encoded(_indexed(broker, at, count), alone, data, has_checksum=has_checksum)
+
+
+def _alone(metadata: pb.MessageMetadata, own: pb.SingleMessageMetadata) -> pb.MessageMetadata:
+    """The metadata of one message of a batch as that of an entry."""
+    alone = pb.MessageMetadata()
+    alone.CopyFrom(metadata)
+    del alone.properties[:]
+    for pair in own.properties:
+        alone.properties.add(key=pair.key, value=pair.value)
+    for name in _FROM_BATCH:
+        alone.ClearField(name)
+    for name in (*_FROM_BATCH, *_UNLESS_OWN):
+        if own.HasField(name):
+            setattr(alone, name, getattr(own, name))
+    return alone
+
+
+def _indexed(broker: pb.BrokerEntryMetadata | None, at: int, count: int) -> pb.BrokerEntryMetadata | None:
+    """What the broker says of one message of a batch: the index that it wrote down is the last one's."""
+    if broker is None or not broker.HasField("index"):
+        return broker
+    found = pb.BrokerEntryMetadata()
+    found.CopyFrom(broker)
+    if broker.index < count - 1:
+        found.ClearField("index")
+    else:
+        found.index = broker.index - count + 1 + at
+    return found
+
+
+def _encoded(
+    broker: pb.BrokerEntryMetadata | None,
+    metadata: pb.MessageMetadata,
+    payload: bytes | bytearray | memoryview,
+    *,
+    has_checksum: bool,
+) -> bytes:
+    body = _sized(metadata.SerializeToString(deterministic=True)) + bytes(payload)
+    if has_checksum:
+        body = CHECKSUM_MAGIC + crc32c(body).to_bytes(4, "big") + body
+    return body if broker is None else BROKER_MAGIC + _sized(broker.SerializeToString(deterministic=True)) + body
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
