@@ -7,17 +7,17 @@ The files become garbage that is due at once; a reader that still holds them ope
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from tierfs.background.candidates import placed_cold, sealed_local_chunks
 from tierfs.background.planning import evictable, runs
-from tierfs.metadata import chains, directories, keys
+from tierfs.metadata import chains, directories, keys, ledgers
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import SegmentId, Tier
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import SegmentId, SegmentKind, Tier
 
 _BATCH_CHUNKS = 1000
 """Chunks removed per commit: some 10 ms, so that appends hardly wait."""
@@ -52,8 +52,18 @@ def evict(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int
             for run in runs(batch):
                 segment = chains.remove(txn, segment, Tier.LOCAL, run, due_ms=txn.now_ms, after_sequence=0)
             txn.put(SEGMENTS, keys.u64(segment.id), segment)
+            _note_ledger(txn, segment)
             txn.touch(inode=segment.inode, segment_id=segment.id)
         total = total.plus(batch)
+
+
+def _note_ledger(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    """The context of a ledger says that its local bytes are gone before their files are (PIP-17)."""
+    if segment.kind is not SegmentKind.LEDGER or segment.local.count:
+        return
+    known = ledgers.find(txn, segment.id)
+    if known.offload.complete and not known.offload.local_deleted:
+        ledgers.put(txn, replace(known, offload=replace(known.offload, local_deleted=True)))
 
 
 def would_evict(txn: ReadTransaction, segment: SegmentRecord, *, cold_before_ms: int) -> Evicted:

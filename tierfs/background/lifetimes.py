@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from tierfs.background.candidates import ended_ms
 from tierfs.background.retention_policy import Member, Run
 from tierfs.metadata import chains, directories, keys, policies
+from tierfs.metadata.policies import Effective
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.policy import LIFETIME_KEYS, OFF
-from tierfs.segments import streams
-from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId, SegmentKind, Tier
+from tierfs.segments import positions, streams
+from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId, Tier
 
 
 def governed(txn: ReadTransaction) -> list[SegmentId]:
@@ -37,6 +38,35 @@ def _segment_ids(txn: ReadTransaction, target_id: int) -> Iterator[SegmentId]:
             yield from _segment_ids(txn, child.id)
 
 
+def ledger_members(txn: ReadTransaction, managed_ledger: DirectoryId, *, needs_offload: bool) -> list[Member]:
+    """The ledgers of a managed ledger, oldest first; each goes as a whole, or not at all."""
+    effective = Effective(txn)
+    found: list[Member] = []
+    for segment in (one.segment for one in positions.members(txn, managed_ledger)):
+        ended_ms = max(segment.sealed_ms, segment.modified_ms)
+        goes = segment.sealed and segment.length and (_is_named_cold(txn, segment) or not needs_offload)
+        found.append(
+            Member(
+                id=segment.id,
+                policy=effective.of(segment),
+                start_offset=segment.start_offset,
+                length=segment.length,
+                runs=(Run(segment.length, ended_ms),) if goes else (),
+                sealed=segment.sealed,
+                ended_ms=ended_ms,
+            )
+        )
+    return found
+
+
+def _is_named_cold(txn: ReadTransaction, segment: SegmentRecord) -> bool:
+    """Whether the journal names objects for all bytes."""
+    published = txn.store.journal.published_sequence
+    cold = chains.chunks(txn, segment.id, Tier.COLD) if segment.cold.bytes >= segment.length else ()
+    named = [chunk.lost or chains.object_of(txn, chunk).linked_sequence <= published for chunk in cold]
+    return bool(named) and all(named)
+
+
 def members(txn: ReadTransaction, first: SegmentRecord, *, needs_offload: bool) -> list[Member]:
     """The stream that begins with `first`; its runs are read from the database as they are asked for."""
     found = [first]
@@ -46,14 +76,13 @@ def members(txn: ReadTransaction, first: SegmentRecord, *, needs_offload: bool) 
 
 
 def _member(txn: ReadTransaction, segment: SegmentRecord, *, last: bool, needs_offload: bool) -> Member:
-    removable = segment.kind is SegmentKind.BYTES
     return Member(
         id=segment.id,
         policy=policies.effective(txn, segment),
         start_offset=segment.start_offset,
         length=segment.length,
-        runs=_runs(txn, segment, needs_offload=needs_offload) if removable else (),
-        sealed=segment.sealed and removable,
+        runs=_runs(txn, segment, needs_offload=needs_offload),
+        sealed=segment.sealed,
         ended_ms=max(segment.sealed_ms, segment.modified_ms),
         names_stream=not last and not segment.stream_name,
     )

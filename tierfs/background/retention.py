@@ -22,7 +22,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import ledger_limits, streams, truncate
 from tierfs.segments.engine import Engine
-from tierfs.types import SegmentId, SegmentKind
+from tierfs.types import DirectoryId, SegmentId, SegmentKind
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,9 @@ _LOOK_BATCH = 1000
 
 _NEVER_MS = 1 << 62
 """Later than any time."""
+
+_LEDGERS_PER_COMMIT = 20
+"""A ledger of a few hundred chunks goes in some 10 ms (guess)."""
 
 _RUNS_PER_COMMIT = 1000
 """Chunks removed per commit: some 10 ms, so that appends hardly wait."""
@@ -61,6 +64,8 @@ class Retention:
         self._grace_ms = grace_s * 1000
         self._needs_offload = needs_offload
         self._next_ms = _NEVER_MS
+        self._managed_ledgers: set[DirectoryId] = set()
+        """Of the ledgers that a pass met."""
 
     def seal(self) -> int:
         """Seal every segment that is long or old enough; returns how many."""
@@ -69,8 +74,12 @@ class Retention:
     def expire(self) -> Expired:
         """Take away what is no longer kept, and note when the next bytes go. Cold objects go after the grace period."""
         total, self._next_ms = Expired(), _NEVER_MS
+        self._managed_ledgers = set()
         for segment_id in self._due(self._has_expired):
             for expiry in self._expire_stream(segment_id):
+                total = total.plus(expiry)
+        for directory_id in self._managed_ledgers:
+            for expiry in self._expire_ledgers(directory_id):
                 total = total.plus(expiry)
         self._note_next(0 if self._next_ms == _NEVER_MS else self._next_ms)
         return total
@@ -95,7 +104,10 @@ class Retention:
         return streams.is_long(segment, policy) or streams.is_old(segment, policy, now_ms)
 
     def _has_expired(self, txn: ReadTransaction, segment: SegmentRecord, now_ms: int) -> bool:
-        """Of a stream, its first member answers for all."""
+        """Of a stream, its first member answers for all; ledgers are looked at together."""
+        if segment.kind is SegmentKind.LEDGER:
+            self._managed_ledgers.add(segment.parent_id)
+            return False
         if streams.predecessor(txn, segment) is not None:
             return False
         if next(expired(self._members(txn, segment), now_ms), None) is not None:
@@ -128,6 +140,28 @@ class Retention:
                 return
             if todo[0].segment_id == segment_id and todo[0].removes and going_on is not None:
                 segment_id = going_on.id
+
+    def _expire_ledgers(self, managed_ledger: DirectoryId) -> Iterator[Expiry]:
+        """Take away the oldest ledgers that have expired, a few per commit. No ledger loses its head alone."""
+        while self._have_expired(managed_ledger):
+            with self._metadata.write() as txn:
+                todo = list(islice(expired(self._ledgers(txn, managed_ledger), txn.now_ms), _LEDGERS_PER_COMMIT))
+                taken = list(takewhile(partial(self._take, txn), todo))
+            yield from taken
+            if not todo or len(taken) < len(todo):
+                return
+
+    def _have_expired(self, managed_ledger: DirectoryId) -> bool:
+        """Whether any has; else it is noted when the next one does."""
+        with self._metadata.read() as txn:
+            found = self._ledgers(txn, managed_ledger)
+            if next(expired(found, self._metadata.clock.now_ms()), None) is not None:
+                return True
+            self._next_ms = min(self._next_ms, next_expiry_ms(found) or _NEVER_MS)
+            return False
+
+    def _ledgers(self, txn: ReadTransaction, managed_ledger: DirectoryId) -> list[Member]:
+        return lifetimes.ledger_members(txn, managed_ledger, needs_offload=self._needs_offload)
 
     def _take(self, txn: WriteTransaction, expiry: Expiry) -> bool:
         """False if it has to wait: for an idle writer, which leaves the segment with its next append."""
