@@ -92,12 +92,20 @@ class EntryKind(IntEnum):
 
 
 class ReadPriority(StrEnum):
-    """Which tier serves a byte that both hold (Pulsar's tiered read priorities, plus the two strict ones)."""
+    """Which tier serves a byte that both hold: Pulsar's tiered read priorities, whose names are accepted too."""
 
     LOCAL_ONLY = "local-only"
     LOCAL_FIRST = "local-first"
     OFFLOADED_ONLY = "offloaded-only"
     OFFLOADED_FIRST = "offloaded-first"
+
+    @classmethod
+    def _missing_(cls, value: object) -> ReadPriority | None:
+        """By Pulsar's names: bookkeeper-first, tiered-storage-first, also as BOOKKEEPER_FIRST and so on."""
+        ours = (
+            str(value).lower().replace("_", "-").replace("bookkeeper", "local").replace("tiered-storage", "offloaded")
+        )
+        return next((priority for priority in cls if priority.value == ours), None)
 
     @property
     def tiers(self) -> tuple[Tier, ...]:

@@ -137,6 +137,24 @@ def test_tiering_is_switched_off_in_words_or_as_pulsar_does(store: Path) -> None
     assert done.out == "logs: offload_above_bytes = 10GiB, ledger_entries = 50000\n"
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("bookkeeper-first", "local-first"),
+        ("tiered-storage-first", "offloaded-first"),
+        ("BOOKKEEPER_ONLY", "local-only"),
+        ("OFFLOADED_ONLY", "offloaded-only"),
+    ],
+)
+def test_read_priorities_have_pulsars_names_too(store: Path, theirs: str, ours: str) -> None:
+    done = tierfs("policy", "set", "logs", f"read_priority={theirs}", store=store)
+    assert done.out == f"logs: read_priority = {ours}\n"
+    assert shown("logs/web", store)["read_priority"] == (ours, "directory", "logs")
+    assert tierfs("info", "logs/web", "--json", store=store).json["read_priority"] == ours
+    read = tierfs("cat", "logs/web", "--read-priority", theirs, store=store, check=False)
+    assert (read.code == 0) is (ours != "offloaded-only"), read
+
+
 def test_an_offload_that_comes_after_the_retention_is_refused_wherever_it_would_hold(store: Path) -> None:
     tierfs("policy", "set", "logs/web", "offload_after=2d", store=store)
     before = queued(store)

@@ -43,6 +43,13 @@ def test_sizes_times_and_choices(file: Path) -> None:
     assert read.priority is ReadPriority.LOCAL_ONLY
 
 
+@pytest.mark.parametrize("name", ["bookkeeper-first", "BOOKKEEPER_FIRST", "local-first"])
+def test_a_read_priority_may_have_pulsars_name(file: Path, name: str) -> None:
+    file.write_text(f'[read]\npriority = "{name}"\n')
+    assert settings.load(file, {}).read.priority is ReadPriority.LOCAL_FIRST
+    assert settings.load(file, {"TIERFS_READ__PRIORITY": "tiered-storage-only"}).read.priority == "offloaded-only"
+
+
 def test_the_cache_is_off_by_default_and_lies_where_it_is_told(file: Path) -> None:
     assert settings.load(file, {}).read.cache_bytes == 0
     file.write_text('[read]\ncache_bytes = "10GiB"\ncache_directory = "/mnt/ssd/tierfs"\n')

@@ -1,0 +1,132 @@
+"""Which side serves a ledger: Pulsar's read priorities with each side well, failing or absent (cases A6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ledgers import ROOMY, new_ledger
+from tests.reading.test_reader import reader_of
+from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import Progress
+from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.metadata import policies
+from tierfs.types import ROOT_DIRECTORY, ReadPriority, Tier
+
+ENTRIES = [bytes([65 + number]) * 100 for number in range(10)]
+DATA = b"".join(ENTRIES)
+
+
+class Ledgers(MemoryStorage):
+    """Notes reads of ledgers' objects, and may fail them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.error: TierfsError | None = None
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        if "-ledger-" in name:
+            self.reads += 1
+            if self.error is not None:
+                raise self.error
+        super().read_into(name, offset, buffer, if_match=if_match, progress=progress)
+
+
+@pytest.fixture
+def storage() -> Ledgers:
+    return Ledgers()
+
+
+@pytest.fixture
+def store(tmp_path: Path, storage: Ledgers) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=ROOMY, cold=storage) as opened:
+        yield opened
+
+
+def arrange(store: TestStore, storage: Ledgers, local: str, cold: str) -> str:
+    """A closed ledger with both sides as they are to be."""
+    name = new_ledger(store, ENTRIES)
+    if cold != "absent" or local == "absent":
+        store.offload()
+    if local == "absent":
+        store.evict()
+        storage.error = NotFound("the object is gone") if cold == "absent" else None
+    if local == "damaged":
+        (path,) = store.files.root.glob("*/*")
+        path.chmod(0o600)
+        path.write_bytes(bytes(len(DATA)))
+    if cold == "failing":
+        storage.error = Unavailable("down")
+    storage.reads = 0
+    return name
+
+
+@pytest.mark.parametrize("priority", list(ReadPriority))
+@pytest.mark.parametrize("local", ["ok", "damaged", "absent"])
+@pytest.mark.parametrize("cold", ["ok", "failing", "absent"])
+async def test_priorities(
+    store: TestStore,
+    storage: Ledgers,
+    priority: ReadPriority,
+    local: str,
+    cold: str,
+    expected_warnings: list[str],
+) -> None:
+    expected_warnings += ["is read from the", "waits for a tier that does not answer"]
+    name = arrange(store, storage, local, cold)
+    good = {Tier.LOCAL: local == "ok", Tier.COLD: cold == "ok"}
+    async with reader_of(store, deadline_s=0.2 if cold == "failing" else 30) as reader:
+        handle = reader.open(store.segment(name).id, priority=priority)
+        serves = next((tier for tier in priority.tiers if good[tier]), None)
+        if serves is None:
+            with pytest.raises((DataLoss, Unavailable, NotFound)):
+                await handle.read(0, 5000)
+        else:
+            assert bytes(await handle.read(0, 5000)) == DATA
+            assert bytes(await handle.read(250, 300)) == DATA[250:550]
+        assert handle.served_from == serves
+        handle.close()
+    if Tier.COLD not in priority.tiers or (priority.tiers[0] is Tier.LOCAL and local == "ok"):
+        assert storage.reads == 0
+
+
+@pytest.mark.parametrize(("theirs", "serves"), [("bookkeeper-first", Tier.LOCAL), ("tiered-storage-first", Tier.COLD)])
+async def test_the_policy_of_the_managed_ledger_decides(
+    store: TestStore, storage: Ledgers, theirs: str, serves: Tier
+) -> None:
+    name = arrange(store, storage, "ok", "ok")
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, ROOMY)
+        policies.change(txn, "topic", put_settings={"read_priority": ReadPriority(theirs).value})
+    async with reader_of(store) as reader:
+        handle = reader.open(store.segment(name).id)
+        assert bytes(await handle.read(0, 5000)) == DATA
+        assert handle.served_from is serves
+        handle.close()
+
+
+async def test_the_tier_serves_as_soon_as_the_local_bytes_are_gone(store: TestStore, storage: Ledgers) -> None:
+    name = arrange(store, storage, "ok", "ok")
+    async with reader_of(store) as reader:
+        handle = reader.open(store.segment(name).id, priority=ReadPriority.LOCAL_FIRST)
+        assert bytes(await handle.read(0, 5000)) == DATA
+        assert (handle.served_from, storage.reads) == (Tier.LOCAL, 0)
+        store.evict()
+        store.cold_work().collect()
+        handle.close()
+        handle = reader.open(store.segment(name).id, priority=ReadPriority.LOCAL_FIRST)
+        assert bytes(await handle.read(0, 5000)) == DATA
+        assert handle.served_from is Tier.COLD
+        handle.close()
