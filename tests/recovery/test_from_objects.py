@@ -34,7 +34,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OBJECTS
 from tierfs.names import REMOVED_PREFIX
-from tierfs.recovery import bucket, from_objects, inventory
+from tierfs.recovery import bucket, from_objects, inventory, ledgers
 from tierfs.recovery.from_objects import Rebuilding, Rebuilt
 from tierfs.segments import stat
 from tierfs.segments.engine import Engine
@@ -88,10 +88,11 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
     clock = ManualClock()
     before = [item.name for item in chunk_objects(cold)]
     found = inventory.take(cold, path / "objects")
-    past = from_objects._past(cold, bucket.list_journal(cold), found)
+    offloaded = ledgers.find(cold, found.store_id, found.left)
+    past = from_objects._past(cold, bucket.list_journal(cold), found, offloaded)
     with closing(MetadataStore.create(path / "metadata", clock, found.store_id)) as metadata:
         rebuilding = Rebuilding(metadata, cold, LocationRecord(id=LOCATION, url="memory:"), quiet)
-        made = rebuilding.rebuild(found, past)
+        made = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
         rebuilding.own()
         with metadata.read() as txn:
             check_store(txn)

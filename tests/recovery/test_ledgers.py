@@ -12,9 +12,11 @@ from tests.fsck.looking import cold_findings, findings
 from tests.ledgers import ROOMY, cold_bytes, cold_entries, ledger_names, new_ledger, offload, record, written
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import HERE, following
+from tests.recovery.test_from_objects import rebuilt
 from tests.recovery.test_recover import checkpoint, copy_of, damage
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.entry_rows import EntryRows
+from tierfs.background.publish import read_small
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import DataLoss
 from tierfs.fsck.findings import Kind, Mend
@@ -199,3 +201,51 @@ def test_entry_rows_are_left_alone_where_they_are(store: TestStore) -> None:
     store.cold.delete(copy)
     assert EntryRows(store.metadata, store.cold, store.metadata.write).restore_all() == []
     assert_layout(store, name, local=[sum(map(len, PAYLOADS))], cold=[sum(map(len, PAYLOADS))])
+
+
+def without_journal(store: TestStore) -> None:
+    for found in list(store.cold.list("journal/")):
+        store.cold.delete(found.name)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_ledgers_come_back_from_their_objects_alone(store: TestStore, tmp_path: Path, others: bool) -> None:
+    """With the journal gone, and with or without other segments."""
+    name = new_ledger(store, PAYLOADS, "public/ü")
+    uuid = offload(store, name)
+    if others:
+        store.append("s", b"bytes", seal=True)
+        store.offload("s")
+    without_journal(store)
+    with rebuilt(tmp_path / "new", store.cold) as found:
+        assert cold_entries(found.store, name) == PAYLOADS
+        assert record(found.store, name).offload.uuid == uuid
+        assert set(found.rebuilt) == {name, *(["s"] if others else [])}
+        assert findings(found.store) == cold_findings(found.store) == []
+        with recovered(tmp_path / "again", found.store.cold) as again:
+            assert cold_entries(again.store, name) == PAYLOADS
+
+
+def test_of_two_attempts_the_whole_one_comes_back(store: TestStore, tmp_path: Path) -> None:
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name)
+    data, _ = ledger_names(store)
+    half = f"{'a' * 8}{data[8:]}"
+    store.cold.put(half, BufferSource(b"x"), metadata=dict(store.cold.stat(data).metadata))
+    without_journal(store)
+    with rebuilt(tmp_path / "new", store.cold) as found:
+        assert cold_entries(found.store, name) == PAYLOADS
+        assert found.left == {half: "not offloaded: its index object is missing"}
+
+
+def test_a_pulsars_ledgers_are_left_alone(store: TestStore, tmp_path: Path) -> None:
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name)
+    for key in ledger_names(store):
+        data, said = read_small(store.cold, key), dict(store.cold.stat(key).metadata)
+        theirs = {word: value for word, value in said.items() if word not in ("store", "epoch", "attempt", "name")}
+        store.cold.put(f"{'b' * 8}{key[8:]}", BufferSource(data), metadata=theirs)
+    without_journal(store)
+    with rebuilt(tmp_path / "new", store.cold) as found:
+        assert set(found.rebuilt) == {name}
+        assert found.left == {}

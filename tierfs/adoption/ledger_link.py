@@ -141,8 +141,14 @@ class Rows:
 class LedgerLinker:
     """Makes ledgers out of what was found. Thread-safe."""
 
-    def __init__(self, metadata: MetadataStore, place: LocationRecord, cold: ColdTier | None) -> None:
-        """`cold`: our own tier, which gets a copy of the rows of entries; the journal does not carry them."""
+    def __init__(
+        self, metadata: MetadataStore, place: LocationRecord, cold: ColdTier | None, *, owned: bool = False
+    ) -> None:
+        """`cold`: our own tier, which gets a copy of the rows of entries; the journal does not carry them.
+
+        `owned`: `place` is our own tier, and the objects are this store's.
+        """
+        self._owned = owned
         self._metadata = metadata
         self._place = place
         self._cold = cold
@@ -204,7 +210,7 @@ class LedgerLinker:
     def _make(
         self, txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger, segment_id: SegmentId, copy_name: str
     ) -> None:
-        location = locations.register_foreign(txn, self._place)
+        location = self._place if self._owned else locations.register_foreign(txn, self._place)
         parent_id, last = create.make_parent(txn, plan.name)
         new = SegmentRecord(
             id=segment_id, parent_id=parent_id, name=last, inode=create.new_inode(txn), kind=SegmentKind.LEDGER
@@ -213,7 +219,7 @@ class LedgerLinker:
         holders = []
         for part in found.parts:
             if part.length:
-                segment, holder = _link(txn, segment, location.id, part, copy_name)
+                segment, holder = _link(txn, segment, location.id, part, copy_name, foreign=not self._owned)
                 holders.append(holder)
         segment = seal_record.write(txn, segment)
         for holder in holders:
@@ -263,7 +269,13 @@ def _intent(txn: WriteTransaction, segment_id: SegmentId, location_id: LocationI
 
 
 def _link(
-    txn: WriteTransaction, segment: SegmentRecord, location_id: LocationId, part: FoundPart, copy_name: str
+    txn: WriteTransaction,
+    segment: SegmentRecord,
+    location_id: LocationId,
+    part: FoundPart,
+    copy_name: str,
+    *,
+    foreign: bool,
 ) -> tuple[SegmentRecord, ObjectRecord]:
     """Add one object to the cold chain; returns the segment, not yet written, and the object."""
     data, index = part.part.data, part.part.index
@@ -274,7 +286,7 @@ def _link(
         name=data.name,
         length=part.length,
         etag=data.etag,
-        foreign=True,
+        foreign=foreign,
         crc32c=part.crc32c,
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,

@@ -5,6 +5,7 @@ Both are made from the rows, which say where each entry lies; so both can be wri
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
 from uuid import UUID
@@ -34,11 +35,12 @@ _AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
 def user_metadata(
     txn: ReadTransaction, segment: SegmentRecord, uuid: UUID, role: Role, extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """What a data or index object says of itself: to Pulsar, and, by store, epoch and attempt, to tierfs."""
+    """What a data or index object says of itself: to Pulsar, and, by store, epoch, attempt and name, to tierfs."""
     path = directories.path_of(txn, segment.parent_id, segment.name)
     managed_ledger = quote(path.rpartition("/")[0], safe=_AS_IT_IS)
     said = object_keys.user_metadata(role, managed_ledger, f"tierfs {tierfs.__version__}", "none")
-    return {**said, **extra, **_ours(txn, uuid)}
+    name = base64.urlsafe_b64encode(path.encode()).decode("ascii")
+    return {**said, **extra, **_ours(txn, uuid), "name": name}
 
 
 def put_copy(metadata: MetadataStore, storage: ChunkStorage, segment_id: SegmentId, name: str, uuid: UUID) -> None:

@@ -27,9 +27,10 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.recovery import bucket, inventory
+from tierfs.recovery import bucket, inventory, ledgers
 from tierfs.recovery.bucket import JournalListing
 from tierfs.recovery.inventory import Group, Inventory, LeftOver
+from tierfs.recovery.ledgers import FoundLedger, LedgerRebuilding
 from tierfs.recovery.recover import reached
 from tierfs.recovery.resegment import PackIds, make_segment
 from tierfs.recovery.verify import Packs, verified_cover
@@ -93,7 +94,7 @@ class _Past:
 def recover_from_objects(
     path: Path, choice: ColdChoice, report: Report, confirm: Confirm, clock: Clock | None = None
 ) -> FromObjectsReport:
-    """Make a store in `path`, which must be missing or empty, out of the objects below segments/ and packs/.
+    """Make a store in `path`, which must be missing or empty, out of its objects.
 
     Reads every object that it links, once. Raises AlreadyExists for a store, NotFound without objects, Fenced
     when another recovery was faster, what `confirm` raises where there is a journal, and what the storage
@@ -106,10 +107,11 @@ def recover_from_objects(
         if listing.last_slot:
             confirm(_ignored(listing))
         found = inventory.take(storage, paths.root / _INVENTORY_NAME)
-        past = _past(storage, listing, found)
+        offloaded = ledgers.find(storage, found.store_id, found.left)
+        past = _past(storage, listing, found, offloaded)
         with closing(MetadataStore.create(paths.metadata, clock, found.store_id)) as metadata:
             rebuilding = Rebuilding(metadata, storage, location, report)
-            rebuilt = rebuilding.rebuild(found, past)
+            rebuilt = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
             found.path.unlink()
             store_directory.create_files(paths)
             store_directory.prepare_settings(paths)
@@ -171,6 +173,19 @@ class Rebuilding:
         rebuilt = [made for group in found.groups() if (made := self._segment(found, group)) is not None]
         found.left += found.foreign()
         return rebuilt
+
+    def rebuild_ledgers(self, found: Inventory, offloaded: list[FoundLedger]) -> list[Rebuilt]:
+        """Link every ledger, as `rebuild`."""
+        found.bytes += sum(one.data.length_bytes for one in offloaded)
+        rebuilding = LedgerRebuilding(self._metadata, self._storage, self._location, self._advance(found))
+        made = [
+            Rebuilt(plan.name, plan.name, 0, plan.payload_bytes, len(plan.parts), ())
+            for plan in rebuilding.run(offloaded, found.left)
+        ]
+        with self._metadata.write() as txn:  # the checkpoint tells what their entries in the outbox would
+            txn.delete_prefix(OUTBOX_NAME, b"")
+        self._unshared += len(made)
+        return made
 
     def own(self) -> int:
         """Win the bucket and write a checkpoint that needs nothing before it; returns the epoch.
@@ -251,9 +266,9 @@ def _ignored(listing: JournalListing) -> str:
     return f"a journal with {len(listing.slots)} entries up to slot {listing.last_slot}{checkpoints}"
 
 
-def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory) -> _Past:
+def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory, offloaded: list[FoundLedger]) -> _Past:
     """Where to begin, so that nothing that an earlier owner wrote counts as ours."""
-    past = _Past(epoch=max(found.newest_epoch, listing.epoch))
+    past = _Past(epoch=max([found.newest_epoch, listing.epoch, *(one.epoch for one in offloaded)]))
     if past.epoch > MAX_EPOCH:
         raise DataLoss(f"the journal has an impossible slot, {listing.last_slot}", remedy="remove that object")
     for items, read in ((listing.slots, bucket.read_entry), (listing.checkpoints, bucket.read_manifest)):

@@ -22,6 +22,7 @@ from pathlib import Path
 from tierfs import names
 from tierfs.background import store_mark
 from tierfs.background.cold import object_name
+from tierfs.background.ledger_objects import ledger_objects
 from tierfs.background.orphans import COLD_NAME, chunk_objects
 from tierfs.background.pack_index import read_index
 from tierfs.chunkstore.checks import MARK_NAME
@@ -126,6 +127,8 @@ class Inventory:
     """The store that the mark at the location's root names."""
     stores: Counter[str] = field(default_factory=Counter)
     """Objects by the store that wrote them."""
+    has_ledgers: bool = False
+    """Objects of ledgers are there, of whatever store; recovery/ledgers.py reads them."""
     bytes: int = 0
     newest_epoch: int = 0
     highest_segment: int = 0
@@ -154,6 +157,8 @@ class Inventory:
 
         Raises NotFound when there are no objects, WrongColdTier when all of them are of others than the mark names.
         """
+        if not self.stores and self.marked and self.has_ledgers:
+            return self.marked
         if not self.stores:
             raise NotFound("no object says that a tierfs store wrote it; there is nothing to recover")
         if self.marked in self.stores:
@@ -274,6 +279,7 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
             inventory.add(one, offset)
             offset += file.write(json.dumps(asdict(one)).encode() + b"\n")
     inventory.names = names.digest
+    inventory.has_ledgers = next(ledger_objects(storage), None) is not None
     if "" in inventory.stores:
         told = [store_id for store_id, _ in inventory.stores.most_common() if store_id]
         inventory.settle(inventory.marked or (told[0] if told else _journaled(storage) or new_id()))

@@ -1,0 +1,150 @@
+"""Ledgers out of their objects alone: those that this store offloaded, which say so of themselves.
+
+A data object without its index object was not offloaded, as for Pulsar. What a Pulsar keeps in the same place is not
+touched: `tierfs adopt pulsar` reads it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from uuid import UUID
+
+from tierfs import names
+from tierfs.adoption.ledger_link import LedgerLinker
+from tierfs.adoption.ledger_read import LedgerReader
+from tierfs.adoption.link import Standing
+from tierfs.adoption.plan import LedgerPart, LedgerPlan
+from tierfs.background.ledger_objects import ledger_objects, uuid_of
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, NotFound
+from tierfs.ledger import keys as object_keys
+from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.index import LedgerIndex
+from tierfs.ledger.keys import Role
+from tierfs.metadata.epochs import MAX_EPOCH
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.reading.ledger_objects import Pieces, read_index
+from tierfs.recovery.bucket import in_order
+from tierfs.recovery.inventory import LeftOver
+
+_AT_ONCE = 4
+"""Parts of an object that are read at once (a guess)."""
+
+_LOOKS = 16
+"""Objects that are asked at once what they are."""
+
+_INDEX = "-index"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLedger:
+    """A data object of a ledger, what it says of itself, and its index object."""
+
+    data: StoredObject
+    index: StoredObject
+    uuid: UUID
+    path: str
+    ledger_id: int
+    epoch: int
+
+
+def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[FoundLedger]:
+    """Ledgers of a store by their objects; of several attempts the newest. What contradicts itself goes to `left`."""
+    listed = {one.name: one for one in ledger_objects(storage) if uuid_of(one.name) is not None}
+    data = [name for name in listed if not name.endswith(_INDEX)]
+    found: dict[str, FoundLedger] = {}
+
+    def look(name: str) -> StoredObject | None:
+        try:
+            return storage.stat(name)
+        except NotFound:
+            return None
+
+    with closing(in_order(data, look, _LOOKS)) as looked:
+        for one in looked:
+            if one is None or one.metadata.get("store") != store_id:
+                continue
+            try:
+                ledger = _parsed(one, listed)
+            except DataLoss as exc:
+                left.append(LeftOver(one.name, str(exc)))
+                continue
+            other = found.get(ledger.path)
+            if other is None or _age(other) < _age(ledger):
+                found[ledger.path], ledger = ledger, other or ledger
+            if other is not None:
+                left.append(LeftOver(ledger.data.name, f"another attempt at {names.printable(ledger.path)}"))
+    return list(found.values())
+
+
+def _age(ledger: FoundLedger) -> tuple[int, int]:
+    """Greater for the attempt that counts."""
+    return ledger.epoch, ledger.data.modified_ms
+
+
+def _parsed(data: StoredObject, listed: Mapping[str, StoredObject]) -> FoundLedger:
+    index = listed.get(data.name + _INDEX)
+    if index is None:
+        raise DataLoss("not offloaded: its index object is missing")
+    said = {key.lower(): value for key, value in data.metadata.items()}
+    object_keys.check_version(said, data.name)
+    uuid, ledger_id = uuid_of(data.name), object_keys.parse_ledger_id(data.name)
+    epoch = said.get("epoch", "")
+    try:
+        path = names.join(names.split(base64.urlsafe_b64decode(said.get("name", "")).decode()))
+    except (binascii.Error, UnicodeDecodeError, InvalidRequest) as exc:
+        raise DataLoss(f"{names.printable(data.name)}: its name cannot be decoded: {exc}") from exc
+    known = epoch.isascii() and epoch.isdigit() and int(epoch) <= MAX_EPOCH
+    if not path or uuid is None or ledger_id is None or not known or said.get("role") != Role.DATA.value:
+        raise DataLoss(f"{names.printable(data.name)} does not say which ledger it is")
+    return FoundLedger(data, index, uuid, path, ledger_id, int(epoch))
+
+
+class LedgerRebuilding:
+    """Makes ledgers of their objects. Every byte is read once."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        storage: ChunkStorage,
+        location: LocationRecord,
+        advance: Callable[[int, str], None],
+    ) -> None:
+        self._storage = storage
+        self._advance = advance
+        self._linker = LedgerLinker(metadata, location, None, owned=True)
+
+    def run(self, found: list[FoundLedger], left: list[LeftOver]) -> Iterator[LedgerPlan]:
+        """Yields each ledger that was made; what could not be goes to `left`. Raises what the storage raises."""
+        pieces = Pieces(self._storage, _AT_ONCE, 1)
+        try:
+            reader = LedgerReader(self._storage, pieces, self._advance)
+            for one in found:
+                try:
+                    plan = self._plan(one)
+                    self._make(plan, reader)
+                except (DataLoss, AlreadyExists, NotDirectory, NotFound) as exc:
+                    left.append(LeftOver(one.data.name, str(exc)))
+                else:
+                    yield plan
+        finally:
+            pieces.close()
+
+    def _plan(self, one: FoundLedger) -> LedgerPlan:
+        index = read_index(self._storage, one.index, Deviations())
+        if not isinstance(index, LedgerIndex):
+            raise DataLoss(f"{names.printable(one.index.name)} is of a form that tierfs does not write")
+        part = LedgerPart(one.data, one.index, one.uuid, 0, one.data.length_bytes)
+        entries = index.metadata.readable_last_entry_id + 1
+        return LedgerPlan(one.path, one.ledger_id, (part,), entries, max(0, index.metadata.length))
+
+    def _make(self, plan: LedgerPlan, reader: LedgerReader) -> None:
+        if self._linker.standing(plan) is not Standing.NEW:
+            raise AlreadyExists(f"{names.printable(plan.name)} is there already")
+        with self._linker.rows(plan) as rows:
+            self._linker.link(plan, reader.read(plan, rows.take), rows)
