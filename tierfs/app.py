@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, LOCATIONS
 from tierfs.metrics import Metrics
 from tierfs.mounts import name_under_mount
-from tierfs.segments import delete
+from tierfs.segments import delete, trim
 from tierfs.segments.delete import Deletion
 from tierfs.segments.engine import Engine
 from tierfs.store_paths import StorePaths
@@ -220,6 +220,16 @@ class Store:
         deletion = self.engine.delete(path, recursive=recursive, cold_due_ms=due_ms)
         Collector(self.metadata, self.files, self.storage_of).collect(tiers=(Tier.LOCAL,))
         return deletion
+
+    def trim(self, path: str, before_ledger: int) -> Deletion:
+        """Delete the closed ledgers of a managed ledger below an id, as `delete` does; see trim.trim."""
+        from tierfs.background.collect import Collector
+
+        due_ms = self.clock.now_ms() + self.settings.offload.grace_s * 1000
+        remove = partial(self.engine.remove, cold_due_ms=due_ms)
+        done = trim.trim(self.metadata, path, before_ledger, remove)
+        Collector(self.metadata, self.files, self.storage_of).collect(tiers=(Tier.LOCAL,))
+        return done
 
     def settle(self) -> TierfsError | None:
         """Publish and collect what is due, if that is possible now; returns why not.

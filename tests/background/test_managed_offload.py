@@ -19,6 +19,7 @@ from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
 from tierfs.metadata.tables import INTENTS
+from tierfs.segments import ledger_status
 from tierfs.segments.positions import EARLIEST, LATEST, Position
 from tierfs.types import Tier
 
@@ -173,6 +174,28 @@ def interrupted(work: ColdWork, monkeypatch: pytest.MonkeyPatch, happens: Callab
         commit(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(offloader, "_commit", later)
+
+
+def states(store: TestStore) -> list[str]:
+    with store.metadata.read() as txn:
+        return [one.offload.value for one in ledger_status.status(txn, "t").ledgers]
+
+
+def test_status_tells_of_an_attempt_from_its_begin_to_its_end(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic(store, 2, last=1)
+    store.cold_work().publish()
+    assert states(store) == ["none", "none", "none"]
+    flaky(store).fail("put", Unavailable("away"), on=2)
+    with pytest.raises(Unavailable):
+        prefix(store)
+    assert states(store) == ["failed", "complete", "none"]
+    work, seen = store.cold_work(), list[str]()
+    interrupted(work, monkeypatch, lambda: seen.extend(states(store)))
+    work.offload_prefix("t", None, quiet)
+    assert seen == ["in progress", "complete", "none"]
+    assert states(store) == ["complete", "complete", "none"]
 
 
 def test_a_ledger_trimmed_during_the_offload_stops_no_other(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:

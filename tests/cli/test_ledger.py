@@ -51,6 +51,7 @@ def test_a_ledger_from_its_first_entry_to_its_end(path: Path, tmp_path: Path) ->
         "last_entry_id": 2,
         "length": 10,
         "state": "open",
+        "offload": "none",
     }
     assert lines(tierfs("ledger", "ls", "--json", store=path).out) == [expected]
     assert tierfs("ledger", "close", name, "--json", store=path).json == expected | {"state": "closed"}

@@ -7,11 +7,18 @@ from dataclasses import asdict
 
 import click
 
+from tierfs.app import Store
 from tierfs.cli import format
+from tierfs.cli.asking import ask, yes_option
 from tierfs.cli.lazy import LazyGroup, command
 from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest
+from tierfs.metadata import ledgers as metadata_ledgers
+from tierfs.metadata.records import OffloadProgress, SegmentRecord
 from tierfs.names import printable
 from tierfs.segments import ledgers
+from tierfs.segments.delete import Deletion
+from tierfs.segments.ledger_status import OffloadState
 from tierfs.segments.ledgers import Ledger
 
 _COMMANDS = {
@@ -23,10 +30,14 @@ _COMMANDS = {
     "read": "tierfs.cli.ledger_entries:read",
     "offload": "tierfs.cli.managed_ledger:offload",
     "export": "tierfs.cli.ledger_export:export",
+    "status": "tierfs.cli.managed_ledger:status",
+    "trim": "tierfs.cli.managed_ledger:trim",
+    "delete": "tierfs.cli.ledger:delete",
     "terminate": "tierfs.cli.managed_ledger:terminate",
 }
 
 _STATE_WIDTH = len("closed")
+_OFFLOAD_WIDTH = max(map(len, OffloadState))
 _COUNT_WIDTH = len("1,000,000,000")
 _SIZE_WIDTH = len("1023.9 MiB")
 
@@ -69,7 +80,7 @@ def close(session: Session, segment: str) -> None:
 @command("ls")
 @click.argument("path", metavar="[DIR]", default="")
 def ls(session: Session, path: str) -> None:
-    """List the ledgers at or below DIR: state, entries, bytes and name. With --json one object per line."""
+    """List the ledgers at or below DIR: state, offload, entries, bytes, name. With --json one object per line."""
     with session.open_store() as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
@@ -81,7 +92,61 @@ def ls(session: Session, path: str) -> None:
 
 def _line(one: Ledger) -> str:
     figures = f"{one.entries:>{_COUNT_WIDTH},}  {format.size(one.length):>{_SIZE_WIDTH}}"
-    return f"{one.state:<{_STATE_WIDTH}}  {figures}  {printable(one.segment)}"
+    return f"{one.state:<{_STATE_WIDTH}}  {one.offload:<{_OFFLOAD_WIDTH}}  {figures}  {printable(one.segment)}"
+
+
+def _told(found: Ledger, offload: OffloadProgress) -> str:
+    if offload.uuid is None:
+        return found.offload
+    since = f" since {format.timestamp(offload.timestamp_ms)}" if offload.complete else ""
+    deleted = ", local bytes deleted" if offload.local_deleted else ""
+    return f"{found.offload}{since}{deleted}, attempt {offload.uuid}"
+
+
+@command("delete")
+@click.argument("segments", nargs=-1, required=True, metavar="SEGMENT...")
+@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@yes_option
+def delete(session: Session, segments: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+    """Delete closed ledgers with their local and cold bytes, and what an attempt to offload them left.
+
+    If one is open, or no ledger, none is deleted.
+    """
+    with session.open_store() as store:
+        names = list(dict.fromkeys(store.segment_of_path(segment) for segment in segments))
+        plan = Deletion()
+        for name in names:
+            plan = plan.plus(_closed(store, name))
+        if dry_run:
+            session.result(_removal(names, plan, removed=False), f"would delete {_size_of(plan)}")
+            return
+        if not yes:
+            ask("ledger delete", f"delete {_size_of(plan)}?")
+        for name in names:
+            store.delete(name, recursive=False)
+        late = store.settle()
+    if late is not None:
+        session.note(f"the bucket will be told later: {late}")
+    session.done(_removal(names, plan, removed=True), f"deleted {_size_of(plan)}")
+
+
+def _closed(store: Store, name: str) -> SegmentRecord:
+    with store.metadata.read() as txn:
+        record, found = ledgers.find(txn, name)
+    if found.state != "closed":
+        raise InvalidRequest(
+            f"ledger {printable(name)} is open", remedy=f"close it first: tierfs ledger close {printable(name)}"
+        )
+    return record
+
+
+def _size_of(plan: Deletion) -> str:
+    local, cold = format.size(plan.local_bytes), format.size(plan.cold_bytes)
+    return f"{format.count(plan.segments, 'ledger')}: {local} local, {cold} cold"
+
+
+def _removal(names: list[str], plan: Deletion, *, removed: bool) -> dict[str, object]:
+    return {"segments": names, "removed": removed, **asdict(plan)}
 
 
 @command("info")
@@ -92,8 +157,13 @@ def info(session: Session, segment: str) -> None:
         name = store.segment_of_path(segment)
         with store.metadata.read() as txn:
             record, found = ledgers.find(txn, name)
+            offload = metadata_ledgers.find(txn, record.id).offload
+    uuid = None if offload.uuid is None else str(offload.uuid)
     data = {
         **asdict(found),
+        "offload_uuid": uuid,
+        "offloaded": format.timestamp(offload.timestamp_ms if offload.complete else 0),
+        "local_deleted": offload.local_deleted,
         "created": format.timestamp(record.created_ms),
         "modified": format.timestamp(record.modified_ms),
     }
@@ -103,6 +173,7 @@ def info(session: Session, segment: str) -> None:
         ("id", "none in its name" if found.ledger_id is None else str(found.ledger_id)),
         ("managed", printable(found.managed_ledger) or "/"),
         ("state", found.state),
+        ("offload", _told(found, offload)),
         ("entries", f"{found.entries:,}, the last is {last}"),
         ("bytes", f"{found.length:,} ({format.size(found.length)})"),
         ("created", format.timestamp(record.created_ms) or "-"),

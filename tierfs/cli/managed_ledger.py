@@ -1,4 +1,4 @@
-"""tierfs ledger offload and terminate: what concerns all ledgers of a managed ledger."""
+"""tierfs ledger offload, status, trim and terminate: what concerns all ledgers of a managed ledger."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from tierfs.cli import format
+from tierfs.cli.asking import ask, yes_option
 from tierfs.cli.lazy import command
 from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
 from tierfs.names import printable
+from tierfs.segments import ledger_status
+from tierfs.segments import trim as trimming
+from tierfs.segments.delete import Deletion
+from tierfs.segments.ledger_status import LedgerStatus, ManagedStatus
 from tierfs.segments.positions import Position
 
 if TYPE_CHECKING:
@@ -59,3 +64,74 @@ def terminate(session: Session, managed_ledger: str) -> None:
     shown = None if last is None else str(last)
     told = "it has no entry" if last is None else f"its last entry is {last}"
     session.done({"managed_ledger": name, "last_position": shown}, f"terminated {printable(name)}: {told}")
+
+
+@command("status")
+@click.argument("managed_ledger")
+def status(session: Session, managed_ledger: str) -> None:
+    """Show the ledgers of MANAGED_LEDGER: what they hold, how far their offload is, and which one is next.
+
+    An offload is none, in progress, failed (until the next attempt) or complete.
+    """
+    with session.open_store() as store:
+        name = store.segment_of_path(managed_ledger)
+        with store.metadata.read() as txn:
+            found = ledger_status.status(txn, name)
+    data = {**asdict(found), "ledgers": [_ledger_data(one) for one in found.ledgers]}
+    session.result(data, "\n".join([*map(_ledger_line, found.ledgers), _sums(found)]))
+
+
+def _ledger_data(one: LedgerStatus) -> dict[str, object]:
+    data = asdict(one)
+    return data | {key: format.timestamp(data.pop(f"{key}_ms")) for key in ("closed", "offloaded")}
+
+
+def _ledger_line(one: LedgerStatus) -> str:
+    when = f" {format.clock_time(one.offloaded_ms)}" if one.offloaded_ms else ""
+    deleted = ", local bytes deleted" if one.local_deleted else ""
+    attempt = f"  {one.uuid}" if one.uuid is not None else ""
+    held = f"{one.entries:>9,} entries  {format.size(one.bytes):>10}"
+    return f"{one.ledger_id:>8}  {one.state:<6}  {held}  {one.offload}{when}{deleted}{attempt}"
+
+
+def _sums(found: ManagedStatus) -> str:
+    held = f"{format.count(found.entries, 'entry')} of {format.count(len(found.ledgers), 'ledger')}"
+    tiers = f"{format.size(found.offloaded_bytes)} offloaded, {format.size(found.not_offloaded_bytes)} not"
+    following = "nothing to offload" if found.next_to_offload is None else f"next to offload: {found.next_to_offload}"
+    ended = "; terminated" if found.terminated else ""
+    return f"{held}: {format.size(found.bytes)}, {tiers}, {format.size(found.local_bytes)} local; {following}{ended}"
+
+
+@command("trim")
+@click.argument("managed_ledger")
+@click.option("--before", type=int, metavar="LEDGER", required=True, help="The first ledger that stays.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@yes_option
+def trim(session: Session, managed_ledger: str, before: int, dry_run: bool, yes: bool) -> None:
+    """Delete the closed ledgers of MANAGED_LEDGER that come before a ledger, in both tiers.
+
+    Open ledgers stay. Objects go after a grace period; those that tierfs did not write stay.
+    """
+    with session.open_store() as store:
+        name = store.segment_of_path(managed_ledger)
+        with store.metadata.read() as txn:
+            plan = trimming.plan(txn, name, before)
+        if dry_run:
+            session.result(_trimmed(name, plan, removed=False), f"would delete {_described(name, plan)}")
+            return
+        if plan.segments and not yes:
+            ask("ledger trim", f"delete {_described(name, plan)}?")
+        done = store.trim(name, before)
+        late = store.settle()
+    if late is not None:
+        session.note(f"the bucket will be told later: {late}")
+    session.done(_trimmed(name, done, removed=True), f"deleted {_described(name, done)}")
+
+
+def _described(name: str, plan: Deletion) -> str:
+    local, cold = format.size(plan.local_bytes), format.size(plan.cold_bytes)
+    return f"{format.count(plan.segments, 'ledger')} of {printable(name)}: {local} local, {cold} cold"
+
+
+def _trimmed(name: str, plan: Deletion, *, removed: bool) -> dict[str, object]:
+    return {"managed_ledger": name, "removed": removed, **asdict(plan)}

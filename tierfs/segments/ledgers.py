@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tierfs import names
 from tierfs.errors import InvalidRequest, NotFound, Sealed
 from tierfs.metadata import directories, entries
+from tierfs.metadata import ledgers as metadata_ledgers
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import create
-from tierfs.types import DirectoryId, EntryKind, SegmentKind
+from tierfs.segments import create, ledger_status
+from tierfs.segments.ledger_status import OffloadState
+from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Ledger:
     """Of all payloads, in bytes."""
     state: str
     """`open` or `closed`."""
+    offload: OffloadState
 
 
 def make(txn: WriteTransaction, managed_ledger: str, ledger_id: int | None = None) -> str:
@@ -74,7 +77,7 @@ def find(txn: ReadTransaction, name: str) -> tuple[SegmentRecord, Ledger]:
     segment = directories.segment_by_name(txn, name)
     if segment.kind is not SegmentKind.LEDGER:
         raise InvalidRequest(f"{names.printable(name)} is no ledger", remedy=f"tierfs cat {names.printable(name)}")
-    return segment, _described(txn, names.join(names.split(name)), segment)
+    return segment, _described(txn, names.join(names.split(name)), segment, ledger_status.being_offloaded(txn))
 
 
 def below(txn: ReadTransaction, path: str) -> Iterator[Ledger]:
@@ -82,14 +85,16 @@ def below(txn: ReadTransaction, path: str) -> Iterator[Ledger]:
     entry = directories.find(txn, path)
     if entry is None:
         raise NotFound(f"{names.printable(path)} does not exist")
+    in_progress = ledger_status.being_offloaded(txn)
     for name, segment in directories.segments_below(txn, entry, names.join(names.split(path))):
         if segment.kind is SegmentKind.LEDGER:
-            yield _described(txn, name, segment)
+            yield _described(txn, name, segment, in_progress)
 
 
-def _described(txn: ReadTransaction, name: str, segment: SegmentRecord) -> Ledger:
+def _described(txn: ReadTransaction, name: str, segment: SegmentRecord, in_progress: Collection[SegmentId]) -> Ledger:
     *above, last = names.split(name)
     count = entries.count(txn, segment.id)
     ledger_id = names.ledger_id(last)
     state = "closed" if segment.sealed else "open"
-    return Ledger(name, ledger_id, names.join(tuple(above)), count, count - 1, segment.length, state)
+    offload = ledger_status.offload_state(metadata_ledgers.find(txn, segment.id), in_progress)
+    return Ledger(name, ledger_id, names.join(tuple(above)), count, count - 1, segment.length, state, offload)
