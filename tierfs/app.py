@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 from dataclasses import asdict, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, LOCATIONS
 from tierfs.metrics import Metrics
 from tierfs.mounts import name_under_mount
-from tierfs.segments import delete, trim
+from tierfs.segments import delete
 from tierfs.segments.delete import Deletion
 from tierfs.segments.engine import Engine
 from tierfs.store_paths import StorePaths
@@ -42,13 +42,11 @@ if TYPE_CHECKING:
     from tierfs.background.clock_accept import ClockAccepted
     from tierfs.background.collect import Collected
     from tierfs.background.inline import InlineWork
-    from tierfs.background.managed_offload import PrefixOffloaded
     from tierfs.background.upload import OffloadReport, Report
     from tierfs.background.work import ColdWork, EvictReport
     from tierfs.chunkstore.protocol import ChunkStorage
     from tierfs.reading.copy import Write
     from tierfs.reading.reader import Reader
-    from tierfs.segments.positions import Position
 
 __all__ = [
     "ColdChoice",
@@ -117,24 +115,6 @@ class Store:
         work = self._inline(serve.OFFLOAD)
         question = Question(serve.OFFLOAD, path, {}, lambda: asdict(work.offload(path, report)))
         return OffloadReport(**ask(self.metadata, question, report))
-
-    def offload_prefix(self, path: str, before: Position | None, report: Report) -> PrefixOffloaded:
-        """Make the ledgers of a managed ledger before a position cold, here or by the holder.
-
-        See ManagedOffload.offload_prefix. Raises Unavailable without a cold tier.
-        """
-        from tierfs.background import serve
-        from tierfs.background.ask import Question, ask
-        from tierfs.background.managed_offload import PrefixOffloaded
-
-        work = self._inline(serve.OFFLOAD)
-        options = {} if before is None else {serve.BEFORE: str(before)}
-
-        def inline() -> dict[str, object]:
-            return asdict(work.offload_prefix(path, before, report))
-
-        question = Question(serve.OFFLOAD_PREFIX, path, options, inline)
-        return PrefixOffloaded(**ask(self.metadata, question, report))
 
     def request_offload(self, path: str) -> int:
         """Ask the holder to offload `path` and do not wait; returns the request's number.
@@ -220,16 +200,6 @@ class Store:
         deletion = self.engine.delete(path, recursive=recursive, cold_due_ms=due_ms)
         Collector(self.metadata, self.files, self.storage_of).collect(tiers=(Tier.LOCAL,))
         return deletion
-
-    def trim(self, path: str, before_ledger: int) -> Deletion:
-        """Delete the closed ledgers of a managed ledger below an id, as `delete` does; see trim.trim."""
-        from tierfs.background.collect import Collector
-
-        due_ms = self.clock.now_ms() + self.settings.offload.grace_s * 1000
-        remove = partial(self.engine.remove, cold_due_ms=due_ms)
-        done = trim.trim(self.metadata, path, before_ledger, remove)
-        Collector(self.metadata, self.files, self.storage_of).collect(tiers=(Tier.LOCAL,))
-        return done
 
     def settle(self) -> TierfsError | None:
         """Publish and collect what is due, if that is possible now; returns why not.

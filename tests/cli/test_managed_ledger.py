@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_ledger import closed, create, lines
 from tests.commands import tierfs
+from tierfs import app
+from tierfs.composition.managing import open_managed_ledger
+from tierfs.errors import Closed, Fenced, Unavailable
+from tierfs.segments.positions import Position
 
 
 @pytest.fixture
@@ -109,3 +114,42 @@ def test_a_delete_takes_closed_ledgers_or_none(path: Path) -> None:
 def test_bad_input(path: Path, words: list[object], code: int, told: str) -> None:
     refused = tierfs("ledger", *words, store=path, check=False)
     assert (refused.code, told in refused.err) == (code, True), refused
+
+
+def test_a_managed_ledger_offloads_what_it_is_asked_to_until_it_is_closed(path: Path) -> None:
+    tierfs("policy", "set", "t", "ledger_entries=10", store=path)
+    with app.open_store(path) as store:
+        managed = open_managed_ledger(store, "t")
+        managed.roll()
+        added = managed.add_entries([b"x"] * 21)
+        third = added[-1].last
+        assert managed.offload_prefix(third) == Position(third.ledger_id, 0)
+        managed.close()
+        with pytest.raises(Closed):
+            managed.offload_prefix(third)
+    found = tierfs("ledger", "status", "t", "--json", store=path).json
+    assert [one["offload"] for one in found["ledgers"]] == ["complete"] * 6 + ["none"]
+
+
+def test_without_a_cold_tier_a_managed_ledger_cannot_offload(tmp_path: Path) -> None:
+    store = tmp_path / "alone"
+    tierfs("-q", "init", "--cold", "none", store=store)
+    tierfs("ledger", "append", "t", store=store, stdin=b"entry")
+    before = tierfs("ledger", "status", "t", "--json", store=store).json
+    with app.open_store(store) as opened, closing(open_managed_ledger(opened, "t")) as managed:
+        position = Position(before["ledgers"][0]["ledger_id"], 1)
+        with pytest.raises(Unavailable, match="has no cold tier"):
+            managed.offload_prefix(position)
+    assert tierfs("ledger", "status", "t", "--json", store=store).json == before
+
+
+@pytest.mark.parametrize("target", ["t", name(11)])
+def test_a_living_writer_is_fenced_on_request(path: Path, target: str) -> None:
+    with app.open_store(path) as store:
+        managed = open_managed_ledger(store, "t")
+        refused = tierfs("ledger", "append", target, store=path, stdin=b"mine", check=False)
+        assert (refused.code, "tierfs ledger append --take-over" in refused.err) == (5, True), refused
+        tierfs("ledger", "append", target, "--take-over", store=path, stdin=b"mine")
+        with pytest.raises(Fenced):
+            managed.add([b"late"])
+    assert tierfs("ledger", "read", name(11), store=path).out == "openmine"

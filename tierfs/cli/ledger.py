@@ -23,7 +23,7 @@ from tierfs.segments.ledgers import Ledger
 
 _COMMANDS = {
     "create": "tierfs.cli.ledger:create",
-    "append": "tierfs.cli.ledger_entries:append",
+    "append": "tierfs.cli.ledger_append:append",
     "close": "tierfs.cli.ledger:close",
     "ls": "tierfs.cli.ledger:ls",
     "info": "tierfs.cli.ledger:info",

@@ -12,6 +12,7 @@ from tierfs.cli.asking import ask, yes_option
 from tierfs.cli.lazy import command
 from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
+from tierfs.composition import managing
 from tierfs.names import printable
 from tierfs.segments import ledger_status
 from tierfs.segments import trim as trimming
@@ -40,7 +41,7 @@ def offload(session: Session, managed_ledger: str, before: str | None) -> None:
             show(progress.done_bytes, progress.total_bytes, progress.item)
 
         name = store.segment_of_path(managed_ledger)
-        done = store.offload_prefix(name, position, report)
+        done = managing.offload_prefix(store, name, position, report)
     session.done({"managed_ledger": name, **asdict(done)}, _offloaded(name, done))
 
 
@@ -121,7 +122,7 @@ def trim(session: Session, managed_ledger: str, before: int, dry_run: bool, yes:
             return
         if plan.segments and not yes:
             ask("ledger trim", f"delete {_described(name, plan)}?")
-        done = store.trim(name, before)
+        done = managing.trim_ledgers(store, name, before)
         late = store.settle()
     if late is not None:
         session.note(f"the bucket will be told later: {late}")

@@ -15,7 +15,7 @@ from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments.group_commit import StaleBase
 from tierfs.segments.writer_locks import WriterLocks
-from tierfs.types import SegmentId, SegmentStatus
+from tierfs.types import SegmentId, SegmentKind, SegmentStatus
 
 _COMMAND_CHARACTERS = 120
 
@@ -99,9 +99,10 @@ def _writer_on_its_way(txn: ReadTransaction, segment: SegmentRecord, writer_lock
 
 def live_writer_conflict(segment: SegmentRecord) -> Conflict:
     """The error that names who writes."""
+    verb = "ledger append" if segment.kind is SegmentKind.LEDGER else "append"
     return Conflict(
         f"segment {names.printable(segment.name)} is being written by {describe_writer(segment)}",
-        remedy="wait for it, or take over with: tierfs append --take-over",
+        remedy=f"wait for it, or take over with: tierfs {verb} --take-over",
     )
 
 
