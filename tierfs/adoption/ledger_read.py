@@ -32,6 +32,9 @@ _OVERFULL = "Pulsar writes the streaming form wrong where a block is more than f
 
 Take = Callable[[EntryRun], None]
 
+Bridge = Callable[[int, int], bool]
+"""Takes the first entry and the one behind the last."""
+
 
 class PayloadSums:
     """The checksums of bytes that come in pieces of any size."""
@@ -79,6 +82,11 @@ class Runs:
         self._next_offset = frame.offset + frame.length_bytes
         self.entries += 1
         self.payload_bytes += frame.length_bytes
+
+    def skip_empty(self, end_entry_id: int) -> None:
+        """Count entries without a byte that are in no object that is read."""
+        self.cut()
+        self.entries = end_entry_id
 
     def cut(self) -> None:
         """End the row; another object may go on at the same offset."""
@@ -128,7 +136,10 @@ class LedgerReader:
         *,
         accept_loss: bool = False,
         magic: MagicWords | None = None,
+        bridge: Bridge | None = None,
     ) -> None:
+        """`bridge` is asked whether entries that are in none of the objects need not be there: they have no bytes."""
+        self._bridge = bridge
         self._storage = storage
         self._pieces = pieces
         self._advance = advance
@@ -147,6 +158,8 @@ class LedgerReader:
         for part, following in zip_longest(plan.parts, plan.parts[1:]):
             end = plan.entries if following is None else following.first_entry_id
             laid = self._layout(plan, part, end, found.deviations)
+            if part.first_entry_id > runs.entries and self._bridge and self._bridge(runs.entries, part.first_entry_id):
+                runs.skip_empty(part.first_entry_id)
             if part.first_entry_id != runs.entries:
                 missing = f"entries {runs.entries} to {part.first_entry_id - 1} are in none of its objects"
                 raise DataLoss(f"{printable(plan.name)}: {missing}")

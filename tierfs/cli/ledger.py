@@ -33,6 +33,7 @@ _COMMANDS = {
     "status": "tierfs.cli.managed_ledger:status",
     "trim": "tierfs.cli.managed_ledger:trim",
     "delete": "tierfs.cli.ledger:delete",
+    "verify": "tierfs.cli.ledger_verify:verify",
     "terminate": "tierfs.cli.managed_ledger:terminate",
 }
 

@@ -22,7 +22,7 @@ from tierfs.checksum import Buffer
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.composition.export_files import write_new
 from tierfs.connect import FILE_SCHEME
-from tierfs.errors import InvalidRequest, NotFound, Unavailable
+from tierfs.errors import Unavailable
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger import unbatch
 from tierfs.ledger.blocks import encode_blocks, plan_blocks
@@ -30,12 +30,13 @@ from tierfs.ledger.index import LedgerIndex
 from tierfs.ledger.index_codec import encode_index
 from tierfs.ledger.keys import Role
 from tierfs.ledger.single_object import MagicWords, plan_object
-from tierfs.metadata import chains, directories, entries, ledgers, locations
+from tierfs.metadata import chains, entries, ledgers, locations
 from tierfs.metadata.records import LedgerRecord, ObjectRecord, SegmentRecord
 from tierfs.osio import make_directories
 from tierfs.reading.entries import placed_entries
 from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_beside
-from tierfs.types import MIB, ByteRange, SegmentKind, Tier
+from tierfs.segments.ledgers import require_below
+from tierfs.types import MIB, ByteRange, Tier
 
 CONTENT_TYPE = "application/octet-stream"
 TRANSFORM_KEY = "tierfs-transform"
@@ -89,16 +90,9 @@ class Exporter:
         self._advance = advance
 
     def find(self, path: str) -> list[tuple[str, SegmentRecord]]:
-        """The ledgers at or below a path. Raises NotFound."""
+        """The ledgers at or below a path. Raises NotFound, InvalidRequest where there is none."""
         with self._store.metadata.read() as txn:
-            entry = directories.find(txn, path)
-            if entry is None:
-                raise NotFound(f"{names.printable(path)} does not exist")
-            below = directories.segments_below(txn, entry, names.join(names.split(path)))
-            found = [(name, segment) for name, segment in below if segment.kind is SegmentKind.LEDGER]
-        if not found:
-            raise InvalidRequest(f"{names.printable(path)} is no ledger and has none below it")
-        return found
+            return require_below(txn, path)
 
     def export(self, found: Iterable[tuple[str, SegmentRecord]]) -> Iterator[Exported]:
         """Write the ledgers' files. Raises AlreadyExists for a file in the way, and what cannot be read or written."""

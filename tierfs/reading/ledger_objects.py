@@ -146,6 +146,15 @@ def first_form_layout(
     )
 
 
+def magic_words_of(storage: ChunkStorage, data: StoredObject) -> MagicWords:
+    """The words that an object of the first PIP's form has itself, at its start and where its index ends."""
+    start = bytes(_read(storage, data, ByteRange(0, min(single_object.START_BYTES, data.length_bytes))))
+    index_bytes = int.from_bytes(start[4:8], "big")
+    if index_bytes + 4 > data.length_bytes:
+        raise DataLoss(f"{printable(data.name)} ends within its index")
+    return MagicWords(start[:4], bytes(_read(storage, data, ByteRange(index_bytes, index_bytes + 4))))
+
+
 def managed_ledger(metadata: LedgerMetadata) -> str:
     """The managed ledger that Pulsar noted with the ledger itself; empty where it did not."""
     found = next((one.value for one in metadata.custom if one.key == MANAGED_LEDGER_PROPERTY), None)

@@ -82,13 +82,27 @@ def find(txn: ReadTransaction, name: str) -> tuple[SegmentRecord, Ledger]:
 
 def below(txn: ReadTransaction, path: str) -> Iterator[Ledger]:
     """Every ledger at or below a path, in the order of names. Raises NotFound."""
+    in_progress = ledger_status.being_offloaded(txn)
+    for name, segment in records_below(txn, path):
+        yield _described(txn, name, segment, in_progress)
+
+
+def records_below(txn: ReadTransaction, path: str) -> Iterator[tuple[str, SegmentRecord]]:
+    """The same as name and segment."""
     entry = directories.find(txn, path)
     if entry is None:
         raise NotFound(f"{names.printable(path)} does not exist")
-    in_progress = ledger_status.being_offloaded(txn)
     for name, segment in directories.segments_below(txn, entry, names.join(names.split(path))):
         if segment.kind is SegmentKind.LEDGER:
-            yield _described(txn, name, segment, in_progress)
+            yield name, segment
+
+
+def require_below(txn: ReadTransaction, path: str) -> list[tuple[str, SegmentRecord]]:
+    """The same; raises InvalidRequest, besides, where there is none."""
+    found = list(records_below(txn, path))
+    if not found:
+        raise InvalidRequest(f"{names.printable(path)} is no ledger and has none below it")
+    return found
 
 
 def _described(txn: ReadTransaction, name: str, segment: SegmentRecord, in_progress: Collection[SegmentId]) -> Ledger:
