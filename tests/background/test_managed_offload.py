@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -18,6 +19,8 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
+from tierfs.metadata import ledgers
+from tierfs.metadata.records import OffloadProgress
 from tierfs.metadata.tables import INTENTS
 from tierfs.segments import ledger_status
 from tierfs.segments.positions import EARLIEST, LATEST, Position
@@ -174,6 +177,17 @@ def interrupted(work: ColdWork, monkeypatch: pytest.MonkeyPatch, happens: Callab
         commit(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(offloader, "_commit", later)
+
+
+def test_what_the_driver_said_of_an_attempt_is_replaced_by_the_next(store: TestStore) -> None:
+    (name,) = topic(store, 1)
+    known = record(store, name)
+    with store.metadata.write() as txn:
+        old = OffloadProgress.begun(UUID(int=7), "another", {"bucket": "b", "region": "r"})
+        ledgers.put(txn, replace(known, offload=old))
+    prefix(store)
+    context = record(store, name).offload
+    assert (context.driver_name, context.driver_properties, context.complete) == ("tierfs", {}, True)
 
 
 def states(store: TestStore) -> list[str]:

@@ -131,6 +131,7 @@ async def test_the_tier_serves_as_soon_as_the_local_bytes_are_gone(store: TestSt
         assert (handle.served_from, storage.reads) == (Tier.LOCAL, 0)
         store.evict()
         store.cold_work().collect()
+        assert bytes(await handle.read(0, 5000)) == DATA  # an open handle goes on, wherever from
         handle.close()
         handle = reader.open(store.segment(name).id, priority=ReadPriority.LOCAL_FIRST)
         assert bytes(await handle.read(0, 5000)) == DATA

@@ -18,7 +18,7 @@ from tierfs.metadata.records import OffloadProgress, SegmentRecord
 from tierfs.names import printable
 from tierfs.segments import ledgers
 from tierfs.segments.delete import Deletion
-from tierfs.segments.ledger_status import OffloadState
+from tierfs.segments.ledger_status import OffloadState, is_local_deleted
 from tierfs.segments.ledgers import Ledger
 
 _COMMANDS = {
@@ -96,11 +96,11 @@ def _line(one: Ledger) -> str:
     return f"{one.state:<{_STATE_WIDTH}}  {one.offload:<{_OFFLOAD_WIDTH}}  {figures}  {printable(one.segment)}"
 
 
-def _told(found: Ledger, offload: OffloadProgress) -> str:
+def _told(found: Ledger, offload: OffloadProgress, *, local_deleted: bool) -> str:
     if offload.uuid is None:
         return found.offload
     since = f" since {format.timestamp(offload.timestamp_ms)}" if offload.complete else ""
-    deleted = ", local bytes deleted" if offload.local_deleted else ""
+    deleted = ", local bytes deleted" if local_deleted else ""
     return f"{found.offload}{since}{deleted}, attempt {offload.uuid}"
 
 
@@ -158,13 +158,14 @@ def info(session: Session, segment: str) -> None:
         name = store.segment_of_path(segment)
         with store.metadata.read() as txn:
             record, found = ledgers.find(txn, name)
-            offload = metadata_ledgers.find(txn, record.id).offload
+            known = metadata_ledgers.find(txn, record.id)
+    offload, local_deleted = known.offload, is_local_deleted(record, known)
     uuid = None if offload.uuid is None else str(offload.uuid)
     data = {
         **asdict(found),
         "offload_uuid": uuid,
         "offloaded": format.timestamp(offload.timestamp_ms if offload.complete else 0),
-        "local_deleted": offload.local_deleted,
+        "local_deleted": local_deleted,
         "created": format.timestamp(record.created_ms),
         "modified": format.timestamp(record.modified_ms),
     }
@@ -174,7 +175,7 @@ def info(session: Session, segment: str) -> None:
         ("id", "none in its name" if found.ledger_id is None else str(found.ledger_id)),
         ("managed", printable(found.managed_ledger) or "/"),
         ("state", found.state),
-        ("offload", _told(found, offload)),
+        ("offload", _told(found, offload, local_deleted=local_deleted)),
         ("entries", f"{found.entries:,}, the last is {last}"),
         ("bytes", f"{found.length:,} ({format.size(found.length)})"),
         ("created", format.timestamp(record.created_ms) or "-"),

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from tierfs import names
 from tierfs.metadata import directories
-from tierfs.metadata.records import LedgerRecord
+from tierfs.metadata.records import LedgerRecord, SegmentRecord
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.segments import positions
@@ -75,6 +75,11 @@ def offload_state(known: LedgerRecord, in_progress: Collection[SegmentId]) -> Of
     return OffloadState.IN_PROGRESS if SegmentId(known.segment_id) in in_progress else OffloadState.FAILED
 
 
+def is_local_deleted(segment: SegmentRecord, known: LedgerRecord) -> bool:
+    """Whether only the cold form is left; a store that was recovered has lost the local one without a word."""
+    return known.offload.complete and (known.offload.local_deleted or not segment.local.count)
+
+
 def status(txn: ReadTransaction, path: str) -> ManagedStatus:
     """Of a managed ledger. Raises NotFound, InvalidRequest for a segment."""
     directory_id = positions.directory_of(txn, path)
@@ -111,5 +116,5 @@ def _of(member: Member, managed_ledger: str, in_progress: Collection[SegmentId])
         offload=offload_state(member.known, in_progress),
         uuid=None if offload.uuid is None else str(offload.uuid),
         offloaded_ms=offload.timestamp_ms if offload.complete else 0,
-        local_deleted=offload.local_deleted,
+        local_deleted=is_local_deleted(segment, member.known),
     )
