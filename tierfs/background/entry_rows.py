@@ -21,7 +21,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LEDGERS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
-from tierfs.types import PayloadEncoding, SegmentId, Tier
+from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +63,11 @@ class EntryRows:
         for segment_id in segment_ids:
             with self._metadata.read() as txn:
                 segment = directories.segment(txn, segment_id)
-                missing = None if segment is None else _first_missing(txn, segment)
-                holders = [] if segment is None or missing is None else list(_holders(txn, segment))
-            if segment is None or missing is None:
+                if segment is None or segment.kind is not SegmentKind.LEDGER:
+                    continue
+                missing = _first_missing(txn, segment)
+                holders = [] if missing is None else list(_holders(txn, segment))
+            if missing is None:
                 continue
             try:
                 self._restore(segment, holders)
