@@ -1,0 +1,181 @@
+"""Payloads out of stored objects: which requests they take, what arrives when, and what is remembered."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ledgers import new_ledger, offload
+from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import Progress
+from tierfs.errors import DataLoss
+from tierfs.metadata import chains, directories, entries
+from tierfs.metadata.records import ObjectRecord
+from tierfs.reading import payloads
+from tierfs.reading.payloads import Payloads
+from tierfs.types import MIB, Tier
+
+ROOMY = {"chunk_bytes": str(8 * MIB), "object_bytes": str(8 * MIB)}
+
+
+class Watched(MemoryStorage):
+    """Tells which ranges were asked for, and delivers them in steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ranges: list[tuple[int, int]] = []
+        self.step_bytes = 700
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        if "-ledger-" in name:
+            self.ranges.append((offset, offset + len(buffer)))
+        super().read_into(name, offset, buffer, if_match=if_match)
+        for received in range(self.step_bytes, len(buffer), self.step_bytes) if progress else ():
+            progress(received)
+        if progress:
+            progress(len(buffer))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=ROOMY, cold=Watched()) as opened:
+        yield opened
+
+
+def watched(store: TestStore) -> Watched:
+    assert isinstance(store.cold, Watched)
+    return store.cold
+
+
+def cold_object(store: TestStore, held: list[bytes], block_bytes: int) -> ObjectRecord:
+    """The data object of a ledger of these entries."""
+    name = new_ledger(store, held)
+    offload(store, name, block_bytes=block_bytes)
+    watched(store).ranges.clear()
+    with store.metadata.read() as txn:
+        (chunk,) = chains.chunks(txn, directories.segment_by_name(txn, name).id, Tier.COLD)
+        return chains.object_of(txn, chunk)
+
+
+def read(store: TestStore, holder: ObjectRecord, start: int, end: int, *, pinned: bool = True) -> bytes:
+    view = memoryview(bytearray(end - start))
+    Payloads(store.metadata).read_into(store.cold, holder, start, view, holder.etag if pinned else None, None)
+    return bytes(view)
+
+
+def test_a_range_is_one_request_from_its_first_byte_to_its_last(store: TestStore) -> None:
+    holder = cold_object(store, [bytes([index]) * 100 for index in range(50)], 100_000)
+    assert read(store, holder, 150, 420) == bytes([1]) * 50 + bytes([2]) * 100 + bytes([3]) * 100 + bytes([4]) * 20
+    first, last = 128 + 2 * 12 + 150, 128 + 5 * 12 + 420
+    assert watched(store).ranges == [(first, last)]
+
+
+def test_padding_is_read_over_unless_it_is_long(store: TestStore) -> None:
+    small = [bytes(900)] * 4
+    holder = cold_object(store, small, 2100)
+    assert read(store, holder, 0, 3600) == bytes(3600)
+    assert len(watched(store).ranges) == 1
+    large = [bytes(10), bytes(2 * MIB), bytes(10)]
+    holder = cold_object(store, large, 2 * MIB + 140)
+    assert read(store, holder, 0, holder.length) == bytes(holder.length)
+    assert len(watched(store).ranges) == 2
+
+
+def test_entries_of_a_byte_are_asked_for_in_bounded_requests(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payloads, "_MOST_SCRATCH_BYTES", 100_000)
+    held = [bytes([index % 256]) for index in range(20_000)]
+    holder = cold_object(store, held, 100_000_000)
+    assert read(store, holder, 0, len(held)) == b"".join(held)
+    asked = watched(store).ranges
+    assert len(asked) > 1
+    assert max(end - start for start, end in asked) <= 100_000
+
+
+@pytest.mark.parametrize("step_bytes", [1, 13, 700, 10_000])
+def test_what_arrived_is_whole_entries_in_order(store: TestStore, step_bytes: int) -> None:
+    chosen = random.Random(step_bytes)
+    held = [chosen.randbytes(chosen.choice([0, 1, 50, 333])) for _ in range(80)]
+    holder = cold_object(store, held, 1500)
+    whole, seen = b"".join(held), []
+    watched(store).step_bytes = step_bytes
+    view = memoryview(bytearray(len(whole)))
+
+    def progress(received: int) -> None:
+        seen.append(received)
+        assert view[:received] == whole[:received]
+
+    Payloads(store.metadata).read_into(store.cold, holder, 0, view, holder.etag, progress)
+    assert seen == sorted(seen)
+    assert seen[-1] == len(whole)
+
+
+def test_bytes_of_any_version_are_taken_when_all_have_arrived(store: TestStore) -> None:
+    holder = cold_object(store, [bytes([index]) * 100 for index in range(50)], 100_000)
+    told: list[int] = []
+    view = memoryview(bytearray(holder.length))
+    Payloads(store.metadata).read_into(store.cold, holder, 0, view, None, told.append)
+    assert told == [holder.length]
+    assert read(store, holder, 0, holder.length, pinned=False) == bytes(view)
+
+
+def test_entries_that_nobody_knows_are_data_loss(store: TestStore) -> None:
+    holder = cold_object(store, [b"payload"], 1000)
+    with store.metadata.write() as txn:
+        entries.remove(txn, holder.segment_id)  # type: ignore[arg-type]
+    with pytest.raises(DataLoss, match="nobody knows where the payload at 0 lies"):
+        read(store, holder, 0, 7)
+
+
+def test_so_many_runs_are_remembered(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payloads, "_KEPT_RUNS", 3)
+    holder = cold_object(store, [bytes(100)] * 60, 1000)
+    known = Payloads(store.metadata)
+    for start in (0, 5900, 3000, 100, 2000):
+        known.read_into(store.cold, holder, start, memoryview(bytearray(50)), holder.etag, None)
+    assert sum(map(len, known._runs.values())) == len(known._order) == 3
+    found = entries.run_holding
+
+    def never(*_: object) -> None:
+        raise AssertionError("it is remembered")
+
+    monkeypatch.setattr(entries, "run_holding", never)
+    known.read_into(store.cold, holder, 2010, memoryview(bytearray(50)), holder.etag, None)
+    monkeypatch.setattr(entries, "run_holding", found)
+
+
+def test_a_run_is_found_in_few_steps(store: TestStore) -> None:
+    """Whatever lengths the entries have: a few rows are read, where a search by halves would read more."""
+    chosen = random.Random(3)
+    held = [bytes(chosen.choice([0, 0, 1, 2000])) for _ in range(40_000)]
+    holder = cold_object(store, held, 10_000)
+    total = sum(map(len, held))
+    with store.metadata.read() as txn:
+        counted = 0
+
+        class Counting:
+            def __getattr__(self, name: str) -> object:
+                return getattr(txn, name)
+
+            def scan(self, *arguments: object, **options: object) -> object:
+                nonlocal counted
+                counted += 1
+                return txn.scan(*arguments, **options)  # type: ignore[arg-type]
+
+        for offset in (chosen.randrange(total) for _ in range(200)):
+            run = entries.run_holding(Counting(), holder.segment_id, offset)  # type: ignore[arg-type]
+            assert run is not None
+            assert run.payload_start <= offset < run.payload_end
+        assert entries.run_holding(txn, holder.segment_id, total) is None  # type: ignore[arg-type]
+    assert counted < 200 * 8
