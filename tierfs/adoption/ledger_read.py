@@ -12,7 +12,7 @@ from tierfs.adoption.plan import LedgerPart, LedgerPlan
 from tierfs.checksum import Buffer, block_crcs, whole_crc
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import Conflict, DataLoss, InvalidRequest
-from tierfs.ledger.block_reader import EntryMissing, Frame
+from tierfs.ledger.block_reader import Batch, EntryMissing
 from tierfs.ledger.deviations import Deviations
 from tierfs.ledger.index import StreamingIndex
 from tierfs.ledger.single_object import MagicWords
@@ -72,16 +72,21 @@ class Runs:
         self.entries = 0
         self.payload_bytes = 0
 
-    def add(self, frame: Frame, frame_bytes: int) -> None:
-        """Take the next entry, which continues the ledger."""
-        stored = frame.offset - frame_bytes
-        if stored != self._next_offset or len(self._lengths) == MAX_RUN_ENTRIES:
-            self.cut()
-            self._first, self._start, self._stored = self.entries, self.payload_bytes, stored
-        self._lengths.append(frame.length_bytes)
-        self._next_offset = frame.offset + frame.length_bytes
-        self.entries += 1
-        self.payload_bytes += frame.length_bytes
+    def add(self, batch: Batch, frame_bytes: int) -> None:
+        """Take the next entries, which continue the ledger."""
+        stored, lengths = batch.offset, batch.lengths
+        while lengths:
+            room = MAX_RUN_ENTRIES - len(self._lengths)
+            if stored != self._next_offset or not room:
+                self.cut()
+                self._first, self._start, self._stored = self.entries, self.payload_bytes, stored
+                room = MAX_RUN_ENTRIES
+            taken, lengths = lengths[:room], lengths[room:]
+            size = sum(taken)
+            self._lengths.extend(taken)
+            stored = self._next_offset = stored + size + frame_bytes * len(taken)
+            self.entries += len(taken)
+            self.payload_bytes += size
 
     def skip_empty(self, end_entry_id: int) -> None:
         """Count entries without a byte that are in no object that is read."""
@@ -217,17 +222,17 @@ class LedgerReader:
     ) -> None:
         source = Source(self._told(plan, part, laid), laid.range.start, part.data.name)
         frame_bytes = laid.encoding.frame_bytes
-        for frame in ledger_objects.frames(source, laid, deviations):
-            if frame.entry_id != runs.entries:
-                raise source.damage(f"entry {frame.entry_id} lies where entry {runs.entries} is expected")
-            if frame.offset <= frame_bytes:
+        for batch in ledger_objects.batches(source, laid, deviations):
+            if batch.first_entry_id != runs.entries:
+                raise source.damage(f"entry {batch.first_entry_id} lies where entry {runs.entries} is expected")
+            if batch.offset <= 0:
                 raise source.damage("its first block has no header")
-            if frame.length_bytes <= _SUMMED_AT_ONCE:
-                sums.add(source.take(frame.length_bytes))
+            if batch.payload is not None:
+                sums.add(batch.payload)
             else:
-                for piece in source.pieces_to(frame.offset + frame.length_bytes):
+                for piece in source.pieces_to(source.position + batch.lengths[0]):
                     sums.add(piece)
-            runs.add(frame, frame_bytes)
+            runs.add(batch, frame_bytes)
 
     def _told(self, plan: LedgerPlan, part: LedgerPart, laid: Layout) -> Iterator[memoryview]:
         """The pieces of a part, each told of once it is read."""

@@ -7,7 +7,7 @@ reader loop, and a length is believed only while the block has that many bytes l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -26,6 +26,9 @@ from tierfs.ledger.blocks import (
 from tierfs.ledger.deviations import Deviations
 from tierfs.ledger.source import Source
 
+_BATCH_ENTRIES = 4096
+"""At once: a hundred times what one entry costs to begin with, and what a row of the store holds."""
+
 _NEGATIVE = 0x80
 """Top bit of a length's first byte: padding, or the next block's magic word."""
 
@@ -34,12 +37,15 @@ class EntryMissing(DataLoss):
     """The entries of a block end in front of one that should be there: Pulsar drops those that fit into no block."""
 
 
-class Frame(NamedTuple):
-    """One entry whose payload is not read yet, and where it lies in the data object."""
+class Batch(NamedTuple):
+    """Consecutive entries that follow each other in a block, each behind its frame."""
 
-    entry_id: int
-    length_bytes: int
+    first_entry_id: int
+    lengths: Sequence[int]
     offset: int
+    """Of the first one's frame in the data object."""
+    payload: bytes | None
+    """All of them back to back; None: one entry, whose payload is what the source has next."""
 
 
 class Entry(NamedTuple):
@@ -84,25 +90,35 @@ def read_entries(
     whose offsets do not are read one by one.
     """
     source = Source(pieces, start_offset, name)
-    for frame in read_frames(source, spans, deviations):
-        yield _entry(source, frame)
+    for batch in read_batches(source, spans, deviations):
+        yield from _entries(source, batch)
 
 
-def read_frames(source: Source, spans: Iterable[BlockSpan], deviations: Deviations) -> Iterator[Frame]:
-    """The same without payloads: each may be taken from `source`, in pieces even, before the next frame is asked for.
+def read_batches(source: Source, spans: Iterable[BlockSpan], deviations: Deviations) -> Iterator[Batch]:
+    """The same, many entries at once where they are whole in a piece.
 
-    Raises EntryMissing, besides, where the entries of a block end too early.
+    A payload that is not read may be taken from `source`, in pieces even, before the next batch is asked for. Raises
+    EntryMissing, besides, where the entries of a block end too early.
     """
     for span in spans:
         if span.entries is not None and span.entries <= 0:
             deviations.add(f"{source.name}: the block at {span.offset} begins with an entry beyond the ledger's last")
             continue
         _enter(source, span, deviations)
-        yield from _frames(source, span, deviations)
+        yield from _batches(source, span, deviations)
 
 
-def _entry(source: Source, frame: Frame) -> Entry:
-    return Entry(frame.entry_id, source.take(frame.length_bytes), frame.offset)
+def _entries(source: Source, batch: Batch) -> Iterator[Entry]:
+    """The entries of a batch, one by one."""
+    if batch.payload is None:
+        offset = source.position
+        yield Entry(batch.first_entry_id, source.take(batch.lengths[0]), offset)
+        return
+    at, offset = 0, batch.offset
+    for entry_id, length in enumerate(batch.lengths, batch.first_entry_id):
+        offset += FRAME.size
+        yield Entry(entry_id, batch.payload[at : at + length], offset)
+        at, offset = at + length, offset + length
 
 
 def scan_blocks(
@@ -119,9 +135,10 @@ def scan_blocks(
         if expected is not None and ledger_id == header.ledger_id and header.first_entry_id != expected:
             raise source.damage(f"the block at {span.offset} begins with entry {header.first_entry_id}, not {expected}")
         ledger_id, expected = header.ledger_id, header.first_entry_id
-        for frame in _frames(source, span, deviations):
-            expected = frame.entry_id + 1
-            yield header, _entry(source, frame)
+        for batch in _batches(source, span, deviations):
+            expected = batch.first_entry_id + len(batch.lengths)
+            for entry in _entries(source, batch):
+                yield header, entry
         if expected == header.first_entry_id:
             deviations.add(f"{source.name}: the block at {span.offset} holds no entries")
 
@@ -175,12 +192,17 @@ def _described(header: BlockHeader) -> str:
     )
 
 
-def _frames(source: Source, span: BlockSpan, deviations: Deviations) -> Iterator[Frame]:
+def _batches(source: Source, span: BlockSpan, deviations: Deviations) -> Iterator[Batch]:
     """The entries of one block, from its first one on, and a look at its padding."""
     expected = span.first_entry_id
     stop = None if span.entries is None else expected + span.entries
     padding = b""
     while expected != stop:
+        batch = _whole_entries(source, span, expected, stop)
+        if batch.lengths:
+            yield batch
+            expected += len(batch.lengths)
+            continue
         frame = source.take(min(FRAME.size, span.end_offset - source.position))
         if len(frame) < FRAME.size or frame[0] & _NEGATIVE:
             _check_end(frame, expected, stop, span, source)
@@ -189,12 +211,34 @@ def _frames(source: Source, span: BlockSpan, deviations: Deviations) -> Iterator
         entry_id, length = _check_frame(frame, expected, span, source)
         offset = source.position
         if entry_id == expected:
-            yield Frame(entry_id, length, offset)
+            yield Batch(entry_id, (length,), offset - FRAME.size, None)
             expected += 1
         else:
             deviations.add(f"{source.name}: entry {entry_id} is there again at {offset}")
         source.skip_to(offset + length)
     check_padding(source, span, PADDING, deviations, padding)
+
+
+def _whole_entries(source: Source, span: BlockSpan, expected: int, stop: int | None) -> Batch:
+    """The next entries as far as each is the one expected and is whole in the piece at hand."""
+    piece, start = source.piece, source.position
+    end = min(len(piece), span.end_offset - start)
+    most = _BATCH_ENTRIES if stop is None else min(_BATCH_ENTRIES, stop - expected)
+    lengths: list[int] = []
+    payloads: list[memoryview] = []
+    at = 0
+    while at <= end - FRAME.size and len(lengths) < most:
+        length, entry_id = FRAME.unpack_from(piece, at)
+        begin = at + FRAME.size
+        if length < 0 or entry_id != expected or begin + length > end:
+            break
+        at = begin + length
+        lengths.append(length)
+        payloads.append(piece[begin:at])
+        expected += 1
+    payload = b"".join(payloads)
+    source.advance(at)
+    return Batch(expected - len(lengths), lengths, start, payload)
 
 
 def _check_end(frame: bytes, expected: int, stop: int | None, span: BlockSpan, source: Source) -> None:

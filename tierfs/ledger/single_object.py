@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tierfs.checksum import Buffer
 from tierfs.errors import InvalidRequest
-from tierfs.ledger.block_reader import BlockSpan, Entry, Frame, check_padding
+from tierfs.ledger.block_reader import Batch, BlockSpan, Entry, check_padding
 from tierfs.ledger.blocks import BlockForm, BlockPlan, encode_blocks, plan_blocks
 from tierfs.ledger.deviations import Deviations
 from tierfs.ledger.index import IndexEntry, block_spans, entries_of_plans, find_entry
@@ -143,14 +143,15 @@ def read_entries(
     Raises DataLoss naming the object when a block is not what the index says: entries carry no ids to tell.
     """
     source = Source(pieces, start_offset, name)
-    for frame in read_frames(source, spans, magic, deviations):
-        yield Entry(frame.entry_id, source.take(frame.length_bytes), frame.offset)
+    for batch in read_batches(source, spans, magic, deviations):
+        offset = source.position
+        yield Entry(batch.first_entry_id, source.take(batch.lengths[0]), offset)
 
 
-def read_frames(
+def read_batches(
     source: Source, spans: Iterable[BlockSpan], magic: MagicWords, deviations: Deviations
-) -> Iterator[Frame]:
-    """The same without payloads: each may be taken from `source` before the next frame is asked for."""
+) -> Iterator[Batch]:
+    """The same without payloads, one by one; see block_reader.read_batches."""
     for span in spans:
         if span.offset < source.position:
             raise source.damage(f"the block at {span.offset} begins before the one in front of it ends")
@@ -161,7 +162,7 @@ def read_frames(
             if length > span.end_offset - source.position:
                 raise source.damage(f"entry {entry_id} of {length} bytes runs past the end of its block")
             offset = source.position
-            yield Frame(entry_id, length, offset)
+            yield Batch(entry_id, (length,), offset - _FRAME.size, None)
             source.skip_to(offset + length)
         check_padding(source, span, PADDING, deviations)
 

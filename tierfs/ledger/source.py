@@ -20,6 +20,16 @@ class Source:
         self.position = position
         self.name = printable(name)
 
+    @property
+    def piece(self) -> memoryview:
+        """What is left of the piece that arrived last; there may be more behind it."""
+        return self._piece
+
+    def advance(self, size: int) -> None:
+        """Leave out bytes of that piece."""
+        self._piece = self._piece[size:]
+        self.position += size
+
     def take(self, size: int) -> bytes:
         """The next `size` bytes. Raises DataLoss when the object ends before."""
         if size <= len(self._piece):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import Closed, DataLoss, InvalidRequest, NotFound
 from tierfs.ledger import block_reader, single_object
-from tierfs.ledger.block_reader import BlockSpan, Frame
+from tierfs.ledger.block_reader import Batch, BlockSpan
 from tierfs.ledger.deviations import Deviations
 from tierfs.ledger.index import LedgerIndex, StreamingIndex
 from tierfs.ledger.index_codec import MAX_INDEX_BYTES, decode_index
@@ -161,11 +161,11 @@ def managed_ledger(metadata: LedgerMetadata) -> str:
     return (found or b"").decode(errors="replace")
 
 
-def frames(source: Source, laid: Layout, deviations: Deviations) -> Iterator[Frame]:
-    """The entries; see block_reader.read_frames."""
+def batches(source: Source, laid: Layout, deviations: Deviations) -> Iterator[Batch]:
+    """The entries; see block_reader.read_batches."""
     if laid.magic is not None:
-        return single_object.read_frames(source, laid.spans, laid.magic, deviations)
-    return block_reader.read_frames(source, laid.spans, deviations)
+        return single_object.read_batches(source, laid.spans, laid.magic, deviations)
+    return block_reader.read_batches(source, laid.spans, deviations)
 
 
 def metadata_beside(storage: ChunkStorage, name: str) -> Mapping[str, str] | None:
