@@ -111,6 +111,17 @@ def test_the_grid_of_a_large_ledger_has_no_seam(store: TestStore) -> None:
     assert read(store, theirs, NAME) == payloads  # each block of 128 KiB is checked as it is read
 
 
+def test_rows_are_full_whatever_pieces_arrive(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_objects, "STEP_BYTES", 50_001)
+    payloads = [b"%d" % number for number in range(10_000)]
+    theirs = in_memory(offloaded(payloads, block_bytes=10**6))
+    assert states(run(store, theirs)) == [State.ADOPTED]
+    with store.metadata.read() as txn:
+        runs = list(entries.runs(txn, store.segment(NAME).id))
+    assert [len(one.lengths) for one in runs] == [4096, 4096, 1808]
+    assert read(store, theirs, NAME) == payloads
+
+
 def test_ledgers_without_bytes_need_no_object(store: TestStore) -> None:
     theirs = in_memory(offloaded([b""] * 3), offloaded([], 8))
     assert states(run(store, theirs)) == [State.ADOPTED, State.ADOPTED]

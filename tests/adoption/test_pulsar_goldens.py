@@ -35,7 +35,7 @@ def read(store: Path, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("directory", "managed_ledger"), [("whole", TOPIC), ("streaming", "unknown")])
-def test_every_entry_is_what_pulsar_was_made_of(store: Path, directory: str, managed_ledger: str) -> None:
+def test_every_entry_is_what_pulsar_was_given(store: Path, directory: str, managed_ledger: str) -> None:
     before = directory_state(PULSAR / directory)
     done = adopt(store, directory)
     assert (done.code, {one["deviations"]["count"] for one in done.json["segments"]}) == (0, {0})

@@ -98,6 +98,23 @@ def test_the_copy_of_rows_survives_a_recovery(tmp_path: Path, theirs: Path) -> N
     assert cat(found, NAME) == b"".join(PAYLOADS)
 
 
+def test_without_that_copy_adopting_again_brings_the_entries_back(tmp_path: Path, theirs: Path) -> None:
+    lost, found, cold = tmp_path / "lost", tmp_path / "found", tmp_path / "cold"
+    cold.mkdir()
+    tierfs("-q", "init", "--cold-dir", cold, store=lost)
+    adopt(lost, theirs)
+    for path in (cold / "ledgers").iterdir():
+        path.unlink()
+    done = tierfs("recover", "--cold-dir", cold, store=found, check=False)
+    assert "adopt it again" in done.out + done.err
+    assert {state for state, _ in told(adopt(found, theirs)).values()} == {"taken back"}
+    assert [one["length"] for one in read(found, NAME)] == list(map(len, PAYLOADS))
+    assert cat(found, NAME) == b"".join(PAYLOADS)
+    tierfs("-q", "fsck", "--repair", store=found, check=False)  # which writes the copies again
+    tierfs("-q", "fsck", "--deep", store=found)
+    assert len(list((cold / "ledgers").iterdir())) == 2
+
+
 @pytest.fixture(params=["moto", pytest.param("rgw", marks=pytest.mark.s3)])
 def bucket(request: pytest.FixtureRequest) -> ForeignBucket:
     return ForeignBucket(request.getfixturevalue(f"{request.param}_bucket"))

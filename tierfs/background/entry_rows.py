@@ -85,7 +85,9 @@ class EntryRows:
             try:
                 self._put(segment, entries_copy.decode(self._copy(holder), holder.entries_name, segment.id))
             except (NotFound, DataLoss) as exc:
-                if holder.foreign or holder.encoding is not PayloadEncoding.PULSAR_BLOCK:
+                if holder.foreign:
+                    raise DataLoss(f"{exc}; adopt it again") from exc
+                if holder.encoding is not PayloadEncoding.PULSAR_BLOCK:
                     raise
                 log.info("%s, so %s is read", exc, holder.name)
                 self._put(segment, scan(self._storage, holder))

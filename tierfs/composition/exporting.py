@@ -18,9 +18,11 @@ import tierfs
 from tierfs import names
 from tierfs.app import Store
 from tierfs.background import ledger_beside
+from tierfs.background.ledger_source import LedgerSource
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.composition.export_files import write_new
+from tierfs.composition.ledger_rows import stored_runs
 from tierfs.connect import FILE_SCHEME
 from tierfs.errors import Unavailable
 from tierfs.ledger import keys as object_keys
@@ -78,6 +80,23 @@ class Exported:
     copied: bool
     why_not: str = ""
     """Why it was not exported."""
+
+
+class _FromTiers:
+    """A segment's bytes as a Source: from whichever tier has them."""
+
+    def __init__(self, store: Store, name: str, length_bytes: int, advance: Advance) -> None:
+        self._store = store
+        self._name = name
+        self.length_bytes = length_bytes
+        self._advance = advance
+
+    def read(self, offset: int, length_bytes: int) -> Buffer:
+        """See Source.read."""
+        buffer = bytearray()
+        self._store.cat(self._name, offset, offset + length_bytes, None, buffer.extend)
+        self._advance(length_bytes, self._name)
+        return buffer
 
 
 class Exporter:
@@ -146,7 +165,8 @@ class Exporter:
         if self._how.unbatch:
             lengths.extend(len(one) for one in self._entries(name, segment, known.entries))
         else:
-            lengths.extend(one.range.length_bytes for one in self._placed(segment, known.entries))
+            for run in stored_runs(self._store.metadata, segment.id):
+                lengths.extend(run.lengths)
         described = ledger_beside.description(replace(known, entries=len(lengths), bytes=sum(lengths)), segment)
         block_bytes = self._how.block_bytes or self._store.settings.offload.ledger_block_bytes
         payloads = enumerate(self._entries(name, segment, known.entries, tell=True))
@@ -160,7 +180,12 @@ class Exporter:
         plans = plan_blocks(lengths, block_bytes)
         index = LedgerIndex.of_plans(described, plans)
         index_key = object_keys.index_key(uuid, known.ledger_id)
-        new = self._write(name, data_key, Role.DATA, encode_blocks(payloads, plans))
+        if self._how.unbatch:
+            blocks: Iterator[Buffer] = encode_blocks(payloads, plans)
+        else:
+            source = LedgerSource(_FromTiers(self._store, name, segment.length, self._advance), lengths, plans)
+            blocks = (source.read(one.offset, one.length_bytes) for one in plans)
+        new = self._write(name, data_key, Role.DATA, blocks)
         new = self._write(name, index_key, Role.INDEX, [encode_index(index)]) or new
         return Exported(name, len(lengths), (data_key, index_key), index.data_object_length, new, copied=False)
 

@@ -15,6 +15,19 @@ _RUNS_TOGETHER = 16
 """Read in one snapshot, so that none stays open for long."""
 
 
+def stored_runs(metadata: MetadataStore, segment_id: SegmentId) -> Iterator[EntryRun]:
+    """All rows of a ledger, in order, in many short snapshots."""
+    after = 0
+    while True:
+        with metadata.read() as txn:
+            runs = entries.runs(txn, segment_id, after)
+            some = list(islice((one for one in runs if one.first_entry_id >= after), _RUNS_TOGETHER))
+        if not some:
+            return
+        yield from some
+        after = some[-1].end_entry_id
+
+
 class StoredRows:
     """Walks over the rows of one ledger, once, beside what is found of its entries."""
 
@@ -22,23 +35,12 @@ class StoredRows:
         self._metadata = metadata
         self._segment_id = segment_id
         self._frame_bytes = frame_bytes
-        self._runs = self._all()
+        self._runs = stored_runs(metadata, segment_id)
         self._run: EntryRun | None = None
         self._at = 0
         """The next entry of the run."""
         self.entries = 0
         """Compared so far."""
-
-    def _all(self) -> Iterator[EntryRun]:
-        after = 0
-        while True:
-            with self._metadata.read() as txn:
-                runs = entries.runs(txn, self._segment_id, after)
-                some = list(islice((one for one in runs if one.first_entry_id >= after), _RUNS_TOGETHER))
-            if not some:
-                return
-            yield from some
-            after = some[-1].end_entry_id
 
     def compare(self, found: EntryRun) -> None:
         """Raise DataLoss unless the store knows just these entries of these lengths at these places."""
