@@ -12,6 +12,7 @@ import pytest
 from tests.fsck.looking import cold_findings, deep_findings, findings
 from tests.fsck.test_mender import mended
 from tests.ledgers import cold_bytes, ledger_names, new_ledger, offload
+from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
 from tierfs.background.consolidation_plan import Eligible
 from tierfs.background.publish import read_small
@@ -104,3 +105,20 @@ def test_ledgers_are_not_joined_with_other_objects(store: TestStore) -> None:
         placed = PlacedChunk(chunk, chains.object_of(txn, chunk))
         published = txn.store.journal.published_sequence
     assert not Eligible(placed.object.location_id, published, foreign=True)(placed)
+
+
+def test_a_ledger_whose_objects_went_bad_is_offloaded_anew(store: TestStore) -> None:
+    name = new_ledger(store, PAYLOADS)
+    before = offload(store, name, block_bytes=100_000)
+    flip(store, PAYLOADS[200])
+    mended(store, deep_findings(store))
+    assert not store.segment(name).whole_in_cold
+    store.offload(name)
+    assert store.segment(name).whole_in_cold
+    store.work().settle()
+    assert [str(before) in key for key in ledger_names(store)] == [False, False]
+    store.evict()
+    assert cold_bytes(store, name) == WHOLE
+    assert [*findings(store), *cold_findings(store), *deep_findings(store)] == []
+    with recovered(store.path / "new", store.cold) as found:
+        assert cold_bytes(found.store, name) == WHOLE

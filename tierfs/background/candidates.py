@@ -34,7 +34,7 @@ def objects_to_make(
     A ledger becomes cold as a whole, once it is closed.
     """
     if segment.kind is SegmentKind.LEDGER:
-        due = segment.sealed and segment.length and segment.local.count and not segment.cold.count
+        due = segment.sealed and segment.local.bytes == segment.length > 0 and not segment.whole_in_cold
         return iter((OffloadAction.of_ledger(segment.id, segment.length),) if due else ())
     start = _first_local_only(txn, segment)
     limit = policies.effective(txn, segment).object_bytes if object_bytes is None else object_bytes

@@ -102,7 +102,7 @@ class LedgerOffloader:
         self._cold.require_ours()
         with self._metadata.read() as txn:
             segment = _closed(txn, segment_id)
-            if segment.cold.count:
+            if segment.whole_in_cold:
                 return 0
             lengths = _lengths(txn, segment)
             sources = tuple(source_chunk(txn, chunk, holder) for chunk, holder in _local(txn, segment))
@@ -170,7 +170,7 @@ class LedgerOffloader:
         self._end_earlier(segment_id)
         with self._metadata.write() as txn:
             segment = _closed(txn, segment_id)
-            if segment.cold.count:
+            if segment.whole_in_cold:
                 raise ChunksMoved(f"{printable(segment.name)} became cold meanwhile")
             known = ledgers.find(txn, segment_id)
             ledger_attempts.discard(txn, known)
@@ -226,12 +226,13 @@ class LedgerOffloader:
             if not all([txn.delete(INTENTS.name, intent.attempt.encode()) for intent in job.intents]):
                 raise ChunksMoved(f"{printable(job.path)}: another holder took this upload for a dead one's")
             segment = _closed(txn, job.segment.id)
-            if segment.cold.count or tuple(chunk for chunk, _ in _local(txn, segment)) != job.chunks:
+            if segment.whole_in_cold or tuple(chunk for chunk, _ in _local(txn, segment)) != job.chunks:
                 raise ChunksMoved(f"{printable(job.path)}: its chunks changed meanwhile")
             holder = self._holder(txn, job, segment, stored, crc)
             chunk = ChunkRecord(start_offset=0, length=segment.length, object_id=holder.id)
             for run in checksums.runs_of(holder.id, grid):
                 checksums.put_run(txn, holder.id, replace(run, object_id=0))
+            segment = _without_cold(txn, segment)
             linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
             journal.put_segment(txn, linked)
             journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
@@ -300,6 +301,15 @@ def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[Chunk
             f"ledger {printable(segment.name)}: bytes from {at} on are missing or damaged on this disk",
             remedy="run: tierfs fsck --deep",
         )
+
+
+def _without_cold(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """The ledger without cold chunks of which a part is lost. Their objects go once the journal names the new one."""
+    chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
+    if not chunks:
+        return segment
+    after = txn.store.next_outbox + 1
+    return chains.remove(txn, segment, Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=after)
 
 
 def _undamaged(payloads: ChunkSource) -> int:

@@ -123,5 +123,5 @@ def _plan(found: Sequence[Member], before: Position | None, path: str) -> _Plan:
     following = next((one for one in found if not goes(one)), None)
     end = found[-1].end if found else ""
     first = end if following is None else Position(following.ledger_id, 0)
-    todo = tuple(one for one in inside if not one.segment.cold.count)
+    todo = tuple(one for one in inside if not one.segment.whole_in_cold)
     return _Plan(todo, str(first), len(inside) - len(todo))

@@ -152,6 +152,11 @@ class SegmentRecord(Record):
         """The chain head of `tier`."""
         return self.local if tier is Tier.LOCAL else self.cold
 
+    @property
+    def whole_in_cold(self) -> bool:
+        """Whether the cold tier has every byte, none of them lost."""
+        return self.cold.bytes >= self.length - self.start_offset and self.cold.count > 0
+
     def readable_bytes(self, tier: Tier) -> int:
         """Bytes of `tier` that can be read: the first chunk may begin before the segment does."""
         state = self.tier_state(tier)

@@ -85,9 +85,9 @@ def status(txn: ReadTransaction, path: str) -> ManagedStatus:
     directory_id = positions.directory_of(txn, path)
     found = positions.members(txn, directory_id)
     in_progress = being_offloaded(txn)
-    waiting = (one for one in found if one.segment.sealed and one.segment.length and not one.segment.cold.count)
+    waiting = (one for one in found if one.segment.sealed and one.segment.length and not one.segment.whole_in_cold)
     following = next(waiting, None)
-    offloaded = sum(one.segment.length for one in found if one.segment.cold.count)
+    offloaded = sum(one.segment.length for one in found if one.segment.whole_in_cold)
     total = sum(one.segment.length for one in found)
     name = names.join(names.split(path))
     return ManagedStatus(
