@@ -38,7 +38,7 @@ from tierfs.metadata.records import (
     SegmentRecord,
 )
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import INTENTS, OBJECTS
+from tierfs.metadata.tables import INTENTS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.segments import create, seal_record
@@ -216,15 +216,12 @@ class LedgerLinker:
             id=segment_id, parent_id=parent_id, name=last, inode=create.new_inode(txn), kind=SegmentKind.LEDGER
         )
         segment = replace(create.add(txn, new), length=found.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
-        holders = []
         for part in found.parts:
             if part.length:
                 segment, holder = _link(txn, segment, location.id, part, copy_name, foreign=not self._owned)
-                holders.append(holder)
+                txn.put(SEGMENTS, keys.u64(segment.id), segment)
+                journal.cold_linked(txn, segment.id, (_chunk(holder),), (replace(holder, references=1),))
         segment = seal_record.write(txn, segment)
-        for holder in holders:
-            chunk = _chunk(holder)
-            journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
         known = ledgers.find(txn, segment.id)
         ledgers.put(txn, replace(known, ledger_id=plan.ledger_id, offload=_offload(plan, self._place, txn.now_ms)))
 
