@@ -13,11 +13,13 @@ from tests.stores import TestStore, open_test_store, quiet
 from tierfs.background.planner import Planner
 from tierfs.background.policy import DiskView
 from tierfs.background.retention import Expired, Retention
+from tierfs.background.retention_policy import Expiry, Member
 from tierfs.background.snapshot import Snapshots
 from tierfs.background.status import store_status
 from tierfs.clock import ManualClock
 from tierfs.metadata import journal, policies
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import ledgers
 from tierfs.types import ROOT_DIRECTORY
 
@@ -194,11 +196,33 @@ def test_an_empty_closed_ledger_goes_by_its_age(store: TestStore, clock: ManualC
     assert len(held(store)) == 1
 
 
-def test_many_ledgers_go_in_several_commits(store: TestStore, clock: ManualClock) -> None:
-    set_policy(store, retention_age=MINUTE_S)
-    for _ in range(25):
+@pytest.mark.parametrize(("policy", "removed"), [({"retention_age": MINUTE_S}, 45), ({"retention_bytes": 3}, 42)])
+def test_many_ledgers_go_in_several_commits(
+    store: TestStore, clock: ManualClock, policy: dict[str, int], removed: int
+) -> None:
+    set_policy(store, **policy)
+    for _ in range(45):
         new_ledger(store, [b"x"], "t")
     store.offload()
     clock.advance(MINUTE_S)
-    assert hold(store) == Expired(removed=25, bytes=25)
-    assert ledger_names(store) == []
+    assert hold(store) == Expired(removed=removed, bytes=removed)
+    assert len(ledger_names(store)) == 2 * (45 - removed)
+
+
+def test_what_changed_since_the_look_is_not_taken(
+    store: TestStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_policy(store, retention_age=MINUTE_S)
+    for _ in range(3):
+        new_ledger(store, [b"x"], "t")
+    store.offload()
+    clock.advance(MINUTE_S)
+    again = Retention._looked_at_again
+
+    def later(self: Retention, txn: WriteTransaction, batch: list[Expiry]) -> list[Member]:
+        policies.put(txn, ROOT_DIRECTORY, ROOMY | {"retention_age": str(2 * MINUTE_S)})
+        return again(self, txn, batch)
+
+    monkeypatch.setattr(Retention, "_looked_at_again", later)
+    assert retention(store).expire() == Expired()
+    assert len(held(store)) == 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tierfs.background.candidates import ended_ms
 from tierfs.background.retention_policy import Member, Run
@@ -40,9 +40,15 @@ def _segment_ids(txn: ReadTransaction, target_id: int) -> Iterator[SegmentId]:
 
 def ledger_members(txn: ReadTransaction, managed_ledger: DirectoryId, *, needs_offload: bool) -> list[Member]:
     """The ledgers of a managed ledger, oldest first; each goes as a whole, or not at all."""
+    segments = (one.segment for one in positions.members(txn, managed_ledger))
+    return as_members(txn, segments, needs_offload=needs_offload)
+
+
+def as_members(txn: ReadTransaction, segments: Iterable[SegmentRecord], *, needs_offload: bool) -> list[Member]:
+    """Some of them."""
     effective = Effective(txn)
     found: list[Member] = []
-    for segment in (one.segment for one in positions.members(txn, managed_ledger)):
+    for segment in segments:
         ended_ms = max(segment.sealed_ms, segment.modified_ms)
         goes = segment.sealed and segment.length and (_is_named_cold(txn, segment) or not needs_offload)
         found.append(

@@ -20,6 +20,7 @@ from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.policy import Policy
 from tierfs.segments import ledger_limits, streams, truncate
 from tierfs.segments.engine import Engine
 from tierfs.types import DirectoryId, SegmentId, SegmentKind
@@ -142,26 +143,30 @@ class Retention:
                 segment_id = going_on.id
 
     def _expire_ledgers(self, managed_ledger: DirectoryId) -> Iterator[Expiry]:
-        """Take away the oldest ledgers that have expired, a few per commit. No ledger loses its head alone."""
-        while self._have_expired(managed_ledger):
+        """Take away the oldest ledgers that have expired, a few per commit. No ledger loses its head alone.
+
+        There may be thousands: a commit looks again at those that it takes, and goes by the sum of the others.
+        """
+        with self._metadata.read() as txn:
+            found = lifetimes.ledger_members(txn, managed_ledger, needs_offload=self._needs_offload)
+        due = iter(list(expired(found, self._metadata.clock.now_ms())))
+        left_bytes, gone = sum(member.length for member in found), 0
+        while batch := list(islice(due, _LEDGERS_PER_COMMIT)):
+            left_bytes -= sum(expiry.bytes for expiry in batch)
             with self._metadata.write() as txn:
-                todo = list(islice(expired(self._ledgers(txn, managed_ledger), txn.now_ms), _LEDGERS_PER_COMMIT))
+                again = self._looked_at_again(txn, batch)
+                todo = expired([*again, Member(SegmentId(0), Policy(), 0, left_bytes, runs=())], txn.now_ms)
                 taken = list(takewhile(partial(self._take, txn), todo))
             yield from taken
-            if not todo or len(taken) < len(todo):
-                return
+            gone += len(taken)
+            if len(taken) < len(batch):
+                break
+        self._next_ms = min(self._next_ms, next_expiry_ms(found[gone:]) or _NEVER_MS)
 
-    def _have_expired(self, managed_ledger: DirectoryId) -> bool:
-        """Whether any has; else it is noted when the next one does."""
-        with self._metadata.read() as txn:
-            found = self._ledgers(txn, managed_ledger)
-            if next(expired(found, self._metadata.clock.now_ms()), None) is not None:
-                return True
-            self._next_ms = min(self._next_ms, next_expiry_ms(found) or _NEVER_MS)
-            return False
-
-    def _ledgers(self, txn: ReadTransaction, managed_ledger: DirectoryId) -> list[Member]:
-        return lifetimes.ledger_members(txn, managed_ledger, needs_offload=self._needs_offload)
+    def _looked_at_again(self, txn: ReadTransaction, batch: Sequence[Expiry]) -> list[Member]:
+        segments = [directories.segment(txn, expiry.segment_id) for expiry in batch]
+        there = (segment for segment in segments if segment is not None)
+        return lifetimes.as_members(txn, there, needs_offload=self._needs_offload)
 
     def _take(self, txn: WriteTransaction, expiry: Expiry) -> bool:
         """False if it has to wait: for an idle writer, which leaves the segment with its next append."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
+from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -27,16 +29,17 @@ def plan(txn: ReadTransaction, path: str, before_ledger: int) -> Deletion:
 
 def trim(metadata: MetadataStore, path: str, before_ledger: int, remove: Remove) -> Deletion:
     """Delete every closed ledger with a smaller id, oldest first; open ones stay. Raises what `plan` raises."""
+    with metadata.read() as view:
+        found = iter(_closed_before(view, path, before_ledger))
     done = Deletion()
-    while True:
+    while batch := list(islice(found, _TOGETHER)):
         with metadata.write() as txn:
-            going = _closed_before(txn, path, before_ledger)[:_TOGETHER]
+            going = [segment for one in batch if (segment := directories.segment(txn, one.id)) is not None]
             for segment in going:
                 remove(txn, segment)
-        if not going:
-            return done
         for segment in going:
             done = done.plus(segment)
+    return done
 
 
 def _closed_before(txn: ReadTransaction, path: str, before_ledger: int) -> list[SegmentRecord]:
