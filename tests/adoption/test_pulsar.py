@@ -224,6 +224,21 @@ def test_rows_and_bytes_that_were_lost_are_taken_back(store: TestStore) -> None:
     assert read(store, theirs, NAME) == PAYLOADS
 
 
+def test_what_is_in_doubt_and_stays_so_keeps_its_entries(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_link, "_RUNS_AT_ONCE", 1)
+    ledger = offloaded([*PAYLOADS, b"last"])
+    theirs = in_memory(ledger)
+    run(store, theirs)
+    before = rows(store)
+    theirs.put(ledger.key, BufferSource(ledger.data[:-1] + b"?"), metadata=ledger.said, create_only=False)
+    (outcome,) = run(store, theirs)
+    assert (outcome.state, "is not what it was" in str(outcome.error)) == (State.FAILED, True), outcome.error
+    assert rows(store) == before
+    theirs.put(ledger.key, BufferSource(ledger.data), metadata=ledger.said, create_only=False)
+    assert states(run(store, theirs)) == [State.ALREADY]
+    assert read(store, theirs, NAME) == [*PAYLOADS, b"last"]
+
+
 def test_deleting_forgets_everything_and_leaves_their_objects(store: TestStore) -> None:
     theirs = in_memory(offloaded(PAYLOADS))
     names = [one.name for one in theirs.list("")]

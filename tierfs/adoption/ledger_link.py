@@ -84,12 +84,16 @@ def _same(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place:
 
 def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) -> bool:
     """Whether bytes are lost or suspect, the objects have other etags, or rows of entries are missing."""
-    known = ledgers.find(txn, segment.id)
-    if entries.count(txn, segment.id) != known.entries or entries.end(txn, segment.id) != segment.length:
+    if _lacks_rows(txn, segment):
         return True
     etags = {part.data.name: part.data.etag for part in plan.parts}
     changed = any(holder.etag != etags[holder.name] for holder in _holders(txn, segment))
     return changed or any(one.state is not ChunkState.GOOD for one in chains.chunks(txn, segment.id, Tier.COLD))
+
+
+def _lacks_rows(txn: ReadTransaction, segment: SegmentRecord) -> bool:
+    known = ledgers.find(txn, segment.id)
+    return entries.count(txn, segment.id) != known.entries or entries.end(txn, segment.id) != segment.length
 
 
 def _holders(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
@@ -108,31 +112,42 @@ class Rows:
     """The rows of one ledger on their way into the store."""
 
     metadata: MetadataStore
-    segment_id: SegmentId
-    new: bool
-    """The ledger is not there yet."""
+    segment_id: SegmentId | None = None
+    """None: of a ledger that is not there yet, and has no number before its first rows are written."""
+    wanted: bool = True
+    """The store lacks rows of it."""
     pending: list[EntryRun] = field(default_factory=list)
     written: bool = False
+    new: bool = field(init=False)
+    """The ledger is not there yet."""
+
+    def __post_init__(self) -> None:
+        self.new = self.segment_id is None
 
     def take(self, run: EntryRun) -> None:
         """Take the next row."""
+        if not self.wanted:
+            return
         self.pending.append(run)
         if len(self.pending) == _RUNS_AT_ONCE:
             with self.metadata.write() as txn:
                 self.put(txn)
 
-    def put(self, txn: WriteTransaction) -> None:
-        """Write what is pending."""
-        if not self.written:
+    def put(self, txn: WriteTransaction) -> SegmentId:
+        """Write what is pending; returns the number of the ledger's segment."""
+        if self.segment_id is None:
+            self.segment_id = SegmentId(txn.allocate_id())
+        if self.wanted and not self.written:
             entries.remove(txn, self.segment_id)  # of a ledger whose rows were not all there
-        self.written = True
+            self.written = True
         for run in self.pending:
             entries.put(txn, self.segment_id, run)
         self.pending.clear()
+        return self.segment_id
 
     def take_back(self) -> None:
         """Remove what was written of a ledger that does not come to be."""
-        if self.written:
+        if self.written and self.new and self.segment_id is not None:
             with self.metadata.write() as txn:
                 if directories.segment(txn, self.segment_id) is None:
                     entries.remove(txn, self.segment_id)
@@ -161,10 +176,12 @@ class LedgerLinker:
     @contextmanager
     def rows(self, plan: LedgerPlan) -> Iterator[Rows]:
         """Where the rows of a ledger go while it is read; an error in the block takes them back."""
-        with self._metadata.write() as txn:
+        with self._metadata.read() as txn:
             entry = directories.find(txn, plan.name)
-            segment_id = SegmentId(txn.allocate_id() if entry is None else entry.id)
-        rows = Rows(self._metadata, segment_id, new=entry is None)
+            rows = Rows(self._metadata)
+            if entry is not None:  # what readers use stays until it is known to be wrong
+                segment = directories.segment_by_name(txn, plan.name)
+                rows = Rows(self._metadata, segment.id, wanted=_lacks_rows(txn, segment))
         try:
             yield rows
         except BaseException:
@@ -180,11 +197,11 @@ class LedgerLinker:
             before = standing(txn, plan, self._place)
             if before is Standing.ADOPTED:
                 raise Conflict(f"{printable(plan.name)} was adopted meanwhile", remedy="adopt it again")
-            rows.put(txn)
+            segment_id = rows.put(txn)
             if copy is not None and not txn.delete(INTENTS.name, copy.attempt.encode()):
                 raise Conflict(f"{printable(plan.name)}: another process took its upload for a dead one's")
             if before is Standing.NEW:
-                self._make(txn, plan, found, rows.segment_id, "" if copy is None else copy.name)
+                self._make(txn, plan, found, segment_id, "" if copy is None else copy.name)
             else:
                 _take_back(txn, plan, found)
             return before
@@ -197,11 +214,11 @@ class LedgerLinker:
             return
         self._cold.require_ours()
         with self._metadata.write() as txn:
-            rows.put(txn)
-            intent = _intent(txn, rows.segment_id, self._cold.location_id)
+            segment_id = rows.put(txn)
+            intent = _intent(txn, segment_id, self._cold.location_id)
             txn.put(INTENTS, intent.attempt.encode(), intent)
         try:
-            ledger_beside.put_copy(self._metadata, self._cold.storage, rows.segment_id, intent.name, plan.uuid)
+            ledger_beside.put_copy(self._metadata, self._cold.storage, segment_id, intent.name, plan.uuid)
             yield intent
         except BaseException:
             intents.abandon(self._metadata, intent)
