@@ -230,8 +230,8 @@ def test_what_is_in_doubt_and_stays_so_keeps_its_entries(store: TestStore, monke
     theirs = in_memory(ledger)
     run(store, theirs)
     before = rows(store)
-    second = ledger.data.index(bytes.fromhex("fbdbabcb"), 1) + 128
-    half_way = ledger.data[:second] + b"\x70" + ledger.data[second + 1 :]
+    last = ledger.data.rindex(bytes.fromhex("fbdbabcb")) + 128
+    half_way = ledger.data[:last] + b"\x70" + ledger.data[last + 1 :]
     for other, says in ((ledger.data[:-1] + b"?", "is not what it was"), (half_way, "runs past the end of the block")):
         theirs.put(ledger.key, BufferSource(other), metadata=ledger.said, create_only=False)
         (outcome,) = run(store, theirs)
