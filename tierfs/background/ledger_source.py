@@ -31,6 +31,7 @@ class LedgerSource:
         self._offsets = [plan.offset for plan in plans]
         self._payload_starts = list(accumulate((plan.payload_bytes for plan in plans), initial=0))
         self._lock = threading.Lock()
+        self._framing = threading.Lock()
         self._kept: tuple[int, Buffer] = (-1, b"")
         """The block that was read in part last."""
 
@@ -66,6 +67,12 @@ class LedgerSource:
             return self._kept[1]
 
     def _block(self, index: int) -> bytearray:
+        # One at a time: framing has the interpreter to itself, and uploads of blocks that are ready go on beside it,
+        # where several blocks framed at once would all be ready late.
+        with self._framing:
+            return self._framed_block(index)
+
+    def _framed_block(self, index: int) -> bytearray:
         plan = self._plans[index]
         payload = memoryview(b"")
         if plan.payload_bytes:
