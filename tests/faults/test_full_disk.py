@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -114,6 +115,18 @@ def test_an_append_evicts_what_is_cold_before_it_gives_up(store: Path) -> None:
     assert (done.code, done.out) == (0, f"new 0 {len(data)}\n")
     assert "that are cold were evicted" in done.err
     checked(store, "new", data)
+
+
+def test_entries_evict_what_is_cold_before_they_are_refused(store: Path) -> None:
+    tierfs("append", "kept", store=store, stdin=os.urandom(80 * MIB))
+    tierfs("offload", store=store)
+    lines = b"".join(os.urandom(500).hex().encode() + b"\n" for _ in range(90_000))
+    done = tierfs("ledger", "append", "topic", "--lines", store=store, stdin=lines, check=False)
+    assert done.code == 0, done.err
+    assert "that are cold were evicted" in done.err
+    (found,) = map(json.loads, tierfs("ledger", "ls", "topic", "--json", store=store).out.splitlines())
+    assert (found["entries"], found["length"]) == (90_000, len(lines))
+    checked(store, found["segment"], lines)
 
 
 def test_an_append_is_refused_when_nothing_is_cold(store: Path) -> None:

@@ -16,18 +16,14 @@ from tierfs.app import Store
 from tierfs.cli import source
 from tierfs.cli.edge import Partial
 from tierfs.cli.lazy import command
-from tierfs.cli.parameters import Duration, Size
-from tierfs.cli.room import Room
+from tierfs.cli.parameters import Size
+from tierfs.cli.room import HOLDER_WAIT_S, Room, wait_option
 from tierfs.cli.session import Session
 from tierfs.cli.source import Block, Source, blocks
 from tierfs.errors import InvalidRequest, OffsetMismatch, TierfsError
 from tierfs.segments.writer import SegmentWriter
 
 log = logging.getLogger(__name__)
-
-
-_HOLDER_WAIT_S = 60.0
-"""How long an append waits for a holder to make room: in some seconds it ends a chunk, makes it cold and evicts it."""
 
 
 @dataclass(slots=True)
@@ -69,12 +65,7 @@ class Call:
 @click.option("--skip", type=Size(), metavar="N", default=0, help="Leave out the first N bytes of the input.")
 @click.option("--seal", is_flag=True, help="End the segment with these bytes.")
 @click.option("--take-over", is_flag=True, help="Fence a writer that is still alive.")
-@click.option(
-    "--wait",
-    type=Duration(),
-    metavar="TIME",
-    help="How long to wait for room on a full disk  [default: 1min if a mount or daemon may make some]",
-)
+@wait_option
 def append(
     session: Session,
     segment: str,
@@ -96,7 +87,7 @@ def append(
     with session.open_store() as store, Source(paths) as stream:
         name = store.segment_of_path(segment)
         _skip(stream, skip)
-        room = Room(store, session, wait_s=wait, holder_wait_s=_HOLDER_WAIT_S)
+        room = Room(store, session, wait_s=wait, holder_wait_s=HOLDER_WAIT_S)
         opened = partial(store.engine.open_writer, name, expected_offset=expect_offset, take_over=take_over)
         with _telling_what_to_skip(expect_offset, skip):
             writer = room.make(name, opened)

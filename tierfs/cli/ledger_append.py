@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tierfs.cli import source
 from tierfs.cli.append import closing_writer
 from tierfs.cli.edge import Partial
 from tierfs.cli.lazy import command
+from tierfs.cli.room import HOLDER_WAIT_S, Room, wait_option
 from tierfs.cli.session import Session
 from tierfs.composition.managing import open_managed_ledger
 from tierfs.errors import TierfsError
@@ -36,12 +38,16 @@ _BATCH_ENTRIES = 4096
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--lines", is_flag=True, help="Make each line an entry, its line feed included.")
 @click.option("--take-over", is_flag=True, help="Fence a writer that is still alive.")
-def append(session: Session, segment: str, files: tuple[str, ...], lines: bool, take_over: bool) -> None:
+@wait_option
+def append(
+    session: Session, segment: str, files: tuple[str, ...], lines: bool, take_over: bool, wait: float | None
+) -> None:
     """Append each FILE as one entry, or stdin without one (or for -), to the ledger SEGMENT.
 
     Prints one line when all are durable: the ledger, the first entry's id, and the id behind the last one. A directory,
     which may not be there yet, is a managed ledger: its open ledger takes the entries until policy closes it, then the
-    next one. The line then has the positions of the first entry and of the last one.
+    next one. The line then has the positions of the first entry and of the last one. On a full disk cold bytes are
+    evicted first.
     """
     session.require_output()
     paths = files or (source.STDIN,)
@@ -49,10 +55,13 @@ def append(session: Session, segment: str, files: tuple[str, ...], lines: bool, 
     batches = _lines(paths) if lines else _files(paths)
     with session.open_store() as store:
         name = store.segment_of_path(segment)
+        room = Room(store, session, wait_s=wait, holder_wait_s=HOLDER_WAIT_S)
         if _is_managed_ledger(store, name):
-            done: Acknowledged | AcknowledgedPositions = _append_to_managed(store, name, batches, take_over=take_over)
+            done: Acknowledged | AcknowledgedPositions = _append_to_managed(
+                store, name, batches, room, take_over=take_over
+            )
         else:
-            done = _append_to_one(store, name, batches, take_over=take_over)
+            done = _append_to_one(store, name, batches, room, take_over=take_over)
     session.result(asdict(done), str(done))
 
 
@@ -65,31 +74,41 @@ def _is_managed_ledger(store: Store, name: str) -> bool:
     return entry.kind is EntryKind.DIRECTORY
 
 
-def _append_to_one(store: Store, name: str, batches: Iterable[list[bytes]], *, take_over: bool) -> Acknowledged:
-    writer = store.engine.open_ledger(name, take_over=take_over)
+def _append_to_one(
+    store: Store, name: str, batches: Iterable[list[bytes]], room: Room, *, take_over: bool
+) -> Acknowledged:
+    writer = room.make(name, partial(store.engine.open_ledger, name, take_over=take_over))
     with store.metadata.read() as txn:
         count = ledgers.find(txn, writer.name)[1].entries
     done = Acknowledged(writer.name, count, count)
+
+    def add(batch: list[bytes]) -> None:
+        with interrupts.deferred():  # else Ctrl-C could come between the commit and the note of it
+            done.end_entry_id = writer.append_entries(batch).stop
+
     with closing_writer(store, writer), _told(done):
         for batch in batches:
-            with interrupts.deferred():  # else Ctrl-C could come between the commit and the note of it
-                done.end_entry_id = writer.append_entries(batch).stop
+            room.make(name, partial(add, batch))
     return done
 
 
 def _append_to_managed(
-    store: Store, name: str, batches: Iterable[list[bytes]], *, take_over: bool
+    store: Store, name: str, batches: Iterable[list[bytes]], room: Room, *, take_over: bool
 ) -> AcknowledgedPositions:
-    managed = open_managed_ledger(store, name, take_over=take_over)
+    managed = room.make(name, partial(open_managed_ledger, store, name, take_over=take_over))
     done = AcknowledgedPositions(managed.path)
+
+    def add(rest: list[bytes]) -> int:
+        with interrupts.deferred():
+            added = managed.add(rest)
+            done.note(added)
+        return len(added.ids)
+
     with closing(managed), _told(done):
         for batch in batches:
             rest = batch
             while rest:
-                with interrupts.deferred():
-                    added = managed.add(rest)
-                    done.note(added)
-                rest = rest[len(added.ids) :]
+                rest = rest[room.make(name, partial(add, rest)) :]
     return done
 
 

@@ -8,13 +8,26 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import click
+
 from tierfs.app import Store
 from tierfs.background import holder
 from tierfs.background.holder import HeldElsewhere
+from tierfs.cli.parameters import Duration
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, StorageFull, Unavailable
 
 T = TypeVar("T")
+
+HOLDER_WAIT_S = 60.0
+"""How long an append waits for a holder to make room: in some seconds it ends a chunk, makes it cold and evicts it."""
+
+wait_option = click.option(
+    "--wait",
+    type=Duration(),
+    metavar="TIME",
+    help="How long to wait for room on a full disk  [default: 1min if a mount or daemon may make some]",
+)
 
 _POLL_S = 1.0
 """Between two looks whether there is room: the holder looks as often."""
