@@ -40,7 +40,6 @@ from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_besi
 from tierfs.segments.ledgers import require_below
 from tierfs.types import MIB, ByteRange, Tier
 
-CONTENT_TYPE = "application/octet-stream"
 TRANSFORM_KEY = "tierfs-transform"
 """User metadata that names what was done with the entries on their way out."""
 
@@ -205,7 +204,7 @@ class Exporter:
         return write_new(self._directory / key, pieces)
 
     def _write_metadata(self, key: str, metadata: Mapping[str, str]) -> None:
-        text = json.dumps({"metadata": dict(metadata), "content_type": CONTENT_TYPE}, sort_keys=True)
+        text = json.dumps(dict(metadata), sort_keys=True)
         write_new(self._directory / f"{key}{METADATA_SUFFIX}", [text.encode() + b"\n"])
 
     def _placed(self, segment: SegmentRecord, count: int) -> Iterator[entries.PlacedEntry]:

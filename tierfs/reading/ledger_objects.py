@@ -169,7 +169,10 @@ def batches(source: Source, laid: Layout, deviations: Deviations) -> Iterator[Ba
 
 
 def metadata_beside(storage: ChunkStorage, name: str) -> Mapping[str, str] | None:
-    """User metadata from the file beside an object, lower-case keys; None without one. Raises DataLoss."""
+    """User metadata from the file beside an object, lower-case keys; None without one. Raises DataLoss.
+
+    As `aws s3api put-object --metadata` takes them, or one level down, under `metadata`, as `head-object` tells them.
+    """
     try:
         found = storage.stat(name + METADATA_SUFFIX)
     except NotFound:
@@ -178,9 +181,9 @@ def metadata_beside(storage: ChunkStorage, name: str) -> Mapping[str, str] | Non
         parsed = json.loads(read_small(storage, found, _MAX_METADATA_FILE_BYTES))
     except (ValueError, RecursionError) as exc:
         raise DataLoss(f"{printable(found.name)} is no JSON") from exc
-    metadata = parsed.get("metadata") if isinstance(parsed, dict) else None
+    metadata = parsed.get("metadata", parsed) if isinstance(parsed, dict) else None
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise DataLoss(f'{printable(found.name)} is not like {{"metadata": {{"KEY": "VALUE", ...}}}}')
+        raise DataLoss(f'{printable(found.name)} is not like {{"KEY": "VALUE", ...}}')
     return {key.lower(): value for key, value in metadata.items()}
 
 
