@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -19,7 +20,7 @@ from tierfs.background.publish import read_small
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.fsck.findings import Kind
-from tierfs.metadata import chains, directories
+from tierfs.metadata import chain_cuts, chains, directories
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, Tier
 
@@ -112,6 +113,28 @@ def test_a_ledger_whose_objects_went_bad_is_offloaded_anew(store: TestStore) -> 
     before = offload(store, name, block_bytes=100_000)
     flip(store, PAYLOADS[200])
     mended(store, deep_findings(store))
+    check_offloaded_anew(store, name, before)
+
+
+def test_what_is_left_of_a_cold_form_is_read_until_there_is_another(store: TestStore) -> None:
+    name = new_ledger(store, PAYLOADS)
+    before = offload(store, name, block_bytes=100_000)
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, name)
+        bad = ByteRange(CRC_BLOCK_BYTES, 2 * CRC_BLOCK_BYTES)
+        chain_cuts.put_segment(txn, chain_cuts.lose(txn, segment, bad), journaled=True)
+    assert isinstance(store.cold, MemoryStorage)
+    put, rest = store.cold.put, slice(bad.end, bad.end + 1000)
+
+    def reading(*arguments, **options):
+        assert cold_bytes(store, name, rest.start, rest.stop) == WHOLE[rest]
+        return put(*arguments, **options)
+
+    store.cold.put = reading  # type: ignore[method-assign]
+    check_offloaded_anew(store, name, before)
+
+
+def check_offloaded_anew(store: TestStore, name: str, before: UUID) -> None:
     assert not store.segment(name).whole_in_cold
     store.offload(name)
     assert store.segment(name).whole_in_cold

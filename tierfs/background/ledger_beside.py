@@ -57,8 +57,8 @@ def put_index(
     """Write the index object, which makes the ledger offloaded for Pulsar. Raises what the storage raises."""
     with metadata.read() as txn:
         ledger = ledgers.find(txn, segment.id)
-        blocks, end = _blocks(txn, segment.id)
-    index = LedgerIndex(description(ledger, segment), end, blocks)
+        found, end = blocks(txn, segment.id)
+    index = LedgerIndex(description(ledger, segment), end, found)
     storage.put(name, BufferSource(encode_index(index)), metadata=said)
 
 
@@ -83,17 +83,17 @@ def _unless_there(put: Callable[[], None]) -> None:
         return  # nothing is missing
 
 
-def _blocks(txn: ReadTransaction, segment_id: SegmentId) -> tuple[tuple[IndexEntry, ...], int]:
+def blocks(txn: ReadTransaction, segment_id: SegmentId) -> tuple[tuple[IndexEntry, ...], int]:
     """The blocks that the rows lie in, and where the last entry ends: the last block has no padding."""
-    blocks: list[IndexEntry] = []
+    found: list[IndexEntry] = []
     end = 0
     frame_bytes = PayloadEncoding.PULSAR_BLOCK.frame_bytes
     for run in entries.runs(txn, segment_id):
         if run.stored_offset != end:
             offset = run.stored_offset - HEADER_BYTES
-            blocks.append(IndexEntry(run.first_entry_id, FIRST_PART_ID + len(blocks), offset))
+            found.append(IndexEntry(run.first_entry_id, FIRST_PART_ID + len(found), offset))
         end = run.stored_offset + run.payload_end - run.payload_start + frame_bytes * len(run.lengths)
-    return tuple(blocks), end
+    return tuple(found), end
 
 
 def _ours(txn: ReadTransaction, uuid: UUID) -> dict[str, str]:

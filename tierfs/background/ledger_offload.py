@@ -106,7 +106,8 @@ class LedgerOffloader:
                 return 0
             lengths = _lengths(txn, segment)
             sources = tuple(source_chunk(txn, chunk, holder) for chunk, holder in _local(txn, segment))
-        plans = plan_blocks(lengths, self._block_bytes)
+            block_bytes = self._block_bytes_of(txn, segment)
+        plans = plan_blocks(lengths, block_bytes)
         with closing(ChunkSource(self._files, sources)) as payloads:
             source = LedgerSource(payloads, lengths, plans)
             crc = _undamaged(payloads)
@@ -132,6 +133,13 @@ class LedgerOffloader:
             # Another error may mean that nobody knows whether it is committed: the objects stay until the next
             # attempt, or the next holder, finds their intents.
         return segment.length
+
+    def _block_bytes_of(self, txn: ReadTransaction, segment: SegmentRecord) -> int:
+        """Where a part of its cold form is left, the size that has: the same rows of entries tell of both."""
+        if not segment.cold.count:
+            return self._block_bytes
+        found, end = ledger_beside.blocks(txn, segment.id)
+        return found[1].offset - found[0].offset if len(found) > 1 else max(self._block_bytes, end)
 
     def delete_offloaded(self, segment_id: SegmentId, uuid: UUID) -> None:
         """Forget the cold form of a ledger and delete its objects; idempotent.
