@@ -12,7 +12,8 @@ from tierfs.background.ledger_offload import LedgerOffloader
 from tierfs.background.publish import Publisher, read_small
 from tierfs.config import ReadSettings
 from tierfs.metadata import directories, entries, ledgers
-from tierfs.metadata.records import LedgerRecord, SegmentRecord
+from tierfs.metadata.ledger_records import LedgerRecord
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import NullMetrics
 from tierfs.reading.copy import copy_segment
 from tierfs.reading.entries import EntrySplitter, placed_entries

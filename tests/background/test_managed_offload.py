@@ -20,7 +20,7 @@ from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
 from tierfs.metadata import ledgers
-from tierfs.metadata.records import OffloadProgress
+from tierfs.metadata.ledger_records import OffloadProgress
 from tierfs.metadata.tables import INTENTS
 from tierfs.segments import ledger_status
 from tierfs.segments.positions import EARLIEST, LATEST, Position

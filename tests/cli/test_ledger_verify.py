@@ -22,7 +22,7 @@ from tierfs.background.cold import ColdTier
 from tierfs.background.ledger_offload import LedgerOffloader
 from tierfs.background.publish import Publisher
 from tierfs.metadata import directories, entries
-from tierfs.metadata.records import EntryRun
+from tierfs.metadata.ledger_records import EntryRun
 from tierfs.metadata.tables import ENTRIES
 
 ENTRY_COUNT, ENTRY_BYTES, BLOCK = 3000, 100, 70_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import DataLoss
 from tierfs.metadata import entries, keys
-from tierfs.metadata.records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
 from tierfs.metadata.tables import ENTRIES
 from tierfs.types import ByteRange, SegmentId
 

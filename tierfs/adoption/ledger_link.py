@@ -28,15 +28,8 @@ from tierfs.metadata import (
     ledgers,
     locations,
 )
-from tierfs.metadata.records import (
-    ChunkRecord,
-    EntryRun,
-    IntentRecord,
-    LocationRecord,
-    ObjectRecord,
-    OffloadProgress,
-    SegmentRecord,
-)
+from tierfs.metadata.ledger_records import EntryRun, OffloadProgress
+from tierfs.metadata.records import ChunkRecord, IntentRecord, LocationRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction

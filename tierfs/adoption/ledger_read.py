@@ -17,7 +17,7 @@ from tierfs.ledger.deviations import Deviations
 from tierfs.ledger.index import StreamingIndex
 from tierfs.ledger.single_object import MagicWords
 from tierfs.ledger.source import Source
-from tierfs.metadata.records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
 from tierfs.names import printable
 from tierfs.reading import ledger_objects
 from tierfs.reading.ledger_objects import Layout, Pieces

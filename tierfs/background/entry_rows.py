@@ -16,7 +16,8 @@ from tierfs.background.segment_dump import ObjectFile
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import chains, directories, entries, entries_copy, keys, ledgers
-from tierfs.metadata.records import EntryRun, ObjectRecord, SegmentRecord
+from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LEDGERS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction

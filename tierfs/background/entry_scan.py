@@ -11,7 +11,8 @@ from tierfs.ledger.block_reader import Entry, read_entries, scan_blocks
 from tierfs.ledger.deviations import Deviations
 from tierfs.ledger.index import LedgerIndex
 from tierfs.ledger.index_codec import decode_index
-from tierfs.metadata.records import MAX_RUN_ENTRIES, EntryRun, ObjectRecord
+from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.metadata.records import ObjectRecord
 from tierfs.types import MIB, PayloadEncoding
 
 _STEP_BYTES = 8 * MIB

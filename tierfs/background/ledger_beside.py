@@ -20,7 +20,8 @@ from tierfs.ledger.index_codec import encode_index
 from tierfs.ledger.keys import Role
 from tierfs.ledger.metadata import DigestType, Ensemble, LedgerMetadata, LedgerState
 from tierfs.metadata import directories, entries, entries_copy, ledgers
-from tierfs.metadata.records import LedgerRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.ledger_records import LedgerRecord
+from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import PayloadEncoding, SegmentId

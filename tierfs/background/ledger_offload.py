@@ -37,14 +37,8 @@ from tierfs.metadata import (
     ledgers,
 )
 from tierfs.metadata.entries import StoredEntries
-from tierfs.metadata.records import (
-    ChunkRecord,
-    IntentRecord,
-    LedgerRecord,
-    ObjectRecord,
-    OffloadProgress,
-    SegmentRecord,
-)
+from tierfs.metadata.ledger_records import LedgerRecord, OffloadProgress
+from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction

@@ -14,7 +14,8 @@ from tierfs.cli.lazy import LazyGroup, command
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import ledgers as metadata_ledgers
-from tierfs.metadata.records import OffloadProgress, SegmentRecord
+from tierfs.metadata.ledger_records import OffloadProgress
+from tierfs.metadata.records import SegmentRecord
 from tierfs.names import printable
 from tierfs.segments import ledgers
 from tierfs.segments.delete import Deletion

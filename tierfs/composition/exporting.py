@@ -33,7 +33,8 @@ from tierfs.ledger.index_codec import encode_index
 from tierfs.ledger.keys import Role
 from tierfs.ledger.single_object import MagicWords, plan_object
 from tierfs.metadata import chains, entries, ledgers, locations
-from tierfs.metadata.records import LedgerRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.ledger_records import LedgerRecord
+from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.osio import make_directories
 from tierfs.reading.entries import placed_entries
 from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_beside

@@ -7,7 +7,7 @@ from itertools import islice
 
 from tierfs.errors import DataLoss
 from tierfs.metadata import entries
-from tierfs.metadata.records import EntryRun
+from tierfs.metadata.ledger_records import EntryRun
 from tierfs.metadata.store import MetadataStore
 from tierfs.types import SegmentId
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tierfs.metadata import keys
-from tierfs.metadata.records import MAX_RUN_ENTRIES, EntryRun, require
+from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.metadata.records import require
 from tierfs.metadata.tables import ENTRIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ByteRange, SegmentId

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from tierfs.errors import DataLoss
 from tierfs.metadata import journal
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import RECORD_VERSION, EntryRun
+from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.tables import ENTRIES
 from tierfs.types import AttemptId, SegmentId
 

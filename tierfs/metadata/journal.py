@@ -19,12 +19,12 @@ from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata import chains, checksums, keys
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.ledger_records import LedgerRecord
 from tierfs.metadata.outbox import add as queue
 from tierfs.metadata.records import (
     RECORD_VERSION,
     ChunkRecord,
     DirectoryRecord,
-    LedgerRecord,
     LocationRecord,
     ObjectRecord,
     PolicyRecord,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tierfs.metadata import entries, journal, keys
-from tierfs.metadata.records import LedgerRecord, SegmentRecord
+from tierfs.metadata.ledger_records import LedgerRecord
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import LEDGERS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import SegmentId, SegmentKind

@@ -7,15 +7,14 @@ from typing import Generic, TypeVar
 
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.codec import Codec
+from tierfs.metadata.ledger_records import EntryRun, LedgerRecord
 from tierfs.metadata.records import (
     ChecksumRun,
     ChunkRecord,
     DirectoryRecord,
     DirentRecord,
-    EntryRun,
     GarbageRecord,
     IntentRecord,
-    LedgerRecord,
     LocationRecord,
     ObjectRecord,
     PolicyRecord,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from tierfs.checksum import Buffer
 from tierfs.metadata import entries
 from tierfs.metadata.entries import PlacedEntry
-from tierfs.metadata.records import MAX_RUN_ENTRIES
+from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES
 from tierfs.metadata.store import MetadataStore
 from tierfs.types import SegmentId
 

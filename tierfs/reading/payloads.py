@@ -17,7 +17,8 @@ from itertools import accumulate
 from tierfs.chunkstore.protocol import ChunkStorage, Progress
 from tierfs.errors import DataLoss
 from tierfs.metadata import entries
-from tierfs.metadata.records import EntryRun, ObjectRecord
+from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.types import MIB, ByteRange, PayloadEncoding, SegmentId

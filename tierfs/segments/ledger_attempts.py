@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tierfs.ledger import keys
 from tierfs.metadata import chains
-from tierfs.metadata.records import GarbageRecord, LedgerRecord
+from tierfs.metadata.ledger_records import LedgerRecord
+from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import Tier
 

@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from tierfs import names
 from tierfs.metadata import directories
-from tierfs.metadata.records import LedgerRecord, SegmentRecord
+from tierfs.metadata.ledger_records import LedgerRecord
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.segments import positions

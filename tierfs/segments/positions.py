@@ -10,7 +10,8 @@ from typing import Self
 from tierfs import names
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.metadata import directories, entries, ledgers
-from tierfs.metadata.records import LedgerRecord, SegmentRecord
+from tierfs.metadata.ledger_records import LedgerRecord
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind
