@@ -16,6 +16,8 @@ INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A process per core; tests that share a server, Ceph or Spark, share a process (tests/conftest.py). When one dies
 # the run ends and names its test: with a new one in its place xdist may wait for ever.
 IN_PARALLEL := --numprocesses auto --dist loadgroup --max-worker-restart 0
+# What the rest stands on; mounts, servers and commands take minutes.
+QUICK := tests/metadata tests/segments tests/ledger tests/layering
 
 PROTO     := tierfs/metadata/records.proto tierfs/ledger/ledger.proto tierfs/ledger/pulsar_api.proto
 PROTO_OUT := .
@@ -63,9 +65,9 @@ test: test-deps ## every test; starts a real S3 server (Ceph RGW)
 	@$(PYTHON) -m compileall -q tierfs tests
 	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) $(ARGS)
 
-test-quick: setup ## tests that need neither Ceph, Java nor patience, under 2 minutes
+test-quick: setup ## the engine's own tests: records, segments, formats of ledgers, layers; under 2 minutes
 	@$(PYTHON) -m compileall -q tierfs tests
-	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) -m "not slow and not s3 and not spark" $(ARGS)
+	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) -m "not slow and not s3 and not spark" $(QUICK) $(ARGS)
 
 lint: setup ## ruff, mypy and the import contracts
 	$(INSIDE) ruff check .
