@@ -5,19 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from tests.ledgers import new_ledger, offload
+from tests.ledgers import new_ledger, offload, offloader
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Progress
 from tierfs.errors import DataLoss
-from tierfs.metadata import chains, directories, entries
+from tierfs.metadata import chains, directories, entries, ledgers
 from tierfs.metadata.records import ObjectRecord
 from tierfs.reading import payloads
 from tierfs.reading.payloads import Payloads
-from tierfs.types import MIB, Tier
+from tierfs.types import MIB, SegmentId, Tier
 
 ROOMY = {"chunk_bytes": str(8 * MIB), "object_bytes": str(8 * MIB)}
 
@@ -179,3 +180,23 @@ def test_a_run_is_found_in_few_steps(store: TestStore) -> None:
             assert run.payload_start <= offset < run.payload_end
         assert entries.run_holding(txn, holder.segment_id, total) is None  # type: ignore[arg-type]
     assert counted < 200 * 8
+
+
+def test_what_is_remembered_of_one_object_is_not_taken_for_the_next(store: TestStore) -> None:
+    """As in a mount, while the cold form is deleted and made again in blocks of another size."""
+    held = [bytes([index]) * 100 for index in range(50)]
+    before = cold_object(store, held, 1000)
+    known = Payloads(store.metadata)
+    view = memoryview(bytearray(before.length))
+    known.read_into(store.cold, before, 0, view, before.etag, None)
+    segment_id = SegmentId(before.segment_id)
+    with store.metadata.read() as txn:
+        uuid = ledgers.find(txn, segment_id).offload.uuid
+    assert uuid is not None
+    offloader(store).delete_offloaded(segment_id, uuid)
+    offloader(store, 2000).offload(segment_id, uuid4())
+    with store.metadata.read() as txn:
+        (chunk,) = chains.chunks(txn, segment_id, Tier.COLD)
+        after = chains.object_of(txn, chunk)
+    known.read_into(store.cold, after, 0, view, after.etag, None)
+    assert view == b"".join(held)

@@ -21,7 +21,7 @@ from tierfs.metadata.ledger_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
-from tierfs.types import MIB, ByteRange, PayloadEncoding, SegmentId
+from tierfs.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
 
 _KEPT_RUNS = 256
 """Of up to 4096 entries, 32 KiB each: 8 MiB of memory for a million entries."""
@@ -189,8 +189,8 @@ class Payloads:
         at = holder.payload_start + offset
         end = at + size_bytes
         while at < end:
-            run = self._run(SegmentId(holder.segment_id), at)
-            if run is None or not run.stored_offset:
+            run = self._run(holder, at)
+            if run is None:
                 raise DataLoss(
                     f"{printable(holder.name)}: nobody knows where the payload at {at} lies in it",
                     remedy="run: tierfs fsck --repair",
@@ -198,21 +198,22 @@ class Payloads:
             yield _Share(run, ByteRange(at, min(end, run.payload_end)), holder.encoding.frame_bytes)
             at = run.payload_end
 
-    def _run(self, segment_id: SegmentId, offset: int) -> _Run | None:
-        """The run that holds a payload byte."""
+    def _run(self, holder: ObjectRecord, offset: int) -> _Run | None:
+        """The run that holds a payload byte of the ledger; None where nobody knows its place in the object."""
         with self._lock:
-            kept = self._runs.get(segment_id)
+            kept = self._runs.get(holder.id)
             for run in reversed(kept.values()) if kept else ():
                 if run.payload_start <= offset < run.payload_end:
                     return run
         with self._metadata.read() as txn:
-            found = entries.run_holding(txn, segment_id, offset)
-        return None if found is None else self._keep(segment_id, _Run.of(found))
+            found = entries.run_holding(txn, SegmentId(holder.segment_id), offset)
+        return self._keep(holder.id, _Run.of(found)) if found is not None and found.stored_offset else None
 
-    def _keep(self, segment_id: SegmentId, run: _Run) -> _Run:
+    def _keep(self, object_id: ObjectId, run: _Run) -> _Run:
+        # By object: a ledger that is offloaded anew has another one, where its entries may lie elsewhere.
         with self._lock:
-            self._runs.setdefault(segment_id, OrderedDict())[run.first_entry_id] = run
-            self._order[segment_id, run.first_entry_id] = None
+            self._runs.setdefault(object_id, OrderedDict())[run.first_entry_id] = run
+            self._order[object_id, run.first_entry_id] = None
             while len(self._order) > _KEPT_RUNS:
                 (oldest, first), _ = self._order.popitem(last=False)
                 del self._runs[oldest][first]
