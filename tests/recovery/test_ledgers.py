@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.flaky import FlakyChunkStorage
 from tests.fsck.looking import cold_findings, findings
 from tests.ledgers import ROOMY, cold_bytes, cold_entries, ledger_names, new_ledger, offload, record, written
 from tests.recovery.recovering import recovered
@@ -18,11 +19,11 @@ from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.entry_rows import EntryRows
 from tierfs.background.publish import read_small
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import DataLoss
+from tierfs.errors import DataLoss, Unavailable
 from tierfs.fsck.findings import Kind, Mend
 from tierfs.fsck.mend_bytes import Mended
 from tierfs.fsck.mender import Mender, MendTools
-from tierfs.metadata import entries, entries_copy
+from tierfs.metadata import directories, entries, entries_copy
 from tierfs.recovery.follow import Follower
 
 PAYLOADS = [bytes([index % 251]) * (index % 300) for index in range(100)]
@@ -91,6 +92,34 @@ def test_a_replica_follows_ledgers(store: TestStore, tmp_path: Path) -> None:
         follower.refresh()
         with replica.metadata.read() as txn:
             assert txn.count(b"entries") == txn.count(b"ledgers") == 0
+
+
+def test_a_replica_shows_no_ledger_without_its_entries(store: TestStore, tmp_path: Path) -> None:
+    cold = store.cold = FlakyChunkStorage(store.cold)
+    store.cold_work().publish()
+    with following(store, tmp_path / "replica") as replica:
+        follower = Follower(replica.metadata, cold, HERE)
+        name = new_ledger(store, PAYLOADS)
+        offload(store, name)
+        cold.fail("stat", Unavailable("away"))
+        with pytest.raises(Unavailable):
+            follower.refresh()
+        with replica.metadata.read() as txn:
+            assert directories.find(txn, name) is None or not replica.segment(name).length
+        follower.refresh()
+        assert cold_entries(replica, name) == PAYLOADS
+
+
+def test_a_replica_knows_entries_without_bytes(store: TestStore, tmp_path: Path) -> None:
+    store.cold_work().publish()
+    with following(store, tmp_path / "replica") as replica:
+        follower = Follower(replica.metadata, store.cold, HERE)
+        name = new_ledger(store, [b""] * 5000)
+        store.cold_work().publish()
+        follower.refresh()
+        with replica.metadata.read() as txn:
+            assert entries.count(txn, replica.segment(name).id) == 5000
+        assert findings(replica) == []
 
 
 def test_a_replica_that_starts_over_has_all_entries(store: TestStore, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from itertools import islice
 
 from tierfs.background.entry_scan import scan
@@ -16,10 +17,11 @@ from tierfs.background.segment_dump import ObjectFile
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import chains, directories, entries, entries_copy, keys, ledgers
-from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LEDGERS
+from tierfs.metadata.tables import LEDGERS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
@@ -28,6 +30,9 @@ log = logging.getLogger(__name__)
 
 _RUNS_TOGETHER = 64
 """Rows that one commit writes: some 10 ms."""
+
+_MOST_EMPTY_ENTRIES = 1 << 30
+"""Of a ledger without a byte: whoever can write to the bucket chose the number (a guess)."""
 
 _LEDGERS_TOGETHER = 1000
 """Looked at in one snapshot."""
@@ -79,29 +84,50 @@ class EntryRows:
                 failed.append(f"ledger {printable(name)} cannot be read, its entries are not known: {exc}")
         return failed
 
+    def prepare(self, entry: pb.JournalEntry) -> None:
+        """Have the rows of what an entry of the journal is about to link, so that nobody opens a ledger without them.
+
+        Idempotent. Raises what the storage raises, but for objects that are not there: `restore` tells of those.
+        """
+        for change in entry.changes:
+            for message in change.cold_link.objects:
+                if message.encoding and not self._has(message):
+                    with suppress(NotFound, DataLoss):
+                        self._put_those_of(OBJECTS.codec.from_message(message))
+
+    def _has(self, message: pb.ObjectRecord) -> bool:
+        with self._metadata.read() as txn:
+            last = entries.last_run(txn, SegmentId(message.segment_id))
+        return last is not None and last.payload_end >= message.payload_start + message.length
+
     def _restore(self, segment: SegmentRecord, holders: list[ObjectRecord]) -> None:
         if not holders:
             self._put_empty(segment)
         for holder in holders:
-            try:
-                self._put(segment, entries_copy.decode(self._copy(holder), holder.entries_name, segment.id))
-            except (NotFound, DataLoss) as exc:
-                if holder.foreign:
-                    raise DataLoss(f"{exc}; adopt it again") from exc
-                if holder.encoding is not PayloadEncoding.PULSAR_BLOCK:
-                    raise
-                log.info("%s, so %s is read", exc, holder.name)
-                self._put(segment, scan(self._storage, holder))
+            self._put_those_of(holder)
         with self._metadata.read() as txn:
             missing = _first_missing(txn, segment)
         if missing is not None:
             raise DataLoss(f"they end before the payload at {missing}")
 
-    def _put(self, segment: SegmentRecord, runs: Iterator[EntryRun]) -> None:
+    def _put_those_of(self, holder: ObjectRecord) -> None:
+        """The rows of one object, from their copy, or found by reading it."""
+        segment_id = SegmentId(holder.segment_id)
+        try:
+            self._put(segment_id, entries_copy.decode(self._copy(holder), holder.entries_name, segment_id))
+        except (NotFound, DataLoss) as exc:
+            if holder.foreign:
+                raise DataLoss(f"{exc}; adopt it again") from exc
+            if holder.encoding is not PayloadEncoding.PULSAR_BLOCK:
+                raise
+            log.info("%s, so %s is read", exc, holder.name)
+            self._put(segment_id, scan(self._storage, holder))
+
+    def _put(self, segment_id: SegmentId, runs: Iterator[EntryRun]) -> None:
         while some := list(islice(runs, _RUNS_TOGETHER)):
             with self._write() as txn:
                 for run in some:
-                    entries.put(txn, segment.id, run)
+                    entries.put(txn, segment_id, run)
 
     def _copy(self, holder: ObjectRecord) -> ObjectFile:
         if not holder.entries_name:
@@ -110,9 +136,13 @@ class EntryRows:
 
     def _put_empty(self, segment: SegmentRecord) -> None:
         """Entries without a byte need no object."""
-        with self._write() as txn:
+        with self._metadata.read() as txn:
             count = ledgers.find(txn, segment.id).entries
-            entries.append(txn, segment.id, 0, [0] * count)
+        if count > _MOST_EMPTY_ENTRIES:
+            raise DataLoss(f"{count} entries without a byte are more than a ledger can have")
+        whole = EntryRun(lengths=(0,) * MAX_RUN_ENTRIES)
+        runs = (replace(whole, first_entry_id=first) for first in range(0, count, MAX_RUN_ENTRIES))
+        self._put(segment.id, (replace(run, lengths=run.lengths[: count - run.first_entry_id]) for run in runs))
 
 
 def _first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:

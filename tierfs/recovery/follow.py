@@ -24,6 +24,7 @@ from tierfs.connect import connect
 from tierfs.errors import DataLoss, InvalidRequest, NotFound, Unavailable
 from tierfs.initialize import ColdChoice, locate, warnings_of
 from tierfs.metadata import epochs, replay, replica
+from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import Metrics
@@ -114,11 +115,11 @@ class Follower:
             return 0
         with closing(bucket.in_order(items, lambda item: bucket.read_entry(self._storage, item))) as entries:
             for entry in entries:
+                self._rows.prepare(entry)
                 with self._metadata.write_replayed() as txn:
                     replay.apply_entry(txn, entry)
                     replica.hold_back(txn, entry)
-                linked = [change.cold_link.segment_id for change in entry.changes if change.HasField("cold_link")]
-                self._rows.restore(dict.fromkeys(map(SegmentId, linked)))
+                self._rows.restore(dict.fromkeys(_ledgers_of(entry)))
         return len(items)
 
     def _start_over(self) -> None:
@@ -136,6 +137,15 @@ class Follower:
                 replica.replace_rows(self._metadata, fresh)
         finally:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _ledgers_of(entry: pb.JournalEntry) -> Iterator[SegmentId]:
+    """The ledgers that an entry of the journal tells of; and segments that are none."""
+    for change in entry.changes:
+        if change.HasField("cold_link"):
+            yield SegmentId(change.cold_link.segment_id)
+        elif change.HasField("ledger"):
+            yield SegmentId(change.ledger.segment_id)
 
 
 def create_replica(path: Path, choice: ColdChoice, report: Report, clock: Clock | None = None) -> ReplicaReport:
