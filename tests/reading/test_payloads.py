@@ -17,7 +17,7 @@ from tierfs.errors import DataLoss
 from tierfs.metadata import chains, directories, entries, ledgers
 from tierfs.metadata.records import ObjectRecord
 from tierfs.reading import payloads
-from tierfs.reading.payloads import Payloads
+from tierfs.reading.payloads import Payloads, rows_of
 from tierfs.types import MIB, SegmentId, Tier
 
 ROOMY = {"chunk_bytes": str(8 * MIB), "object_bytes": str(8 * MIB)}
@@ -72,7 +72,7 @@ def cold_object(store: TestStore, held: list[bytes], block_bytes: int) -> Object
 
 def read(store: TestStore, holder: ObjectRecord, start: int, end: int, *, pinned: bool = True) -> bytes:
     view = memoryview(bytearray(end - start))
-    Payloads(store.metadata).read_into(store.cold, holder, start, view, holder.etag if pinned else None, None)
+    Payloads(rows_of(store.metadata)).read_into(store.cold, holder, start, view, holder.etag if pinned else None, None)
     return bytes(view)
 
 
@@ -117,7 +117,7 @@ def test_what_arrived_is_whole_entries_in_order(store: TestStore, step_bytes: in
         seen.append(received)
         assert view[:received] == whole[:received]
 
-    Payloads(store.metadata).read_into(store.cold, holder, 0, view, holder.etag, progress)
+    Payloads(rows_of(store.metadata)).read_into(store.cold, holder, 0, view, holder.etag, progress)
     assert seen == sorted(seen)
     assert seen[-1] == len(whole)
 
@@ -126,7 +126,7 @@ def test_bytes_of_any_version_are_taken_when_all_have_arrived(store: TestStore) 
     holder = cold_object(store, [bytes([index]) * 100 for index in range(50)], 100_000)
     told: list[int] = []
     view = memoryview(bytearray(holder.length))
-    Payloads(store.metadata).read_into(store.cold, holder, 0, view, None, told.append)
+    Payloads(rows_of(store.metadata)).read_into(store.cold, holder, 0, view, None, told.append)
     assert told == [holder.length]
     assert read(store, holder, 0, holder.length, pinned=False) == bytes(view)
 
@@ -142,7 +142,7 @@ def test_entries_that_nobody_knows_are_data_loss(store: TestStore) -> None:
 def test_so_many_runs_are_remembered(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payloads, "_KEPT_RUNS", 3)
     holder = cold_object(store, [bytes(100)] * 60, 1000)
-    known = Payloads(store.metadata)
+    known = Payloads(rows_of(store.metadata))
     for start in (0, 5900, 3000, 100, 2000):
         known.read_into(store.cold, holder, start, memoryview(bytearray(50)), holder.etag, None)
     assert sum(map(len, known._runs.values())) == len(known._order) == 3
@@ -186,7 +186,7 @@ def test_what_is_remembered_of_one_object_is_not_taken_for_the_next(store: TestS
     """As in a mount, while the cold form is deleted and made again in blocks of another size."""
     held = [bytes([index]) * 100 for index in range(50)]
     before = cold_object(store, held, 1000)
-    known = Payloads(store.metadata)
+    known = Payloads(rows_of(store.metadata))
     view = memoryview(bytearray(before.length))
     known.read_into(store.cold, before, 0, view, before.etag, None)
     segment_id = SegmentId(before.segment_id)

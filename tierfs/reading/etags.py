@@ -24,7 +24,7 @@ from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.names import printable
-from tierfs.reading.payloads import Payloads
+from tierfs.reading.payloads import Payloads, rows_of
 from tierfs.types import ObjectId
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Etags:
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
-        self.payloads = Payloads(metadata)
+        self.payloads = Payloads(rows_of(metadata))
         self._lock = threading.Lock()
         self._met: OrderedDict[ObjectId, _Met] = OrderedDict()
         self._proved: dict[ObjectId, NewEtag] = {}

@@ -10,9 +10,10 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeAlias
 
 from tierfs.chunkstore.protocol import ChunkStorage, Progress
 from tierfs.errors import DataLoss
@@ -116,11 +117,25 @@ class _Share:
         return self._at >= self._end
 
 
+FindRun: TypeAlias = Callable[[ObjectRecord, int], EntryRun | None]
+"""The row that holds a payload byte of a ledger, by the ledger's object and the byte's offset in the segment."""
+
+
+def rows_of(metadata: MetadataStore) -> FindRun:
+    """Finds rows in a store."""
+
+    def find(holder: ObjectRecord, offset: int) -> EntryRun | None:
+        with metadata.read() as txn:
+            return entries.run_holding(txn, SegmentId(holder.segment_id), offset)
+
+    return find
+
+
 class Payloads:
     """What one process knows of where payloads lie. Thread-safe."""
 
-    def __init__(self, metadata: MetadataStore) -> None:
-        self._metadata = metadata
+    def __init__(self, find_run: FindRun) -> None:
+        self._find_run = find_run
         self._lock = threading.Lock()
         self._runs: dict[int, OrderedDict[int, _Run]] = {}
         self._order: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -205,8 +220,7 @@ class Payloads:
             for run in reversed(kept.values()) if kept else ():
                 if run.payload_start <= offset < run.payload_end:
                     return run
-        with self._metadata.read() as txn:
-            found = entries.run_holding(txn, SegmentId(holder.segment_id), offset)
+        found = self._find_run(holder, offset)
         return self._keep(holder.id, _Run.of(found)) if found is not None and found.stored_offset else None
 
     def _keep(self, object_id: ObjectId, run: _Run) -> _Run:

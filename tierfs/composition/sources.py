@@ -1,0 +1,101 @@
+"""Opening the store that a data frame names: a directory, or a bucket whose journal is followed by a replica here.
+
+The replica of a bucket lies in a private directory of the machine's temporary files and is brought up to date each
+time it is opened; it may be removed at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from tierfs.app import ColdChoice, Store, open_store
+from tierfs.background.holder import HeldElsewhere
+from tierfs.composition import holding
+from tierfs.connect import FILE_SCHEME, S3_SCHEME
+from tierfs.errors import InvalidRequest, PermissionDenied
+from tierfs.metadata.store import new_id
+from tierfs.store_paths import StorePaths
+
+STORE_VARIABLE = "TIERFS_STORE"
+_PRIVATE_MODE = 0o700
+_KEY_DIGITS = 32
+
+
+def open_source(
+    where: str | None = None,
+    *,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+) -> Store:
+    """Open the store in the directory `where` (TIERFS_STORE by default), or a replica of a bucket's URL.
+
+    A URL is `s3://BUCKET/PREFIX`, or `file:///DIR` of a cold tier that is a directory. The caller closes the store.
+    Raises NotFound where there is no store or journal, DataLoss for a journal that cannot be read, and what the
+    storage raises.
+    """
+    where = where or os.environ.get(STORE_VARIABLE)
+    if not where:
+        raise InvalidRequest(
+            "no store is named",
+            remedy=f"name it with the option store, or set {STORE_VARIABLE}: a directory or s3://B/P",
+        )
+    if "://" not in where:
+        return open_store(Path(where))
+    return _open_replica(_choice(where, endpoint_url, region, profile))
+
+
+def _choice(url: str, endpoint_url: str | None, region: str | None, profile: str | None) -> ColdChoice:
+    scheme, _, rest = url.partition("://")
+    if scheme == S3_SCHEME:
+        return ColdChoice(bucket_url=url, endpoint_url=endpoint_url, region=region, profile=profile)
+    if f"{scheme}:" == FILE_SCHEME and rest.startswith("/"):
+        return ColdChoice(cold_dir=Path(rest))
+    raise InvalidRequest(f"{url} is not a store", remedy="name its directory, or its bucket: s3://BUCKET/PREFIX")
+
+
+def _open_replica(choice: ColdChoice) -> Store:
+    path = _replica_path(choice)
+    if not StorePaths(path).settings.is_file():
+        _create(path, choice)
+        return open_store(path)
+    store = open_store(path)
+    try:
+        holding.refresh(store)
+    except HeldElsewhere:
+        pass  # another process brings it up to date at this moment
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _create(path: Path, choice: ColdChoice) -> None:
+    """Make the replica beside its place and move it there: of two processes one is first, and both may use it."""
+    from tierfs.recovery.follow import create_replica
+
+    making = path.with_name(f"{path.name}.{new_id()}")
+    try:
+        create_replica(making, choice, lambda _: None)
+        try:
+            making.rename(path)
+        except OSError:
+            if not StorePaths(path).settings.is_file():
+                raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def _replica_path(choice: ColdChoice) -> Path:
+    place = (choice.bucket_url, choice.cold_dir, choice.endpoint_url, choice.region, choice.profile)
+    key = hashlib.sha256(repr(place).encode()).hexdigest()[:_KEY_DIGITS]
+    root = Path(tempfile.gettempdir()) / f"tierfs-replicas-{os.getuid()}"
+    root.mkdir(mode=_PRIVATE_MODE, exist_ok=True)
+    found = root.stat()
+    if found.st_uid != os.getuid() or found.st_mode & ~_PRIVATE_MODE & 0o777:
+        raise PermissionDenied(f"{root} belongs to somebody else", remedy="set TMPDIR to a directory of your own")
+    return root / key

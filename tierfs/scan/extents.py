@@ -1,0 +1,115 @@
+"""Extents: where bytes of a segment lie, in a form that leaves the process: objects, offsets and checksums. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tierfs.errors import DataLoss, Unavailable
+from tierfs.metadata import checksums
+from tierfs.metadata.layout import PlacedChunk, load
+from tierfs.metadata.records import ChecksumRun, ObjectRecord, SegmentRecord
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.names import printable
+from tierfs.reading.grid import Grid, grid_of
+from tierfs.reading.resolve import Piece, in_object, resolve
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ReadPriority, Tier
+
+_WINDOW_CHUNKS = 1024
+"""Chunks of each tier that are loaded at once."""
+
+_CRC_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One object that holds the bytes of an extent."""
+
+    object: ObjectRecord
+    range: ByteRange
+    """Of the object: the extent's bytes."""
+    grid: Grid
+    """Checksums of the blocks that these bytes touch."""
+    crc32c: int | None = None
+    """Of just these bytes, where it is known: blocks of a pack are shared with other segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Bytes of a segment that each of `copies` holds, best first."""
+
+    range: ByteRange
+    copies: tuple[Copy, ...]
+
+    @property
+    def local_only(self) -> bool:
+        """Whether only the store's own directory has them."""
+        return all(copy.object.tier is Tier.LOCAL for copy in self.copies)
+
+    def clipped(self, wanted: ByteRange) -> Extent:
+        """The part inside `wanted`, which it touches, with the checksums of no other blocks."""
+        kept = self.range.intersect(wanted)
+        if kept == self.range:
+            return self
+        return Extent(
+            kept, tuple(_clipped(copy, kept.start - self.range.start, kept.length_bytes) for copy in self.copies)
+        )
+
+
+def extents_of(
+    txn: ReadTransaction, segment: SegmentRecord, wanted: ByteRange, priority: ReadPriority
+) -> Iterator[Extent]:
+    """The extents of `wanted`, which lies inside the segment, in order and without gaps.
+
+    Raises Unavailable for bytes that the priority's tiers do not have, DataLoss for bytes that are lost.
+    """
+    at = wanted.start
+    while at < wanted.end:
+        layout = load(txn, segment, at, _WINDOW_CHUNKS)
+        window = ByteRange(at, min(layout.window.end, wanted.end))
+        for piece in resolve(layout, window, priority.tiers):
+            if piece.lost:
+                raise _missing(segment, piece, priority)
+            yield Extent(piece.range, tuple(_copy(txn, piece.range, placed) for placed in _good(piece)))
+        at = window.end
+
+
+def clip(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...]:
+    """The extents inside `wanted`."""
+    touched = (extent for extent in extents if extent.range.start < wanted.end and extent.range.end > wanted.start)
+    return tuple(extent.clipped(wanted) for extent in touched)
+
+
+def _good(piece: Piece) -> Iterator[PlacedChunk]:
+    return (placed for placed in piece.candidates if not placed.chunk.lost)
+
+
+def _copy(txn: ReadTransaction, span: ByteRange, placed: PlacedChunk) -> Copy:
+    held = in_object(span, placed)
+    runs = _runs(txn, placed.object, held)
+    own = placed.chunk.bytes_crc32c if span == placed.range else None
+    return Copy(replace(placed.object, stored=b""), held, grid_of(runs, held, placed.object.length), own)
+
+
+def _runs(txn: ReadTransaction, holder: ObjectRecord, held: ByteRange) -> Sequence[ChecksumRun]:
+    return checksums.runs_covering(txn, holder.id, held)
+
+
+def _clipped(copy: Copy, skip_bytes: int, length_bytes: int) -> Copy:
+    start = copy.range.start + skip_bytes
+    held = ByteRange(start, start + length_bytes)
+    first = (held.start - copy.grid.range.start) // CRC_BLOCK_BYTES
+    last = -(-(held.end - copy.grid.range.start) // CRC_BLOCK_BYTES)
+    blocks = ByteRange(copy.grid.block_start(first), copy.grid.block_start(last))
+    return Copy(copy.object, held, Grid(blocks, copy.grid.crcs[first * _CRC_BYTES : last * _CRC_BYTES]))
+
+
+def _missing(segment: SegmentRecord, piece: Piece, priority: ReadPriority) -> Unavailable | DataLoss:
+    where = f"segment {printable(segment.name)}: bytes {piece.range.start} to {piece.range.end}"
+    if not piece.candidates and len(priority.tiers) == 1:
+        tier = priority.tiers[0].name.lower()
+        return Unavailable(
+            f"{where} are not in the {tier} tier, and the read priority is {priority}",
+            remedy="read with another readPriority",
+        )
+    return DataLoss(f"{where} are lost", remedy="run: tierfs fsck")
