@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,6 +152,21 @@ def test_a_hole_is_no_lost_tail(store: TestStore) -> None:
     data = whole.data[:at] + b"\xfe\xdc\xde\xad" + whole.data[at + 4 :]
     (outcome,) = run(store, in_memory(replace(whole, data=data)), accept_loss=True)
     assert (outcome.state, "is missing" in str(outcome.error)) == (State.FAILED, True)
+
+
+def test_a_ledger_appears_after_what_was_committed_while_it_was_read(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_copy = ledger_link.ledger_beside.put_copy
+
+    def append_meanwhile(*arguments: Any) -> None:
+        store.append("meanwhile", b"x")
+        put_copy(*arguments)
+
+    monkeypatch.setattr(ledger_link.ledger_beside, "put_copy", append_meanwhile)
+    run(store, in_memory(offloaded(PAYLOADS)))
+    ledger, other = store.segment(NAME), store.segment("meanwhile")
+    assert ledger.id < other.id == other.birth < ledger.birth
 
 
 def test_of_two_attempts_the_newest_complete_one_counts(store: TestStore) -> None:

@@ -60,12 +60,15 @@ def test_a_segment_removed_by_mistake_comes_back_and_stays(store: TestStore, mon
     dumped = dump_segment(store.metadata, store.cold, "a/s")
     assert (dumped.cold_bytes, dumped.only_local_bytes) == (20, 0)
     before = store.segment("a/s")
+    store.append("b/other", b"")
+    newest = store.segment("b/other")
     remove(store, "a")
     restored = load(store)
     assert (restored.cold_bytes, restored.lost_bytes, restored.objects) == (20, 0, 3)
     after = store.segment("a/s")
     assert (after.id, after.length, after.recovered_ms) == (before.id, 20, 0)
     assert after.inode != before.inode
+    assert after.birth > newest.birth > before.birth, "it appears again now"
     assert after.writer_epoch > before.writer_epoch
     collect_after_the_grace(store)
     assert_layout(store, "a/s", local=[], cold=[8, 8, 4])

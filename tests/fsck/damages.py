@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from tierfs.metadata.tables import (
     SEGMENTS,
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.segments.bulk_create import WholeSegment
 from tierfs.types import (
     ROOT_DIRECTORY,
     AttemptId,
@@ -128,6 +130,17 @@ def flip(path: Path, at: int) -> None:
 def next_id_too_low(store: Store) -> None:
     with store.metadata.write() as txn:
         txn.update_store(next_id=3)
+
+
+@damage(Kind.COUNTER)
+def next_id_not_above_a_commit(store: Store) -> None:
+    """Of two segments made at once the second is the newest thing there is, but for the number of its commit."""
+    with closing(store.engine.bulk_creator()) as bulk:
+        bulk.create([WholeSegment(f"bulk/{number}", b"") for number in range(2)], seal=True)
+    with store.metadata.write() as txn:
+        newest = directories.segment_by_name(txn, "bulk/1").commit_id
+        assert txn.store.next_id == newest + 1
+        txn.update_store(next_id=newest)
 
 
 @damage(Kind.COUNTER)

@@ -15,6 +15,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Unavailable
+from tierfs.segments.bulk_create import WholeSegment
 from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import SegmentId, Tier
 
@@ -120,3 +121,16 @@ def test_writers_of_ids_of_late_epochs_have_locks_of_their_own(tmp_path: Path) -
         assert others.is_alive_elsewhere(late, 1)
         assert not others.is_alive_elsewhere(SegmentId(late + 1), 1)
         assert not others.is_alive_elsewhere(late, 2)
+
+
+def test_the_order_in_which_segments_appeared_is_recovered(
+    owner: TestStore, cold: MemoryStorage, tmp_path: Path
+) -> None:
+    with closing(owner.engine.bulk_creator()) as bulk:
+        bulk.create([WholeSegment(name, b"bulk") for name in ("a", "b")], seal=True)
+    owner.offload()
+    births = [owner.segment(name).birth for name in ("early", "a", "b")]
+    with recovered(tmp_path / "new", cold) as found:
+        assert [found.store.segment(name).birth for name in ("early", "a", "b")] == births
+        found.store.append("c", b"later")
+        assert found.store.segment("c").birth > max(births)

@@ -42,6 +42,22 @@ def test_a_batch_is_one_commit_and_every_byte_is_there(store: TestStore, bulk: B
     assert_layout(store, "d/b", local=[], cold=[])
 
 
+def test_segments_are_born_in_the_order_of_commits_although_a_batch_reserves_ids(
+    store: TestStore, bulk: BulkCreator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append_meanwhile(name: str) -> None:
+        monkeypatch.undo()
+        store.append("d/meanwhile", b"x")
+        store.files.sync_directory(name)
+
+    monkeypatch.setattr(store.files, "sync_directory", append_meanwhile)
+    bulk.create(whole(a=b"a", b=b"b"), seal=True)
+    store.append("d/later", b"y")
+    made = {name: store.segment(f"d/{name}") for name in ("meanwhile", "a", "b", "later")}
+    assert made["a"].id < made["b"].id < made["meanwhile"].id
+    assert sorted(made, key=lambda name: made[name].birth) == ["meanwhile", "a", "b", "later"]
+
+
 def test_files_of_a_batch_lie_in_one_directory_and_are_read_only(store: TestStore, bulk: BulkCreator) -> None:
     bulk.create(whole(a=b"a", b=b"b", c=b"c"), seal=False)
     names = list(store.files.names())

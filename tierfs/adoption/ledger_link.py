@@ -223,7 +223,12 @@ class LedgerLinker:
         location = self._place if self._owned else locations.register_foreign(txn, self._place)
         parent_id, last = create.make_parent(txn, plan.name)
         new = SegmentRecord(
-            id=segment_id, parent_id=parent_id, name=last, inode=create.new_inode(txn), kind=SegmentKind.LEDGER
+            id=segment_id,
+            parent_id=parent_id,
+            name=last,
+            inode=create.new_inode(txn),
+            kind=SegmentKind.LEDGER,
+            commit_id=txn.allocate_id(),  # the id was reserved for the first rows of entries
         )
         segment = replace(create.add(txn, new), length=found.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
         for part in found.parts:

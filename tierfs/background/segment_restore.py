@@ -167,7 +167,8 @@ def _require_free(txn: ReadTransaction, dump: _Dump) -> None:
 def _place(txn: WriteTransaction, dump: _Dump) -> SegmentRecord:
     """The segment under its name, without chunks, in directories that may have to be made again.
 
-    Readers of the removed one keep their file, and earlier writers are fenced.
+    Readers of the removed one keep their file, and earlier writers are fenced. It appears now: a reader that goes
+    through segments in the order of their commits may have passed its id.
     """
     parts = names.split(dump.path)
     parent_id, made = directories.make_directories(txn, parts[:-1])
@@ -176,6 +177,7 @@ def _place(txn: WriteTransaction, dump: _Dump) -> SegmentRecord:
     message = pb.SegmentRecord()
     message.CopyFrom(dump.segment)
     message.parent_id, message.name, message.inode = parent_id, parts[-1], txn.allocate_id()
+    message.commit_id = txn.allocate_id()
     message.writer_epoch += 1
     replay.apply(txn, pb.Change(segment=message))
     return txn.must_get(SEGMENTS, keys.u64(message.id), "the segment")

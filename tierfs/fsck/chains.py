@@ -49,6 +49,7 @@ def check_segments(txn: ReadTransaction, table: ObjectTable, totals: Totals) -> 
             continue
         totals.segments += 1
         totals.inodes.append(record.inode)
+        totals.highest_id = max(totals.highest_id, record.commit_id)
         yield from _check_segment(txn, record, rows, table, totals)
     yield from _orphans(txn, rows, _NO_SEGMENT, table, totals)
 

@@ -169,9 +169,10 @@ def check_sums(txn: ReadTransaction) -> Iterator[Finding]:
 def least_counters(txn: ReadTransaction) -> dict[str, int]:
     """Each counter of the superblock, one beyond the highest number that any record has."""
     highest = 0
-    for table in (DIRECTORIES, SEGMENTS):
-        for key, record in messages(txn, table):
-            highest = max(highest, keys.read_u64(key), 0 if record is None else record.inode)
+    for key, directory in messages(txn, DIRECTORIES):
+        highest = max(highest, keys.read_u64(key), 0 if directory is None else directory.inode)
+    for key, segment in messages(txn, SEGMENTS):
+        highest = max(highest, keys.read_u64(key), 0 if segment is None else max(segment.inode, segment.commit_id))
     holder = txn.last_key(OBJECTS.name)
     sequences = (record.sequence for _, record in messages(txn, GARBAGE) if record is not None)
     return {

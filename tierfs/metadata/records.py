@@ -117,6 +117,12 @@ class SegmentRecord(Record):
     first_offset: int = 0
     first_byte_ms: int = 0
     owner_view: OwnerView = OwnerView()
+    commit_id: int = 0
+
+    @property
+    def birth(self) -> int:
+        """Greater than that of every segment that appeared in an earlier commit; ids may be reserved before."""
+        return self.commit_id or self.id
 
     @property
     def stream(self) -> str:

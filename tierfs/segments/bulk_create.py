@@ -232,6 +232,7 @@ class _Creation:
             changed_ms=now_ms,
             sealed_ms=now_ms if self._seal else 0,
             first_byte_ms=now_ms if length else 0,
+            commit_id=self._txn.allocate_id(),  # the id was reserved for the file's name, before others committed
         )
 
     def _chain(self, file: _NewFile) -> TierState:
