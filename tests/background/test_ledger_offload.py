@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -23,10 +23,14 @@ from tests.ledgers import (
     written,
 )
 from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.background import ledger_offload
 from tierfs.background.publish import read_small
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
+from tierfs.metadata import entries
+from tierfs.metadata.entries import StoredEntries
 from tierfs.metadata.tables import INTENTS
+from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import SegmentId
 
 HOUR_MS = 3600 * 1000
@@ -121,6 +125,26 @@ def test_a_hundred_blocks_and_runs_of_entries_that_cross_them(store: TestStore) 
     offload(store, name, block_bytes=2000)
     index = independent.decode_index(read_small(store.cold, ledger_names(store)[1]))
     assert len(index.rows) > 80
+    assert written(store, name) == payloads == cold_entries(store, name)
+
+
+@pytest.mark.parametrize(("block_bytes", "expected"), [(2**17, [4096, 4096, 809]), (2**16, [4096, 927, 3169, 809])])
+def test_a_block_of_many_entries_is_placed_in_several_commits(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, block_bytes: int, expected: list[int]
+) -> None:
+    commits: list[int] = []
+    place = entries.place
+
+    def count(txn: WriteTransaction, segment_id: SegmentId, stored: Sequence[StoredEntries]) -> None:
+        commits.append(sum(one.entries for one in stored))
+        place(txn, segment_id, stored)
+
+    monkeypatch.setattr(ledger_offload, "_PLACED_AT_ONCE", 1)
+    monkeypatch.setattr(entries, "place", count)
+    payloads = [b"wide" * 25, *(b"x" * (index % 3) for index in range(9000))]
+    name = new_ledger(store, payloads)
+    offload(store, name, block_bytes=block_bytes)
+    assert commits == expected
     assert written(store, name) == payloads == cold_entries(store, name)
 
 

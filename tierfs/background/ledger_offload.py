@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from uuid import UUID
 
 import tierfs
@@ -37,7 +37,7 @@ from tierfs.metadata import (
     ledgers,
 )
 from tierfs.metadata.entries import StoredEntries
-from tierfs.metadata.ledger_records import LedgerRecord, OffloadProgress
+from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, LedgerRecord, OffloadProgress
 from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS
@@ -52,7 +52,7 @@ BLOCK_BYTES = 64 * MIB
 """Pulsar's default."""
 
 _PLACED_AT_ONCE = 64
-"""Runs of entries that one commit rewrites: some 10 ms."""
+"""Rows of entries that one commit rewrites: some 10 ms. A block of tiny entries has hundreds of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class LedgerOffloader:
             crc = _undamaged(payloads)
             job = self._begin(segment_id, uuid, source.length_bytes, extra_metadata or {})
             try:
-                self._place(segment_id, plans)
+                self._place(segment_id, plans, lengths)
                 stored = self._cold.storage.put(job.data.name, source, metadata=job.metadata)
                 grid = _verified(job, payloads, source, stored)
                 ledger_beside.put_copy(self._metadata, self._cold.storage, segment_id, job.copy.name, uuid)
@@ -216,10 +216,10 @@ class LedgerOffloader:
             for pending in list(self._cold.storage.uploads(object_keys.data_key(uuid, known.ledger_id))):
                 self._cold.storage.abort_upload(pending)
 
-    def _place(self, segment_id: SegmentId, plans: Sequence[BlockPlan]) -> None:
-        """Note where each entry lies in the data object. Nobody asks before the chunk is linked."""
-        blocks = iter([_stored(plan) for plan in plans])
-        while some := _some_runs(blocks):
+    def _place(self, segment_id: SegmentId, plans: Sequence[BlockPlan], lengths: Sequence[int]) -> None:
+        """Note where each entry lies in the data object. It is not read before the chunk is linked."""
+        placed = chain.from_iterable(_stored(plan, lengths) for plan in plans)
+        while some := list(islice(placed, _PLACED_AT_ONCE)):
             with self._metadata.write() as txn:
                 entries.place(txn, segment_id, some)
 
@@ -337,9 +337,12 @@ def _ledger_id(segment: SegmentRecord) -> int:
     return segment.id if found is None else found
 
 
-def _stored(plan: BlockPlan) -> StoredEntries:
-    return StoredEntries(plan.first_entry_id, plan.entries, plan.offset + HEADER_BYTES, FORMAT_1.frame_bytes)
-
-
-def _some_runs(blocks: Iterable[StoredEntries]) -> list[StoredEntries]:
-    return list(islice(blocks, _PLACED_AT_ONCE))
+def _stored(plan: BlockPlan, lengths: Sequence[int]) -> Iterator[StoredEntries]:
+    """Where the entries of a block lie, cut where rows of entries begin."""
+    at, offset = plan.first_entry_id, plan.offset + HEADER_BYTES
+    while at < plan.first_entry_id + plan.entries:
+        end = min(at - at % MAX_RUN_ENTRIES + MAX_RUN_ENTRIES, plan.first_entry_id + plan.entries)
+        stored = StoredEntries(at, end - at, offset, FORMAT_1.frame_bytes)
+        yield stored
+        offset += sum(lengths[at:end]) + stored.entries * stored.frame_bytes
+        at = end

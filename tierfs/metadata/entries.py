@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise, takewhile
 
 from tierfs.metadata import keys
 from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
@@ -100,15 +100,18 @@ def run_holding(txn: ReadTransaction, segment_id: SegmentId, offset: int) -> Ent
 def place(txn: WriteTransaction, segment_id: SegmentId, blocks: Iterable[StoredEntries]) -> None:
     """Note where entries lie in the cold object of their ledger; a run ends where a block does. Idempotent."""
     for block in blocks:
-        first, stored_offset = block.first_entry_id, block.stored_offset
-        held = [one for one in runs(txn, segment_id, first) if one.first_entry_id < block.end_entry_id]
-        require(bool(held) and held[-1].end_entry_id >= block.end_entry_id, "a ledger lacks entries", segment_id)
-        for run in held:
-            for part in _cut(run, first, block.end_entry_id):
-                inside = part.first_entry_id >= first and part.end_entry_id <= block.end_entry_id
-                put(txn, segment_id, replace(part, stored_offset=stored_offset) if inside else part)
-                if inside:
-                    stored_offset += part.payload_end - part.payload_start + block.frame_bytes * len(part.lengths)
+        _place(txn, segment_id, block)
+
+
+def _place(txn: WriteTransaction, segment_id: SegmentId, block: StoredEntries) -> None:
+    first, end, stored_offset = block.first_entry_id, block.end_entry_id, block.stored_offset
+    held = list(takewhile(lambda run: run.first_entry_id < end, runs(txn, segment_id, first)))
+    require(bool(held) and held[-1].end_entry_id >= end, "a ledger lacks entries", segment_id)
+    for part in chain.from_iterable(_cut(run, first, end) for run in held):
+        inside = part.first_entry_id >= first and part.end_entry_id <= end
+        put(txn, segment_id, replace(part, stored_offset=stored_offset) if inside else part)
+        if inside:
+            stored_offset += part.payload_end - part.payload_start + block.frame_bytes * len(part.lengths)
 
 
 def _cut(run: EntryRun, first: int, end: int) -> Iterator[EntryRun]:
