@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.copied import copy_tier
+from tests.ledgers import ROOMY, cold_entries, new_ledger, offload
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tierfs.background import segment_dump
 from tierfs.background.segment_dump import SegmentDumped, dump_segment
@@ -93,6 +94,19 @@ def test_a_dump_is_loaded_where_the_tier_was_copied(store: TestStore, damaged: b
         return
     assert load(store).lost_bytes == 0
     assert store.read("a/s") == b"abcdefghijklmnop"
+
+
+def test_a_dump_of_a_ledger_is_loaded_where_the_tier_was_copied(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store", policy=ROOMY) as store:
+        payloads = [b"entry %d" % number for number in range(300)]
+        name = new_ledger(store, payloads)
+        offload(store, name)
+        dump_segment(store.metadata, store.cold, name)
+        remove(store, name)
+        copy_tier(store.cold)
+        restored = load(store, name)
+        assert (restored.lost_bytes, restored.objects) == (0, 1)
+        assert cold_entries(store, name) == payloads
 
 
 def test_the_newest_dump_of_a_name_is_loaded_or_the_one_that_is_named(store: TestStore) -> None:
