@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.fsck.looking import cold_findings
+from tests.ledgers import new_ledger, offload
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.chunkfiles import file_name
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.metadata.tables import GARBAGE
+from tierfs.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.metadata import keys
+from tierfs.metadata.tables import GARBAGE, LEDGERS, OBJECTS
 from tierfs.types import AttemptId, SegmentId, Tier
 
 HOUR_S = 3600
@@ -103,3 +106,39 @@ def test_a_number_too_large_for_a_key_is_no_name_of_ours(store: TestStore, name:
     store.cold.put(name, BufferSource(b"theirs"), metadata={"store": store.metadata.store_id})
     ours = cold_object(store)
     assert orphans(store) == {ours}
+
+
+def listed_prefixes(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What looking for orphans, and fsck, list in the bucket."""
+    prefixes = set[str]()
+    listing = store.cold.list
+
+    def remember(prefix: str) -> Iterator[StoredObject]:
+        prefixes.add(prefix)
+        return iter(listing(prefix))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.cold, "list", remember)
+        orphans(store)
+        cold_findings(store)
+    return prefixes
+
+
+def test_the_root_of_the_bucket_is_listed_where_ledgers_were_offloaded(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hexadecimal = set("0123456789abcdef")
+    assert hexadecimal.isdisjoint(listed_prefixes(store, monkeypatch))
+    offload(store, new_ledger(store, [b"abc"]))
+    assert hexadecimal <= listed_prefixes(store, monkeypatch)
+
+
+def test_objects_of_a_ledger_are_found_in_a_store_that_has_none_any_more(store: TestStore) -> None:
+    name = new_ledger(store, [b"abc"])
+    segment_id = store.segment(name).id
+    offload(store, name)
+    objects = {one.name for one in store.cold.list("") if "ledger" in one.name}
+    with store.metadata.write() as txn:
+        txn.delete(LEDGERS.name, keys.u64(segment_id))
+        txn.delete(OBJECTS.name, max(key for key, _ in txn.scan(OBJECTS)))
+    assert (len(objects), orphans(store)) == (3, objects)

@@ -24,11 +24,22 @@ _FIRST = "0123456789abcdef"
 """What a UUID begins with: one listing each, so that segments and packs are not listed for the sake of ledgers."""
 
 
-def ledger_objects(storage: ChunkStorage) -> Iterator[StoredObject]:
-    """Data and index objects of ledgers, whoever wrote them, and copies of entries."""
-    for first in _FIRST:
+def ledger_objects(storage: ChunkStorage, *, expected: bool = True) -> Iterator[StoredObject]:
+    """Copies of entries, and data and index objects of ledgers, whoever wrote them.
+
+    `expected` is False for a store that has no ledger: without a copy of entries, which every offload makes, it
+    offloaded none. The sixteen listings are then left out: the root of a bucket may be shared, and large.
+    """
+    for listed in storage.list(ENTRIES_PREFIX):
+        expected = True
+        yield listed
+    for first in _FIRST if expected else "":
         yield from (listed for listed in storage.list(first) if _NAME.fullmatch(listed.name))
-    yield from storage.list(ENTRIES_PREFIX)
+
+
+def has_ledgers(txn: ReadTransaction) -> bool:
+    """Whether the store has ledgers that may have objects."""
+    return txn.count(LEDGERS.name) > 0
 
 
 def uuid_of(name: str) -> UUID | None:

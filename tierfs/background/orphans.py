@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tierfs.background.collect import Collected
-from tierfs.background.ledger_objects import companions, is_of_ledger, is_ours, ledger_objects
+from tierfs.background.ledger_objects import companions, has_ledgers, is_of_ledger, is_ours, ledger_objects
 from tierfs.background.pack_index import read_index
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -153,8 +153,9 @@ class OrphanFinder:
     def _cold(self, before_ms: int) -> Iterator[_Found]:
         if self._storage is None:
             return
-        epoch = self._epoch()
-        for listed in ledger_objects(self._storage):
+        with self._metadata.read() as txn:
+            epoch, expected = txn.store.store_epoch, has_ledgers(txn)
+        for listed in ledger_objects(self._storage, expected=expected):
             if listed.modified_ms <= before_ms:
                 yield _Found(Tier.COLD, listed.name, listed.length_bytes)
         for listed in self._storage.list(PACKS_PREFIX):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from tierfs.background.ledger_objects import companions, is_of_ledger, ledger_objects, uuid_of
+from tierfs.background.ledger_objects import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
 from tierfs.background.orphans import chunk_objects
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import NotFound, PermissionDenied, TierfsError, Unavailable
@@ -85,7 +85,9 @@ class BucketCheck:
         """Everything that is wrong. A place that is away is one finding. Raises what the storage raises."""
         known, beside = self._named_otherwise(), self._companions()
         storage = self._storage_of(self._location_id)
-        for batch in _batches(chain(chunk_objects(storage), ledger_objects(storage))):
+        with self._metadata.read() as txn:
+            expected = has_ledgers(txn)
+        for batch in _batches(chain(chunk_objects(storage), ledger_objects(storage, expected=expected))):
             for listed in batch:
                 beside.pop(listed.name, None)
             self._compare(batch, known)
