@@ -1,4 +1,4 @@
-"""S3 servers for tests: Ceph RGW (real, slow to start) and moto (a quick fake).
+"""Servers for tests: Ceph RGW (real, slow to start), moto (a quick fake of S3), and a Spark cluster.
 
 Each runs in a process of its own, prints one line when it answers, and ends when its standard input
 closes. So a server never outlives the test run, however that ends.

@@ -21,6 +21,8 @@ class ServerError(Exception):
 class ServerProcess:
     """Runs `command`, which prints `http://HOST:PORT ...` once it answers and ends when its input closes.
 
+    What follows the URL on that line is the server's own: `words` has it.
+
     The pipe is the leash: if this process dies, even by SIGKILL, the server reads end of file and stops.
     The command bounds its own start; start() waits for its first line and no longer.
     """
@@ -34,6 +36,7 @@ class ServerProcess:
         self._cwd = cwd
         self._process: subprocess.Popen[str] | None = None
         self._endpoint_url: str | None = None
+        self.words: list[str] = []
 
     @property
     def endpoint_url(self) -> str:
@@ -63,7 +66,7 @@ class ServerProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if line.startswith("http://"):
-            self._endpoint_url = line.split()[0]
+            self._endpoint_url, *self.words = line.split()
             return
         output = line + self._close()
         raise ServerError(output.strip() or f"{self._command[0]} ended without a word")
