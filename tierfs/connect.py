@@ -36,9 +36,15 @@ def split_s3_url(url: str) -> tuple[str, str]:
     return bucket, prefix
 
 
-def connect(location: LocationRecord, store: Path, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
-    """The storage of a location: measured, retried, limited. Nothing is sent to a server yet."""
-    return wrapped(connect_bare(location, store, settings, sweep=SystemClock()), location, settings, metrics)
+def connect(
+    location: LocationRecord, store: Path, settings: ColdSettings, metrics: MetricSink, *, sweeps: bool = True
+) -> ChunkStorage:
+    """The storage of a location: measured, retried, limited. Nothing is sent to a server yet.
+
+    `sweeps`: removes what killed writers left, as a store's owner does.
+    """
+    sweep = SystemClock() if sweeps else None
+    return wrapped(connect_bare(location, store, settings, sweep=sweep), location, settings, metrics)
 
 
 def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:

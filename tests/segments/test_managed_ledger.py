@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.stores import TestStore, open_test_store
-from tierfs import names
 from tierfs.background.retention import Retention
 from tierfs.clock import ManualClock
 from tierfs.config import WriteSettings
 from tierfs.errors import Closed, Conflict, Fenced, InvalidRequest, NotFound, Sealed, Unavailable
-from tierfs.metadata import directories, journal, keys, policies
+from tierfs.metadata import directories, journal, policies
 from tierfs.metadata import records_pb2 as pb
-from tierfs.segments import create, ledgers, positions
+from tierfs.segments import ledgers, positions
 from tierfs.segments.engine import Engine
 from tierfs.segments.managed_ledger import Added, ManagedLedger
 from tierfs.segments.positions import Position
-from tierfs.types import ROOT_DIRECTORY, SegmentKind
+from tierfs.types import ROOT_DIRECTORY
 
 BASE = {"chunk_bytes": "65536", "object_bytes": "65536"}
 TEN = {"ledger_entries": "10"}
@@ -229,42 +227,6 @@ def test_ids_ascend_whatever_somebody_chose(store: TestStore) -> None:
     assert managed.add_entries([b"a"] * 11)[0].ledger_id == 1_000_000
     assert ids(store) == [5, 1_000_000, 1_000_001]
     assert picture(store) == [(0, "open"), (10, "closed"), (1, "open")]
-
-
-def numbers(store: TestStore, path: str = "t") -> list[tuple[int, str]]:
-    with store.metadata.read() as txn:
-        found = list(positions.numbered(txn, positions.directory_of(txn, path)))
-    return [(ledger_id, entry.name) for entry, ledger_id in found]
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_what_has_a_ledger_id_as_name_comes_greatest_first_whatever_lies_between(store: TestStore, seed: int) -> None:
-    rng = random.Random(seed)
-    forms = ("{:020d}", "{:020d}", "{:020d}x", "{:021d}", "x{}", "-{}", ":{}", "{}", "{:05d}")
-    chosen = {rng.choice(forms[: rng.choice((2, 4, 7, 9))]).format(rng.randrange(10**6)) for _ in range(30)}
-    with store.metadata.write() as txn:
-        for name in chosen:
-            create.create(txn, f"t/{name}", SegmentKind.LEDGER)
-        create.create(txn, "s/9")
-        create.create(txn, "u/0")
-    known = [(ledger_id, name) for name in chosen if (ledger_id := names.ledger_id(name)) is not None]
-    assert numbers(store) == sorted(known, reverse=True)
-
-
-def test_a_rollover_does_not_read_the_names_of_older_ledgers(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    managed = opened(store)
-    managed.add_entries([b"x"] * 20)
-    read: list[str] = []
-    dirent_name = keys.dirent_name
-
-    def count(key: bytes) -> str:
-        read.append(dirent_name(key))
-        return read[-1]
-
-    monkeypatch.setattr(keys, "dirent_name", count)
-    managed.add([b"x"])
-    monkeypatch.undo()
-    assert set(read) == {names.of_ledger(ids(store)[1])}
 
 
 def test_what_is_no_managed_ledger_is_refused(store: TestStore) -> None:

@@ -2,17 +2,20 @@
 
 An unfinished multipart upload is in no listing of objects and yet paid for. Objects that a distributed
 writer put below `uploads/<job>/` are dead when no record names them, and nothing was added to the job for
-as long. The bucket is listed first and the records are read afterwards, as for orphans.
+as long, or, while the job has an intent, for JOB_REST_MS. A manifest lives with the objects of its job. The bucket
+is listed first and the records are read afterwards, as for orphans.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from tierfs.background.batch_manifest import is_manifest
 from tierfs.background.collect import Collected
+from tierfs.background.intents import JOB_REST_MS, JOBS_PREFIX, jobs
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.ledger_objects import attempts, uuid_of
 from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
@@ -24,9 +27,9 @@ from tierfs.metadata.pack import PACKS_PREFIX
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import INTENTS, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import LocationId, Tier
 
-JOBS_PREFIX = "uploads/"
 _OURS = (JOURNAL_PREFIX, JOBS_PREFIX, ENTRIES_PREFIX, "probe/", ".tmp/")
 """Where this store writes besides segments/ and packs/; .tmp/ is where a directory keeps temporary files."""
 
@@ -35,7 +38,7 @@ _JOB = re.compile(r"uploads/[^/]+/")
 
 @dataclass(frozen=True, slots=True)
 class DeadUpload:
-    """An upload to abort, or, without an id, an object of a job to delete."""
+    """An upload to abort; without an id an object of a job to delete, or a job to end, whose name ends with a slash."""
 
     name: str
     upload_id: str
@@ -52,20 +55,36 @@ class DeadUploads:
         self._location_id = location_id
 
     def find(self, *, grace_ms: int) -> list[DeadUpload]:
-        """Those begun `grace_ms` ago or earlier, by the server's clock. Only what this store made."""
+        """Those begun `grace_ms` ago or earlier, by the server's clock. Only what this store made.
+
+        A dead job comes before what it left, so that it cannot be committed any more when that goes.
+        """
         before_ms = self._metadata.clock.now_ms() - grace_ms
-        pending = [one for one in self._storage.uploads("") if one.started_ms <= before_ms]
+        under_way = list(self._storage.uploads(""))
+        written, newest = self._jobs(before_ms)
+        for one in under_way:
+            newest[_job_of(one.name)] = max(newest.get(_job_of(one.name), 0), one.started_ms)
+        pending = [one for one in under_way if one.started_ms <= before_ms]
         with self._metadata.read() as txn:
             epoch = txn.store.store_epoch
             ours = attempts(txn) if any(uuid_of(one.name) for one in pending) else set()
+            alive = self._alive(txn, newest)
+            dead = [intent for name, intent in jobs(txn).items() if name not in alive]
         pending = [one for one in pending if _is_ours(one, epoch) or uuid_of(one.name) in ours]
-        written = list(self._jobs(before_ms))
-        return [*self._without_intent(pending), *self._without_record(written)]
+        ended = [DeadUpload(intent.name, "", intent.created_ms) for intent in dead]
+        left = [one for one in written if _job_of(one.name) not in alive]
+        return [*ended, *self._without_intent(pending, alive), *self._without_record(left)]
 
     def abort(self, dead: Iterable[DeadUpload]) -> Collected:
         """Abort uploads, and make objects of dead jobs garbage that is due now. Idempotent; tells what failed."""
-        done = Collected()
+        done, committed = Collected(), set[str]()
         for one in dead:
+            if one.name.endswith("/"):
+                if not self._end_job(one.name):
+                    committed.add(one.name)
+                continue
+            if _job_of(one.name) in committed:
+                continue
             with self._metadata.write() as txn:
                 if not one.upload_id:
                     garbage = GarbageRecord(
@@ -85,19 +104,34 @@ class DeadUploads:
                 done = done.plus(Collected(aborted=1))
         return done
 
-    def _jobs(self, before_ms: int) -> Iterator[StoredObject]:
-        """Objects of jobs to which nothing was added since `before_ms`."""
-        for job, listed in groupby(self._storage.list(JOBS_PREFIX), key=_job_of):
-            found = list(listed)
-            if job and max(one.modified_ms for one in found) <= before_ms:
-                yield from found
+    def _end_job(self, name: str) -> bool:
+        """Let a job commit no more; False when it was committed, or given up, since it was found dead."""
+        with self._metadata.write() as txn:
+            intent = jobs(txn).get(name)
+            return intent is not None and txn.delete(INTENTS.name, intent.attempt.encode())
 
-    def _without_intent(self, pending: list[PendingUpload]) -> Iterator[DeadUpload]:
-        """An upload of this store has an intent for as long as somebody may finish it."""
+    def _alive(self, txn: ReadTransaction, newest: Mapping[str, int]) -> set[str]:
+        """Jobs with an intent that began, or to which something was added, in the last JOB_REST_MS."""
+        before_ms = self._metadata.clock.now_ms() - JOB_REST_MS
+        return {name for name, one in jobs(txn).items() if max(one.created_ms, newest.get(name, 0)) > before_ms}
+
+    def _jobs(self, before_ms: int) -> tuple[list[StoredObject], dict[str, int]]:
+        """Objects of jobs to which nothing was added since `before_ms`; when something last was, of each job."""
+        old: list[StoredObject] = []
+        newest: dict[str, int] = {}
+        for job, listed in groupby(self._storage.list(JOBS_PREFIX), key=lambda one: _job_of(one.name)):
+            found = list(listed)
+            newest[job] = max(one.modified_ms for one in found)
+            if job and newest[job] <= before_ms:
+                old += found
+        return old, newest
+
+    def _without_intent(self, pending: list[PendingUpload], alive_jobs: set[str]) -> Iterator[DeadUpload]:
+        """An upload of this store, or its job, has an intent for as long as somebody may finish it."""
         with self._metadata.read() as txn:
             alive = {intent.name for _, intent in txn.scan(INTENTS)}
         for one in pending:
-            if one.name not in alive:
+            if one.name not in alive and _job_of(one.name) not in alive_jobs:
                 yield DeadUpload(one.name, one.upload_id, one.started_ms)
 
     def _without_record(self, written: list[StoredObject]) -> Iterator[DeadUpload]:
@@ -106,14 +140,15 @@ class DeadUploads:
         names = {one.name for one in written}
         with self._metadata.read() as txn:
             named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.name in names}
+        used = {_job_of(name) for name in named}
         for one in written:
-            if one.name not in named:
+            if one.name not in named and not (is_manifest(one.name) and _job_of(one.name) in used):
                 yield DeadUpload(one.name, "", one.modified_ms, one.length_bytes)
 
 
-def _job_of(found: StoredObject) -> str:
+def _job_of(name: str) -> str:
     """`uploads/<job>/`; empty for an object that lies in none."""
-    parsed = _JOB.match(found.name)
+    parsed = _JOB.match(name)
     return parsed[0] if parsed is not None else ""
 
 

@@ -68,6 +68,11 @@ class InlineWork:
         with self._holding():
             return self._work.load_segment(wanted, accept_loss=accept_loss, report=report)
 
+    def require_ownership(self) -> None:
+        """Make certain by one listing that the bucket is ours. Raises Fenced, WrongColdTier."""
+        with self._holding():
+            self._work.tools.publisher.require_ownership()
+
     def settle(self) -> Collected:
         """Publish what is queued and delete what is due."""
         with self._holding():

@@ -14,6 +14,7 @@ from tierfs.background.clock_check import ACCEPT, TOLERANCE_S
 from tierfs.background.cold_identity import as_warning, wrong_cold_tier
 from tierfs.background.endangered import Endangered, endangered
 from tierfs.background.holder import Holder
+from tierfs.background.intents import is_job
 from tierfs.background.journal_names import checkpoint_name, slot_name
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.metadata import fence, keys
@@ -124,9 +125,9 @@ class StoreStatus:
 
 
 def dead_intents(txn: ReadTransaction, owner: Holder | None) -> Iterator[IntentRecord]:
-    """Intents of an owner that is gone: all, but for those of the one there is."""
+    """Intents of an owner that is gone: all, but for those of the one there is, and of jobs, which have none."""
     for _, intent in txn.scan(INTENTS):
-        if owner is None or intent.created_ms < owner.since_ms:
+        if not is_job(intent) and (owner is None or intent.created_ms < owner.since_ms):
             yield intent
 
 

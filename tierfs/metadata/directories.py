@@ -41,14 +41,6 @@ def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") ->
             yield Entry(name, record.kind, record.id)
 
 
-def entries_back(txn: ReadTransaction, parent_id: DirectoryId, *, before: str) -> Generator[Entry]:
-    """The same in descending order, from the last name in front of `before`."""
-    for key, record in txn.scan_back(DIRENTS, keys.dirent(parent_id, before), prefix=keys.u64(parent_id)):
-        name = keys.dirent_name(key)
-        if not is_removed(parent_id, name):
-            yield Entry(name, record.kind, record.id)
-
-
 def is_removed(parent_id: int, name: str) -> bool:
     """Whether a name stands for what was removed and is still to be taken apart (removals.py)."""
     return parent_id == ROOT_DIRECTORY and name.startswith(names.REMOVED_PREFIX)

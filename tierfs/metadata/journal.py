@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.metadata import chains, checksums, keys
+from tierfs.metadata import batches, chains, checksums, keys
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.ledger_records import LedgerRecord
 from tierfs.metadata.outbox import add as queue
@@ -262,6 +262,7 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
         yield pb.Change(segment=_bucket_view(segment))
         yield from _ledger_state(txn, segment)
         yield from _cold_chain(txn, segment, packs)
+    yield from batches.state(txn)
     for _, garbage in txn.scan(GARBAGE):
         if garbage.tier is Tier.COLD:
             yield pb.Change(garbage=GARBAGE.codec.to_message(garbage))  # type: ignore[arg-type]
@@ -350,6 +351,11 @@ def parse_dump_part(data: bytes, name: str) -> pb.DumpPart:
 def parse_entries_part(data: bytes, name: str) -> pb.EntriesPart:
     """The part of a copy of entries in its framed bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.EntriesPart)
+
+
+def parse_batch_manifest(data: bytes, name: str) -> pb.BatchManifest:
+    """A part of a batch's manifest in an object's bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.BatchManifest)
 
 
 def parse_segment_dump(data: bytes, name: str) -> pb.SegmentDump:

@@ -493,18 +493,70 @@ class TroubleRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., what: _Optional[str] = ..., name: _Optional[str] = ..., bytes: _Optional[int] = ..., attempts: _Optional[int] = ..., since_ms: _Optional[int] = ..., next_try_ms: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class BatchRecord(_message.Message):
-    __slots__ = ("version", "application", "batch", "committed_ms", "segment_ids")
+    __slots__ = ("version", "application", "batch", "committed_ms", "segment_ids", "state", "job")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_IDS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     version: int
     application: str
     batch: str
     committed_ms: int
     segment_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    state: int
+    job: str
+    def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ..., state: _Optional[int] = ..., job: _Optional[str] = ...) -> None: ...
+
+class BatchManifest(_message.Message):
+    __slots__ = ("version", "store_id", "store_epoch", "job", "application", "batch", "written_ms", "sealed", "part", "parts", "segments")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    store_id: str
+    store_epoch: int
+    job: str
+    application: str
+    batch: str
+    written_ms: int
+    sealed: bool
+    part: int
+    parts: int
+    segments: _containers.RepeatedCompositeFieldContainer[UploadedSegment]
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., job: _Optional[str] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., written_ms: _Optional[int] = ..., sealed: _Optional[bool] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[UploadedSegment, _Mapping]]] = ...) -> None: ...
+
+class UploadedSegment(_message.Message):
+    __slots__ = ("segment_id", "name", "length", "objects")
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    segment_id: int
+    name: str
+    length: int
+    objects: _containers.RepeatedCompositeFieldContainer[UploadedObject]
+    def __init__(self, segment_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., objects: _Optional[_Iterable[_Union[UploadedObject, _Mapping]]] = ...) -> None: ...
+
+class UploadedObject(_message.Message):
+    __slots__ = ("name", "length", "crc32c")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    length: int
+    crc32c: int
+    def __init__(self, name: _Optional[str] = ..., length: _Optional[int] = ..., crc32c: _Optional[int] = ...) -> None: ...
 
 class LedgerRecord(_message.Message):
     __slots__ = ("version", "ledger_id", "segment_id", "entries", "bytes", "timestamp_ms", "offload")

@@ -12,19 +12,18 @@ the local settings allow it; garbage is the owner's business, so a replica takes
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from tierfs import policy
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.metadata import chains, directories, hostile, keys, ledgers, replay_chain, replay_names
+from tierfs.metadata import batches, chains, directories, hostile, keys, ledgers, replay_chain, replay_names
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.metadata.hostile import require
 from tierfs.metadata.records import RECORD_VERSION, SegmentRecord, TierState
-from tierfs.metadata.tables import BATCHES_NAME, GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
+from tierfs.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import EntryKind, SegmentId, SegmentKind, Tier
 
@@ -251,12 +250,6 @@ def _counters(txn: WriteTransaction, message: pb.Counters) -> None:
     see_id(txn, max(message.next_id, 1) - 1)
 
 
-def _batch(txn: WriteTransaction, message: pb.BatchRecord) -> None:
-    require_version(message.version, "a batch")
-    key = hashlib.sha256(f"{message.application}\0{message.batch}".encode()).digest()
-    txn.put_raw(BATCHES_NAME, key, message.SerializeToString(deterministic=True))
-
-
 def _ledger(txn: WriteTransaction, message: pb.LedgerRecord) -> None:
     record = LEDGERS.codec.from_message(message)
     segment = _known_segment(txn, record.segment_id)
@@ -283,7 +276,7 @@ _HANDLERS: dict[str, Callable[[WriteTransaction, Any], None]] = {
     "cold_unlink": _cold_unlink,
     "location": _location,
     "policy": _policy,
-    "batch": _batch,
+    "batch": batches.replay,
     "ledger": _ledger,
     "counters": _counters,
     "garbage": _garbage,

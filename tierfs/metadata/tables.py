@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.batch_records import BatchRecord
 from tierfs.metadata.codec import Codec
 from tierfs.metadata.ledger_records import EntryRun, LedgerRecord
 from tierfs.metadata.records import (
@@ -52,15 +53,13 @@ REQUESTS = Table(b"requests", Codec(RequestRecord, pb.RequestRecord))
 TROUBLES = Table(b"troubles", Codec(TroubleRecord, pb.TroubleRecord))
 ENTRIES = Table(b"entries", Codec(EntryRun, pb.EntryRun))
 LEDGERS = Table(b"ledgers", Codec(LedgerRecord, pb.LedgerRecord))
+BATCHES = Table(b"batches", Codec(BatchRecord, pb.BatchRecord))
 TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 
 OUTBOX_NAME = b"outbox"
 """Values are serialized Change messages; journal.py reads them."""
 
-BATCHES_NAME = b"batches"
-"""Values are serialized records, as the journal carries them."""
-
-RESERVED_NAMES = (ENTRIES.name, BATCHES_NAME, LEDGERS.name)
+RESERVED_NAMES = (ENTRIES.name, BATCHES.name, LEDGERS.name)
 """Created with the store, so that later versions need no migration."""
 
 ALL_NAMES = (

@@ -101,16 +101,6 @@ class ReadTransaction:
                     return
                 yield key, data
 
-    def scan_back(self, table: Table[R], end: bytes, *, prefix: bytes = b"") -> Iterator[tuple[bytes, R]]:
-        """Records in descending order from the last key < `end`, as long as keys begin with `prefix`."""
-        with self._txn.cursor(db=self._databases[table.name]) as cursor:
-            if not (cursor.prev() if cursor.set_range(end) else cursor.last()):
-                return
-            for key, data in cursor.iterprev():
-                if not key.startswith(prefix):
-                    return
-                yield key, table.codec.decode(data)
-
     def at_or_before(self, table: Table[R], key: bytes, *, prefix: bytes = b"") -> R | None:
         """The record with the greatest key <= `key` that begins with `prefix`."""
         with self._txn.cursor(db=self._databases[table.name]) as cursor:

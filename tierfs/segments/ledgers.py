@@ -12,7 +12,7 @@ from tierfs.metadata import ledgers as metadata_ledgers
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import create, ledger_status, positions
+from tierfs.segments import create, ledger_status
 from tierfs.segments.ledger_status import OffloadState
 from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind
 
@@ -68,7 +68,8 @@ def _last_id(txn: ReadTransaction, directory: Entry | None) -> int:
     """The greatest id in the names of a directory; -1 without one."""
     if directory is None or directory.kind is not EntryKind.DIRECTORY:
         return -1
-    return next((ledger_id for _, ledger_id in positions.numbered(txn, DirectoryId(directory.id))), -1)
+    found = (names.ledger_id(entry.name) for entry in directories.entries(txn, DirectoryId(directory.id)))
+    return max((ledger_id for ledger_id in found if ledger_id is not None), default=-1)
 
 
 def find(txn: ReadTransaction, name: str) -> tuple[SegmentRecord, Ledger]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from tierfs import names
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.metadata import directories, entries, ledgers
-from tierfs.metadata.directories import Entry
 from tierfs.metadata.ledger_records import LedgerRecord
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind
-
-_BEHIND_DIGITS = ":"
-"""No name that begins with a digit is behind it."""
 
 _TEXT = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
 
@@ -73,37 +69,16 @@ def members(txn: ReadTransaction, directory_id: DirectoryId) -> list[Member]:
 
 
 def newest(txn: ReadTransaction, directory_id: DirectoryId) -> Member | None:
-    """The last ledger that has its id as name, or else the last one of `members`."""
-    for entry, _ in numbered(txn, directory_id):
-        member = _member(txn, entry.id) if entry.kind is EntryKind.SEGMENT else None
+    """The last one of `members`; reads few records where ledgers have their ids as names."""
+    found = [entry for entry in directories.entries(txn, directory_id) if entry.kind is EntryKind.SEGMENT]
+    found.sort(key=lambda entry: names.ledger_id(entry.name) or 0)
+    for entry in reversed(found):
+        if names.ledger_id(entry.name) is None:
+            break
+        member = _member(txn, entry.id)
         if member is not None:
             return member
     return next(reversed(members(txn, directory_id)), None)
-
-
-def numbered(txn: ReadTransaction, directory_id: DirectoryId) -> Iterator[tuple[Entry, int]]:
-    """What has a ledger's id as name in a directory, with it, the greatest id first.
-
-    Reads no more than is taken where ids have all their digits, as tierfs writes them: then the order of names is that
-    of ids. A shorter one in front of them in that order is never greater; at one behind them all names are read.
-    """
-    for entry in directories.entries_back(txn, directory_id, before=_BEHIND_DIGITS):
-        ledger_id = names.ledger_id(entry.name)
-        if ledger_id is None:
-            continue
-        if entry.name != names.of_ledger(ledger_id):
-            yield from _numbered_up_to(txn, directory_id, entry.name)
-            return
-        yield entry, ledger_id
-
-
-def _numbered_up_to(txn: ReadTransaction, directory_id: DirectoryId, last: str) -> Iterator[tuple[Entry, int]]:
-    found: list[tuple[Entry, int]] = []
-    for entry in directories.entries(txn, directory_id):
-        ledger_id = names.ledger_id(entry.name)
-        if ledger_id is not None and entry.name <= last:
-            found.append((entry, ledger_id))
-    yield from sorted(found, key=lambda one: (one[1], one[0].name), reverse=True)
 
 
 def directory_of(txn: ReadTransaction, path: str) -> DirectoryId:

@@ -1,0 +1,263 @@
+"""Distributed writes: all segments of a batch at once, exactly once per application and version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.background.batch_writes import Driver, committed, contents, garbage, upload, uploads
+from tests.fsck.looking import cold_findings, findings
+from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.background.batch_job import GivenUp
+from tierfs.background.batch_upload import SegmentUpload
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, Unavailable
+from tierfs.metadata.tables import INTENTS, OBJECTS
+from tierfs.types import SegmentStatus
+
+AN_HOUR_S = 3600
+A_DAY_S = 24 * AN_HOUR_S
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        opened.cold._clock = opened.clock  # type: ignore[attr-defined]
+        yield opened
+        assert (findings(opened), cold_findings(opened)) == ([], [])
+
+
+def test_all_segments_of_a_batch_appear_at_once(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"0123456789abcdefghij", "out/k=1/b": b"xyz", "out/empty": b""})
+    assert contents(store) == {}
+    done = driver.commit(plan, uploaded)
+    assert (done.segments, done.bytes, done.repeated) == (3, 23, False)
+    assert contents(store) == {"out/a": b"0123456789abcdefghij", "out/empty": b"", "out/k=1/b": b"xyz"}
+    assert_layout(store, "out/a", local=[], cold=[8, 8, 4])
+    assert store.segment("out/a").status is SegmentStatus.SEALED
+    assert committed(store) == [("nightly", "1", 0)]
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
+        assert all(row.references == 1 and row.crc32c is not None for _, row in txn.scan(OBJECTS))
+
+
+def test_a_repeated_version_changes_nothing_and_its_objects_go(store: TestStore) -> None:
+    driver = Driver(store)
+    driver.write({"out/a": b"first"})
+    before = uploads(store)
+    assert driver.write({"out/b": b"again"}).repeated
+    assert contents(store) == {"out/a": b"first"}
+    store.work().settle()
+    assert uploads(store) == before
+    assert not driver.write({"out/b": b"next"}, version=2).repeated
+    assert contents(store) == {"out/a": b"first", "out/b": b"next"}
+
+
+def test_an_answer_that_was_lost_is_asked_for_again(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first"})
+    driver.commit(plan, uploaded)
+    assert driver.commit(plan, uploaded).repeated
+    assert driver.jobs.abort(plan.job) == 0, "an abort after the commit must not take what was committed"
+    store.work().settle()
+    assert contents(store) == {"out/a": b"first"}
+
+
+def test_objects_of_attempts_that_lost_become_garbage(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    lost = upload(store, plan, 0, "out/a", b"slow")
+    uploaded = [upload(store, plan, 0, "out/a", b"fast")]
+    driver.commit(plan, uploaded)
+    assert garbage(store) == {lost.objects[0].name}
+    store.work().settle()
+    assert contents(store) == {"out/a": b"fast"}
+    assert len(uploads(store)) == 2, "the object and the manifest"
+
+
+def test_an_aborted_job_leaves_nothing_and_cannot_be_committed(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first", "out/b": b"second-longer"})
+    assert driver.jobs.abort(plan.job) == 3
+    assert driver.jobs.abort(plan.job) == 0
+    store.work().settle()
+    assert uploads(store) == set()
+    with pytest.raises(Unavailable, match="is not in the bucket"):
+        driver.commit(plan, uploaded)
+    with pytest.raises(GivenUp):
+        driver.commit(plan, [])
+    assert (contents(store), committed(store)) == ({}, [])
+
+
+def test_a_name_that_is_taken_commits_nothing(store: TestStore) -> None:
+    driver = Driver(store)
+    store.append("out/b", b"here")
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"1", "out/b": b"2"})
+    with pytest.raises(AlreadyExists, match="out/b exists already, so nothing of the batch was committed"):
+        driver.commit(plan, uploaded)
+    assert (contents(store), committed(store)) == ({"out/b": b"here"}, [])
+    store.engine.delete("out/b", recursive=False, cold_due_ms=0)
+    assert driver.commit(plan, uploaded).segments == 2, "the same call succeeds later"
+
+
+def test_names_of_a_batch_are_checked(store: TestStore) -> None:
+    driver = Driver(store)
+    store.append("out/file", b"here")
+    for names, error in (
+        (["out/a", "out/a"], InvalidRequest),
+        (["out/a", "/out//a"], InvalidRequest),
+        (["out/file/a"], NotDirectory),
+        (["out/a", "out/a/b"], NotDirectory),
+    ):
+        plan = driver.begin()
+        uploaded = [upload(store, plan, at, name, b"1") for at, name in enumerate(names)]
+        with pytest.raises(error):
+            driver.commit(plan, uploaded)
+        driver.jobs.abort(plan.job)
+    assert contents(store) == {"out/file": b"here"}
+    with pytest.raises(NotDirectory, match="is a segment"):
+        driver.begin("out/file/below")
+
+
+def test_an_object_that_is_missing_or_short_commits_nothing(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first", "out/b": b"second"})
+    name = uploaded[1].objects[0].name
+    store.cold.delete(name)
+    with pytest.raises(Unavailable, match="is not in the bucket"):
+        driver.commit(plan, uploaded)
+    store.cold.put(name, BufferSource(b"sec"))
+    with pytest.raises(DataLoss, match="has 3 of 6 bytes"):
+        driver.commit(plan, uploaded)
+    assert contents(store) == {}
+    driver.jobs.abort(plan.job)
+
+
+def test_unsealed_segments_of_a_batch_take_appends(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    driver.commit(plan, driver.upload(plan, {"out/a": b"0123456789"}), seal=False)
+    store.append("out/a", b"more")
+    assert contents(store) == {"out/a": b"0123456789more"}
+    assert_layout(store, "out/a", local=[4], cold=[8, 2])
+
+
+def test_a_segment_of_a_batch_is_deleted_with_its_objects(store: TestStore) -> None:
+    driver = Driver(store)
+    driver.write({"out/a": b"0123456789", "out/b": b"kept"})
+    store.engine.delete("out/a", recursive=False, cold_due_ms=0)
+    store.work().settle()
+    assert contents(store) == {"out/b": b"kept"}
+    assert {name[:8] for name in uploads(store)} == {"00000001", "manifest"}
+    store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
+    store.cold_work().collect_all(grace_s=AN_HOUR_S)
+    assert len(uploads(store)) == 2, "gc leaves what is in use, and the manifest beside it"
+    store.engine.delete("out/b", recursive=False, cold_due_ms=0)
+    store.work().settle()
+    store.cold_work().collect_all(grace_s=AN_HOUR_S)
+    assert uploads(store) == set()
+
+
+class Refusing(MemoryStorage):
+    """A storage that fails the second put, or says so after it stored the object."""
+
+    def __init__(self, *, stores: bool) -> None:
+        super().__init__()
+        self.puts = 0
+        self.stores = stores
+
+    def put(self, name: str, source: Source, **options: object) -> StoredObject:
+        self.puts += 1
+        if self.puts != 2:
+            return super().put(name, source, **options)  # type: ignore[arg-type]
+        if self.stores:
+            super().put(name, source, **options)  # type: ignore[arg-type]
+        raise Unavailable("no answer")
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_an_upload_that_fails_leaves_nothing(tmp_path: Path, stores: bool) -> None:
+    with open_test_store(tmp_path / "store", cold=Refusing(stores=stores)) as store:
+        plan = Driver(store).begin()
+        with SegmentUpload(store.cold, plan, 0, "out/a") as segment, pytest.raises(Unavailable):
+            segment.write(b"0123456789abcdefghij")
+        assert uploads(store) == set()
+
+
+def test_a_task_that_fails_leaves_nothing(store: TestStore) -> None:
+    plan = Driver(store).begin()
+    with suppress(ZeroDivisionError), SegmentUpload(store.cold, plan, 0, "out/a") as segment:
+        segment.write(b"0123456789")
+        assert len(uploads(store)) == 1
+        raise ZeroDivisionError
+    assert uploads(store) == set()
+
+
+def test_an_upload_holds_one_object_in_memory(store: TestStore) -> None:
+    plan = Driver(store).begin()
+    with SegmentUpload(store.cold, plan, 0, "out/a") as segment:
+        for _ in range(5):
+            segment.write(b"0123456789")
+            assert len(segment._gathered) < plan.object_bytes == 8
+        assert segment.length == 50
+
+
+def test_a_new_holder_and_gc_leave_a_living_job_alone(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first"})
+    store.cold_work().resolve_crashed()
+    store.clock.advance(A_DAY_S - 1)  # type: ignore[attr-defined]
+    uploaded.append(upload(store, plan, 1, "out/b", b"second"))
+    store.clock.advance(A_DAY_S - 1)  # type: ignore[attr-defined]
+    store.cold_work().collect_all(grace_s=0)
+    driver.commit(plan, uploaded)
+    assert contents(store) == {"out/a": b"first", "out/b": b"second"}
+
+
+def test_gc_ends_the_job_of_a_driver_that_died(store: TestStore) -> None:
+    driver = Driver(store)
+    silent, plan = driver.begin(), driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first"})
+    store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+    found = {one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)}
+    assert found == {silent.prefix, plan.prefix, uploaded[0].objects[0].name}
+    store.cold_work().collect_all(grace_s=AN_HOUR_S)
+    assert uploads(store) == set()
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
+    with pytest.raises(Unavailable):
+        driver.commit(plan, uploaded)
+
+
+def test_gc_does_not_end_a_job_that_is_committed_meanwhile(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first"})
+    store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+    dead = store.cold_work().dead_uploads(grace_s=AN_HOUR_S)
+    driver.commit(plan, uploaded)
+    store.cold_work()._dead_uploads().abort(dead)
+    store.work().settle()
+    assert contents(store) == {"out/a": b"first"}
+
+
+def test_what_a_late_attempt_uploads_is_collected(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    driver.commit(plan, driver.upload(plan, {"out/a": b"first"}))
+    late = upload(store, plan, 0, "out/a", b"late")
+    store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
+    store.cold_work().collect_all(grace_s=AN_HOUR_S)
+    assert late.objects[0].name.split("/")[2] not in uploads(store)
+    assert contents(store) == {"out/a": b"first"}

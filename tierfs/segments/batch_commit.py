@@ -1,0 +1,184 @@
+"""The commit of a batch: one transaction makes all segments of it, out of objects that were uploaded before.
+
+Nothing of a batch is there before, and all of it after. The intent of its job goes in the same transaction, so a job
+commits once; and a version of an application commits once, whatever jobs write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tierfs import names
+from tierfs.errors import AlreadyExists, Conflict, InvalidRequest
+from tierfs.metadata import batches, chains, checksums, directories, journal
+from tierfs.metadata.batch_records import BatchRecord, UploadedObject, UploadedSegment
+from tierfs.metadata.directories import Entry
+from tierfs.metadata.records import (
+    ChecksumRun,
+    ChunkRecord,
+    DirectoryRecord,
+    IntentRecord,
+    ObjectRecord,
+    SegmentRecord,
+)
+from tierfs.metadata.tables import INTENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.segments import create
+from tierfs.types import CRC_BLOCK_BYTES, EntryKind, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
+
+_OBJECTS_PER_CHANGE = 1000
+"""Of one segment: with 64 MiB each their checksums fit into their link."""
+
+
+class GivenUp(Conflict):
+    """A job has no intent any more: another process committed it or gave it up, or `gc` took it for dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is committed together."""
+
+    record: BatchRecord
+    """Its segment ids are reserved, one for each segment."""
+    segments: Sequence[UploadedSegment]
+    seal: bool
+    location_id: LocationId
+
+
+def check_names(txn: ReadTransaction, segments: Sequence[UploadedSegment]) -> None:
+    """Raise what the commit would raise for names: AlreadyExists, NotDirectory, InvalidRequest."""
+    seen: set[str] = set()
+    for one in segments:
+        name = names.join(names.split(one.segment))
+        if name in seen:
+            raise InvalidRequest(
+                f"two tasks wrote segment {names.printable(name)}", remedy="give each segment of a batch its own name"
+            )
+        seen.add(name)
+        if directories.find(txn, name) is not None:
+            raise _exists(name)
+
+
+def require_job(txn: ReadTransaction, job: str) -> IntentRecord:
+    """The intent of a job. Raises GivenUp for one that was committed or given up."""
+    intent = txn.get(INTENTS, job.encode())
+    if intent is None:
+        raise GivenUp(f"job {job} was given up, or committed by another process", remedy="run the job again")
+    return intent
+
+
+def commit(txn: WriteTransaction, batch: Batch) -> bool:
+    """Make the batch and end its job; False when its version was committed before: then nothing is made.
+
+    Raises AlreadyExists, NotDirectory or InvalidRequest for a name, and GivenUp.
+    """
+    record = batch.record
+    intent = require_job(txn, record.job)
+    txn.delete(INTENTS.name, record.job.encode())
+    if batches.is_committed(txn, record.application, record.number):
+        return False
+    batches.begin(txn, record)
+    creation = _Creation(txn, batch, intent.store_epoch)
+    for segment_id, uploaded in zip(record.segment_ids, batch.segments, strict=True):
+        creation.add(SegmentId(segment_id), uploaded)
+    creation.end()
+    batches.commit(txn, record)
+    return True
+
+
+class _Creation:
+    """The records of one batch, inside its transaction."""
+
+    def __init__(self, txn: WriteTransaction, batch: Batch, store_epoch: int) -> None:
+        self._txn = txn
+        self._batch = batch
+        self._store_epoch = store_epoch
+        self._parents: dict[tuple[str, ...], DirectoryRecord] = {}
+
+    def add(self, segment_id: SegmentId, uploaded: UploadedSegment) -> None:
+        """Make one segment."""
+        txn, parts = self._txn, names.split(uploaded.segment)
+        parent = self._parent(parts[:-1], uploaded.segment)
+        try:
+            directories.put_entry(txn, parent.id, Entry(parts[-1], EntryKind.SEGMENT, segment_id))
+        except AlreadyExists as exc:
+            raise _exists(uploaded.segment) from exc
+        now_ms, sealed = txn.now_ms, self._batch.seal
+        new = SegmentRecord(
+            id=segment_id,
+            parent_id=parent.id,
+            name=parts[-1],
+            inode=create.new_inode(txn),
+            length=uploaded.length,
+            status=SegmentStatus.SEALED if sealed else SegmentStatus.OPEN,
+            created_ms=now_ms,
+            modified_ms=now_ms,
+            changed_ms=now_ms,
+            sealed_ms=now_ms if sealed else 0,
+            first_byte_ms=now_ms if uploaded.length else 0,
+            commit_id=txn.allocate_id(),  # the id was reserved for the manifest, before others committed
+        )
+        self._link(new, uploaded.objects)
+        txn.touch(parent_inode=parent.inode, name=parts[-1], segment_id=segment_id)
+
+    def end(self) -> None:
+        """Change the directories."""
+        for parent in self._parents.values():
+            directories.modify(self._txn, parent)
+
+    def _parent(self, above: tuple[str, ...], name: str) -> DirectoryRecord:
+        known = self._parents.get(above)
+        if known is not None and above:
+            return known
+        parent_id, _ = create.make_parent(self._txn, name)  # of the root each time: it refuses reserved names there
+        if known is None:
+            known = self._parents[above] = directories.directory(self._txn, parent_id)
+        return known
+
+    def _link(self, segment: SegmentRecord, objects: Sequence[UploadedObject]) -> None:
+        """Write the segment's chain, then tell the journal: the segment first, as its links need it."""
+        txn, linked, at = self._txn, [], 0
+        first_link = txn.store.next_outbox + 1
+        for number, one in enumerate(objects):
+            holder = self._holder(one, first_link + number // _OBJECTS_PER_CHANGE)
+            chunk = ChunkRecord(start_offset=at, length=one.length, object_id=holder.id)
+            _put_checksums(txn, holder.id, one.crcs)
+            segment = chains.insert(txn, segment, Tier.COLD, chunk, holder)
+            linked.append((chunk, replace(holder, references=1)))
+            at += one.length
+        journal.put_segment(txn, segment)
+        for first in range(0, len(linked), _OBJECTS_PER_CHANGE):
+            chunks, holders = zip(*linked[first : first + _OBJECTS_PER_CHANGE], strict=True)
+            journal.cold_linked(txn, segment.id, chunks, holders)
+
+    def _holder(self, one: UploadedObject, linked_sequence: int) -> ObjectRecord:
+        txn = self._txn
+        return ObjectRecord(
+            id=ObjectId(txn.allocate_id()),
+            tier=Tier.COLD,
+            location_id=self._batch.location_id,
+            name=one.name,
+            length=one.length,
+            etag=one.etag,
+            crc32c=one.crc32c,
+            store_epoch=self._store_epoch,
+            attempt=one.attempt,
+            created_ms=txn.now_ms,
+            linked_sequence=linked_sequence,
+            written_ms=txn.now_ms,
+        )
+
+
+def _put_checksums(txn: WriteTransaction, object_id: ObjectId, crcs: bytes) -> None:
+    run_bytes = checksums.RUN_BLOCKS * 4
+    for first in range(0, len(crcs), run_bytes):
+        start = first // 4 * CRC_BLOCK_BYTES
+        checksums.put_run(txn, object_id, ChecksumRun(start=start, crcs=crcs[first : first + run_bytes]))
+
+
+def _exists(name: str) -> AlreadyExists:
+    return AlreadyExists(
+        f"segment {names.printable(name)} exists already, so nothing of the batch was committed",
+        remedy="write below another directory, or delete it first",
+    )
