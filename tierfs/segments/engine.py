@@ -80,33 +80,54 @@ class Engine:
         with self.metadata.write() as txn:
             return create.create(txn, name, SegmentKind.LEDGER)
 
+    def make_directory(self, name: str) -> None:
+        """Make a directory with all on its way; see create.make_directory."""
+        with self.metadata.write() as txn:
+            create.make_directory(txn, name)
+
     def open_ledger(self, name: str, *, take_over: bool = False) -> SegmentWriter:
         """Become the writer of a ledger that there is; entries are added by `append_entries`.
 
         Raises NotFound, Sealed for a ledger that is closed, InvalidRequest for another segment, and as `open_writer`.
         """
-        return self._open(name, SegmentKind.LEDGER, None, take_over=take_over, one_segment=True)
+        return self._open(name, SegmentKind.LEDGER, None, take_over=take_over, one_segment=True, new=False)
 
     def open_writer(
-        self, name: str, *, expected_offset: int | None = None, take_over: bool = False, one_segment: bool = False
+        self,
+        name: str,
+        *,
+        expected_offset: int | None = None,
+        take_over: bool = False,
+        one_segment: bool = False,
+        new: bool = False,
     ) -> SegmentWriter:
         """Become the writer of a segment, creating it and its directories when they are missing.
 
         A name of a stream means its newest segment, and the writer goes on in successors by itself, unless
         `one_segment` says that all it appends belongs together.
+        `new` says that there must be no such segment yet: then AlreadyExists is raised.
         Raises Conflict naming a live writer in another process (unless `take_over`), Sealed,
         OffsetMismatch, IsDirectory, NotDirectory, StorageFull or InvalidRequest, with nothing created; a ledger is
         InvalidRequest too.
         """
-        return self._open(name, SegmentKind.BYTES, expected_offset, take_over=take_over, one_segment=one_segment)
+        return self._open(
+            name, SegmentKind.BYTES, expected_offset, take_over=take_over, one_segment=one_segment, new=new
+        )
 
     def _open(
-        self, name: str, kind: SegmentKind, expected_offset: int | None, *, take_over: bool, one_segment: bool
+        self,
+        name: str,
+        kind: SegmentKind,
+        expected_offset: int | None,
+        *,
+        take_over: bool,
+        one_segment: bool,
+        new: bool,
     ) -> SegmentWriter:
         self._locks.require_process()
         self._require_floor(name)
         with self._lock:
-            segment, policy, ended = self._register(name, kind, expected_offset, take_over)
+            segment, policy, ended = self._register(name, kind, expected_offset, take_over=take_over, new=new)
             try:
                 own = self._writers.pop(segment.id, None)
                 if own is not None:
@@ -207,13 +228,13 @@ class Engine:
         self._locks.close()
 
     def _register(
-        self, name: str, kind: SegmentKind, expected_offset: int | None, take_over: bool
+        self, name: str, kind: SegmentKind, expected_offset: int | None, *, take_over: bool, new: bool
     ) -> tuple[SegmentRecord, Policy, str | None]:
         """One commit that makes this process the writer; also the chunk file that ended by it."""
         before: SegmentRecord | None = None
         try:
             with self.metadata.write() as txn:
-                before = self._find_or_create(txn, name, kind)
+                before = create.create(txn, name, kind) if new else self._find_or_create(txn, name, kind)
                 if expected_offset is not None and expected_offset != before.length:
                     raise offset_mismatch(name, expected_offset, before.length)
                 resume.require_whole(txn, self.files, before, name)

@@ -1,0 +1,187 @@
+"""URLs, listings and what is told of segments and directories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from tests.fsspec.conftest import make_cold
+from tests.mount.conftest import append
+from tierfs import app
+from tierfs.fsspec import TierfsFileSystem
+
+
+@pytest.fixture(autouse=True)
+def tree(store: app.Store) -> None:
+    """logs/web, logs/app/1 and top; an empty directory."""
+    append(store, "logs/web", b"123")
+    append(store, "logs/app/1", b"", seal=True)
+    append(store, "top", b"1")
+    store.engine.make_directory("empty")
+
+
+@pytest.fixture(autouse=True)
+def own_instances() -> None:
+    """No filesystem of another test."""
+    TierfsFileSystem.clear_instance_cache()
+
+
+def test_fsspec_finds_it_by_entry_point() -> None:
+    assert fsspec.get_filesystem_class("tierfs") is TierfsFileSystem
+
+
+@pytest.mark.parametrize("url", ["tierfs://{store}/logs/web", "tierfs://logs/web", "tierfs:///logs/web"])
+def test_urls(store: app.Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {} if "{store}" in url else {"store": store.path}
+    with fsspec.open(url.format(store=store.path), **options) as file:
+        assert file.read() == b"123"
+    monkeypatch.setenv("TIERFS_STORE", str(store.path))
+    with fsspec.open(url.format(store=store.path)) as file:
+        assert file.read() == b"123"
+
+
+def test_the_environment_is_asked_each_time(store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.init_store(tmp_path / "other", app.ColdChoice())
+    with app.open_store(tmp_path / "other") as other:
+        append(other, "only/there", b"")
+    for path, expected in ((store.path, ["empty", "logs", "top"]), (tmp_path / "other", ["only"])):
+        monkeypatch.setenv("TIERFS_STORE", str(path))
+        assert fsspec.filesystem("tierfs").ls("", detail=False) == expected
+
+
+def test_the_longest_leading_store_counts(store: app.Store) -> None:
+    inner = store.path / "inner"
+    app.init_store(inner, app.ColdChoice())
+    with app.open_store(inner) as opened:
+        append(opened, "logs/web", b"inner")
+    with fsspec.open(f"tierfs://{inner}/logs/web") as file:
+        assert file.read() == b"inner"
+
+
+def test_a_url_of_another_store_is_refused(store: app.Store, tmp_path: Path) -> None:
+    app.init_store(tmp_path / "other", app.ColdChoice())
+    with pytest.raises(OSError, match=r"is in the store .*other"):
+        fsspec.open(f"tierfs://{tmp_path}/other/logs/web", store=store.path).open()
+    fs = fsspec.filesystem("tierfs", store=store.path)
+    with pytest.raises(OSError, match=r"is in the store .*other"):
+        fs.open(f"{tmp_path}/other/logs/web")
+
+
+def test_a_store_behind_a_link_is_the_same_store(store: app.Store, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(store.path)
+    direct, linked = (fsspec.filesystem("tierfs", store=path) for path in (store.path, tmp_path / "link"))
+    assert linked.cat_file(f"{store.path}/logs/web") == direct.cat_file(f"{tmp_path}/link/logs/web") == b"123"
+    assert linked._connected() is direct._connected()
+
+
+@pytest.mark.parametrize(
+    ("store_option", "message"),
+    [("/nowhere", "is not a tierfs store; create one with"), (None, "no store is named; name it with")],
+)
+def test_no_store(store_option: str | None, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIERFS_STORE", raising=False)
+    fs = TierfsFileSystem(store=store_option)
+    for ask in (fs.ls, fs.info, fs.exists, fs.open):
+        with pytest.raises(OSError, match=message):
+            ask("logs")
+
+
+def test_listings_keep_the_form_of_the_path(store: app.Store, fs: TierfsFileSystem) -> None:
+    assert fs.ls("", detail=False) == ["empty", "logs", "top"]
+    assert fs.ls("tierfs://logs", detail=False) == ["logs/app", "logs/web"]
+    assert fs.ls(f"{store.path}/logs/", detail=False) == [f"{store.path}/logs/app", f"{store.path}/logs/web"]
+    assert fs.ls("logs/web", detail=False) == ["logs/web"]
+    assert fs.unstrip_protocol("logs/web") == f"tierfs://{store.path}/logs/web"
+
+
+def test_walks(store: app.Store, fs: TierfsFileSystem) -> None:
+    assert fs.find("") == ["logs/app/1", "logs/web", "top"]
+    assert fs.glob("logs/**") == ["logs", "logs/app", "logs/app/1", "logs/web"]
+    assert fs.glob(f"{store.path}/l*/w?b") == [f"{store.path}/logs/web"]
+    assert fs.du("logs") == 3
+    assert [place for place, _, _ in fs.walk("logs")] == ["logs", "logs/app"]
+
+
+def test_what_is_told(store: app.Store, fs: TierfsFileSystem) -> None:
+    found = fs.info("logs/web")
+    assert {key: found[key] for key in ("name", "size", "type", "kind", "sealed")} == {
+        "name": "logs/web",
+        "size": 3,
+        "type": "file",
+        "kind": "bytes",
+        "sealed": False,
+    }
+    assert fs.info("logs/app/1")["sealed"]
+    assert fs.info("logs")["type"] == fs.info("")["type"] == "directory"
+    assert found in fs.ls("logs")
+    assert abs((datetime.now(UTC) - fs.modified("logs/web")).total_seconds()) < 60
+    assert fs.created("logs/web") <= fs.modified("logs/web")
+    assert (fs.isfile("logs/web"), fs.isdir("logs"), fs.exists("logs/web/x"), fs.exists("x")) == (
+        True,
+        True,
+        False,
+        False,
+    )
+
+
+def test_a_key_stands_for_the_bytes(store: app.Store, fs: TierfsFileSystem) -> None:
+    """A cache that goes by it may keep what it has when bytes move, and not when they are more."""
+    before = (fs.ukey("logs/web"), fs.checksum("logs/web"))
+    make_cold(store, "logs/web")
+    assert (fs.ukey("logs/web"), fs.checksum("logs/web")) == before
+    append(store, "logs/web", b"4")
+    assert fs.ukey("logs/web") != before[0]
+    assert fs.checksum("logs/web") != before[1]
+
+
+@pytest.mark.parametrize(
+    ("work", "error", "message"),
+    [
+        (lambda fs: fs.open("nope"), FileNotFoundError, "segment nope does not exist"),
+        (lambda fs: fs.ls("nope"), FileNotFoundError, "nope does not exist"),
+        (lambda fs: fs.cat_file("nope"), FileNotFoundError, "nope does not exist"),
+        (lambda fs: fs.cat_ranges(["nope"], 0, 1, on_error="raise"), FileNotFoundError, "nope does not exist"),
+        (lambda fs: fs.open("logs"), IsADirectoryError, "logs is a directory"),
+        (lambda fs: fs.open("top/x"), NotADirectoryError, "top is a segment"),
+        (lambda fs: fs.open("top", "r+b"), ValueError, "'r\\+b': a segment is opened with rb, ab, wb, xb"),
+        (lambda fs: TierfsFileSystem(seel=True), TypeError, "no storage option seel; it has store, seal"),
+        (lambda fs: TierfsFileSystem(read_priority="x"), ValueError, "'x' is none of local-only"),
+    ],
+)
+def test_errors(
+    fs: TierfsFileSystem, work: Callable[[TierfsFileSystem], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        work(fs)
+
+
+def test_one_missing_segment_leaves_the_other_ranges(fs: TierfsFileSystem) -> None:
+    found = fs.cat_ranges(["top", "nope", "logs/web"], [0, 0, 1], [1, 1, 3])
+    assert (found[0], type(found[1]), found[2]) == (b"1", FileNotFoundError, b"23")
+
+
+def test_a_tier_that_is_not_to_be_read(store: app.Store) -> None:
+    make_cold(store, "logs/web")
+    fs = TierfsFileSystem(store=store.path, read_priority="local-only", skip_instance_cache=True)
+    with pytest.raises(OSError, match=r"not in the local tier.*--read-priority") as caught:
+        fs.cat_file("logs/web")
+    assert caught.value.errno == 5
+
+
+def test_the_url_of_a_bucket(store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    store.offload("", lambda _: None)
+    bucket = TierfsFileSystem(store=f"file://{tmp_path}/cold", skip_instance_cache=True)
+    assert bucket.cat_file("logs/web") == b"123"
+    append(store, "logs/web", b"456")
+    store.offload("", lambda _: None)
+    assert bucket.cat_file("logs/web") == b"123"
+    bucket.invalidate_cache()
+    assert bucket.cat_file("logs/web") == b"123456"
+    with pytest.raises(PermissionError, match="is a replica"):
+        bucket.pipe_file("new", b"")

@@ -1,0 +1,143 @@
+"""Writing through fsspec: segments are created and appended to, never changed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.fsspec.conftest import CHUNK_BYTES
+from tests.mount.conftest import append
+from tierfs import app
+from tierfs.fsspec import TierfsFileSystem
+from tierfs.segments import stat
+
+
+def sealed(store: app.Store, name: str) -> bool:
+    with store.metadata.read() as txn:
+        return stat.stat(txn, name).record.sealed
+
+
+@pytest.mark.parametrize("mode", ["wb", "xb", "ab"])
+def test_a_new_segment(store: app.Store, fs: TierfsFileSystem, mode: str) -> None:
+    data = bytes(range(256)) * (3 * CHUNK_BYTES // 256)
+    with fs.open("new/s", mode) as file:
+        assert file.tell() == 0
+        for start in range(0, len(data), 1000):
+            file.write(data[start : start + 1000])
+        assert file.tell() == len(data)
+    assert fs.cat_file("new/s") == data
+    assert not sealed(store, "new/s")
+
+
+def test_appending(store: app.Store, fs: TierfsFileSystem) -> None:
+    append(store, "s", b"one\n")
+    with fs.open("s", "a", encoding="utf-8") as text:
+        text.write("zwei ½\n")
+    with fs.open("s", "ab") as file:
+        assert file.tell() == len("one\nzwei ½\n".encode())
+    assert fs.cat_file("s").decode() == "one\nzwei ½\n"
+
+
+def test_what_was_flushed_is_there(store: app.Store, fs: TierfsFileSystem) -> None:
+    with fs.open("s", "wb") as file:
+        file.write(b"1")
+        assert fs.cat_file("s") == b""
+        file.flush()
+        assert fs.cat_file("s") == b"1"
+
+
+def test_sealing(store: app.Store, fs: TierfsFileSystem) -> None:
+    fs.pipe_file("by call", b"1", seal=True)
+    sealing = TierfsFileSystem(store=store.path, seal=True, skip_instance_cache=True)
+    sealing.pipe_file("by option", b"1")
+    sealing.pipe_file("not", b"1", seal=False)
+    assert [sealed(store, name) for name in ("by call", "by option", "not")] == [True, True, False]
+    with pytest.raises(PermissionError, match="by call: it is sealed; append to another"):
+        fs.open("by call", "ab")
+
+
+def test_a_block_that_fails_does_not_seal(store: app.Store, fs: TierfsFileSystem) -> None:
+    with suppress(RuntimeError), fs.open("s", "wb", seal=True) as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert fs.cat_file("s") == b"half"
+    assert not sealed(store, "s")
+    with fs.open("s", "ab", seal=True) as file:
+        file.write(b" and half")
+    assert (fs.cat_file("s"), sealed(store, "s")) == (b"half and half", True)
+
+
+@pytest.mark.parametrize("mode", ["wb", "xb"])
+def test_no_segment_is_written_over(store: app.Store, fs: TierfsFileSystem, mode: str) -> None:
+    append(store, "s", b"old")
+    with pytest.raises(FileExistsError):
+        fs.open("s", mode)
+    with pytest.raises(FileExistsError, match="append-only; append to it with mode ab, or remove it first"):
+        fs.pipe_file("s", b"new")
+    with pytest.raises(FileExistsError):
+        fs.touch("s")
+    assert fs.cat_file("s") == b"old"
+
+
+def test_an_empty_segment_may_be_written_but_is_not_new(store: app.Store, fs: TierfsFileSystem) -> None:
+    fs.touch("s")
+    with pytest.raises(FileExistsError):
+        fs.open("s", "xb")
+    fs.pipe_file("s", b"now")
+    assert fs.cat_file("s") == b"now"
+
+
+def test_a_transaction_is_refused(fs: TierfsFileSystem) -> None:
+    with pytest.raises(OSError, match="cannot be taken back"), fs.transaction:
+        fs.open("s", "wb")
+    assert not fs.exists("s")
+
+
+def test_a_refused_write_makes_nothing(store: app.Store, fs: TierfsFileSystem) -> None:
+    append(store, "s", b"")
+    with pytest.raises(NotADirectoryError):
+        fs.open("s/below", "wb")
+    with pytest.raises(IsADirectoryError):
+        fs.open("", "ab")
+    with pytest.raises(OSError, match="cannot be part"):
+        fs.open("new/../s", "wb")
+    assert fs.find("") == ["s"]
+
+
+def test_directories(fs: TierfsFileSystem) -> None:
+    fs.mkdir("a/b")
+    fs.makedirs("a/b", exist_ok=True)
+    for again in (fs.mkdir, fs.makedirs):
+        with pytest.raises(FileExistsError):
+            again("a/b")
+    with pytest.raises(FileNotFoundError):
+        fs.mkdir("x/y", create_parents=False)
+    with pytest.raises(OSError, match="is not empty; remove it with"):
+        fs.rmdir("a")
+    fs.rmdir("a/b")
+    assert fs.ls("a") == []
+
+
+def test_removing(store: app.Store, fs: TierfsFileSystem) -> None:
+    for name in ("a/1", "a/2", "b/c/3", "b/[4]"):
+        append(store, name, b"x")
+    with pytest.raises(IsADirectoryError):
+        fs.rm("b")
+    with pytest.raises(FileNotFoundError):
+        fs.rm("nope")
+    fs.rm("a/*")
+    fs.rm("b/[4]")
+    fs.rm(["b/c"], recursive=True)
+    assert fs.find("", withdirs=True) == ["a", "b"]
+
+
+def test_copies(fs: TierfsFileSystem, tmp_path: Path) -> None:
+    fs.pipe_file("s", b"bytes")
+    fs.copy("s", "copies/t")
+    fs.get_file("s", str(tmp_path / "out"))
+    (tmp_path / "in").write_bytes(b"others")
+    fs.put_file(str(tmp_path / "in"), "copies/u")
+    assert fs.cat("copies/*") == {"copies/t": b"bytes", "copies/u": b"others"}
+    assert (tmp_path / "out").read_bytes() == b"bytes"

@@ -1,0 +1,223 @@
+"""The files that the filesystem opens: SegmentFile reads, AppendFile writes. Both are files of Python's io.
+
+Length and start are fixed when a file is opened, so that whoever seeks from the end sees one file, however the
+segment grows.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from tierfs.errors import TierfsError
+from tierfs.fsspec.connection import CONNECTIONS, Connection
+from tierfs.fsspec.os_errors import as_os_errors
+from tierfs.metadata.records import SegmentRecord
+from tierfs.segments.writer import SegmentWriter
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ReadPriority
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+_BUFFER_BYTES = MIB
+"""What small reads fetch at a time once they turn out to be sequential."""
+
+_FIRST_BYTES = CRC_BLOCK_BYTES
+"""What the first one at a new place fetches: a block is fetched and checked anyway."""
+
+APPEND_BYTES = 4 * MIB
+"""One append: large enough that its sync and commit are a small part of it."""
+
+
+class OpenSegment:
+    """A segment open for reading; reads are of the bytes it had when it was opened."""
+
+    def __init__(self, connection: Connection, segment: SegmentRecord, priority: ReadPriority | None) -> None:
+        self._connection = connection
+        self._segment_id = segment.id
+        self._priority = priority
+        self._range = segment.range
+        self._open()
+
+    def _open(self) -> None:
+        self._loop = self._connection.loop
+        self._handle = self._loop.open(self._segment_id, self._priority)
+
+    @property
+    def size(self) -> int:
+        """Bytes there are to read."""
+        return self._range.length_bytes
+
+    def read_into(self, position: int, view: memoryview) -> int:
+        """Fill `view` from `position` on, as far as there are bytes; returns how many."""
+        view = view[: max(0, self.size - position)]
+        if not view:
+            return 0
+        self._follow_fork()
+        read = self._loop.read_into(self._handle, self._range.start + position, view)
+        if read < len(view):
+            raise OSError(errno.EIO, f"a read at {position} of a segment ended {len(view) - read} bytes early")
+        return read
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """The bytes of several ranges of the file, fetched at once."""
+        self._follow_fork()
+        found = [memoryview(bytearray(one.length_bytes)) for one in ranges]
+        starts = [self._range.start + one.start for one in ranges]
+        self._loop.read_all(self._handle, list(zip(starts, found, strict=True)))
+        return found
+
+    def close(self) -> None:
+        """Let go of it; in a child of fork the parent's stays open."""
+        if not self._connection.is_inherited:
+            self._loop.release(self._handle)
+
+    def _follow_fork(self) -> None:
+        """In a child of fork: open it anew, for the thread that reads is the parent's."""
+        if self._connection.is_inherited:
+            self._connection = CONNECTIONS.get(self._connection.place)
+            self._open()
+
+
+class _RawSegment(io.RawIOBase):
+    """The unbuffered file: a position in an open segment.
+
+    To fill a buffer of `buffer_bytes` it reads a block at a new place, and twice as much each time that reads go on.
+    """
+
+    def __init__(self, opened: OpenSegment, buffer_bytes: int) -> None:
+        super().__init__()
+        self.opened = opened
+        self._position = 0
+        self._buffer_bytes = buffer_bytes
+        self._expected = 0
+        self._step_bytes = min(_FIRST_BYTES, buffer_bytes)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        self._require_open()
+        view = memoryview(buffer).cast("B")
+        if self._position != self._expected:
+            self._step_bytes = min(_FIRST_BYTES, self._buffer_bytes)
+        if len(view) <= self._buffer_bytes:
+            view = view[: self._step_bytes]
+            self._step_bytes = min(2 * self._step_bytes, self._buffer_bytes)
+        with as_os_errors():
+            read = self.opened.read_into(self._position, view)
+        self._position += read
+        self._expected = self._position
+        return read
+
+    def readall(self) -> bytes:
+        """All at once, into memory of the right size."""
+        data = bytearray(max(0, self.opened.size - self._position))
+        with as_os_errors():
+            self._position += self.opened.read_into(self._position, memoryview(data))
+        return bytes(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._require_open()
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.opened.size}
+        if whence not in base:
+            raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+        if base[whence] + offset < 0:
+            raise OSError(errno.EINVAL, f"cannot seek to {base[whence] + offset}")
+        self._position = base[whence] + offset
+        return self._position
+
+    def tell(self) -> int:
+        self._require_open()
+        return self._position
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self.opened.close()
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+
+class SegmentFile(io.BufferedReader):
+    """A segment open for reading, as fsspec's files are: with a path, a size and the details of its listing."""
+
+    def __init__(self, opened: OpenSegment, path: str, details: dict[str, Any], block_size: int | None = None) -> None:
+        buffer_bytes = block_size or _BUFFER_BYTES
+        super().__init__(_RawSegment(opened, buffer_bytes), buffer_bytes)
+        self.path = self.full_name = path
+        self.size = opened.size
+        self.details = details
+
+    def info(self) -> dict[str, Any]:
+        """What the filesystem's `info` told when the file was opened."""
+        return self.details
+
+
+class _RawAppend(io.RawIOBase):
+    """The unbuffered end of a segment: each write is one append, durable when it returns."""
+
+    def __init__(self, connection: Connection, writer: SegmentWriter, start_offset: int, *, seal: bool) -> None:
+        super().__init__()
+        self._connection = connection
+        self._writer = writer
+        self._start_offset = start_offset
+        self.seal = seal
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), APPEND_BYTES):
+            with as_os_errors(writing=True):
+                self._writer.append(view[start : start + APPEND_BYTES])
+        return len(view)
+
+    def tell(self) -> int:
+        return self._writer.length - self._start_offset
+
+    def close(self) -> None:
+        """Hand the segment over to the next writer, or end it. In a child of fork it stays the parent's."""
+        if self.closed:
+            return
+        super().close()
+        if self._connection.is_inherited:
+            return
+        with as_os_errors(writing=True):
+            try:
+                if self.seal:
+                    self._writer.append(b"", last=True, seal=True)
+            finally:
+                with suppress(TierfsError):
+                    self._connection.store.engine.close_writer(self._writer)
+
+
+class AppendFile(io.BufferedWriter):
+    """A segment open for appending. A block that fails does not seal it: what was written stays and can go on."""
+
+    def __init__(
+        self, connection: Connection, writer: SegmentWriter, start_offset: int, path: str, *, seal: bool
+    ) -> None:
+        self._append = _RawAppend(connection, writer, start_offset, seal=seal)
+        super().__init__(self._append, APPEND_BYTES)
+        self.path = self.full_name = path
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._append.seal = False
+        super().__exit__(kind, error, trace)

@@ -1,0 +1,339 @@
+"""TierfsFileSystem: what fsspec finds under `tierfs://`."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from glob import has_magic
+from hashlib import sha256
+from shutil import copyfileobj
+from typing import Any
+
+from fsspec.spec import AbstractFileSystem, make_instance
+from fsspec.utils import stringify_path
+
+from tierfs import names
+from tierfs.composition.sources import STORE_VARIABLE
+from tierfs.errors import AlreadyExists, InvalidRequest
+from tierfs.fsspec import listing, paths
+from tierfs.fsspec.connection import CONNECTIONS, Connection, Place
+from tierfs.fsspec.files import APPEND_BYTES, AppendFile, OpenSegment, SegmentFile
+from tierfs.fsspec.os_errors import as_os_errors
+from tierfs.fsspec.ranges import GAP_BYTES, join, of_slice
+from tierfs.metadata import directories
+from tierfs.metadata.records import SegmentRecord
+from tierfs.types import ReadPriority
+
+log = logging.getLogger(__name__)
+
+_WRITING = ("ab", "wb", "xb")
+_OPTIONS = ("store", "seal", "read_priority", "endpoint_url", "region", "profile")
+_FSSPEC_OPTIONS = {"use_listings_cache", "listings_expiry_time", "max_paths", "asynchronous", "loop"}
+"""What fsspec's base class takes, and some callers give to every filesystem."""
+
+_DIGEST_DIGITS = 32
+
+
+class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Segments as files that can be created, appended to and read, not changed.
+
+    Storage options: `store` (a directory, or the URL of a bucket, which is read only), by default what the URL or
+    TIERFS_STORE names; `seal` (end each segment that was written); `read_priority`; `endpoint_url`, `region`,
+    `profile` of a bucket. An instance may be used by many threads, and in children of fork.
+    """
+
+    protocol = paths.PROTOCOL
+    root_marker = ""
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        url_store: str | None = None,
+        seal: bool = False,
+        read_priority: str | None = None,
+        endpoint_url: str | None = None,
+        region: str | None = None,
+        profile: str | None = None,
+        **fsspec_options: Any,
+    ) -> None:
+        """`url_store` is the store that fsspec found in a URL; it must not contradict `store`."""
+        unknown = sorted(set(fsspec_options) - _FSSPEC_OPTIONS)
+        if unknown:
+            raise TypeError(f"tierfs has no storage option {', '.join(unknown)}; it has {', '.join(_OPTIONS)}")
+        super().__init__(**fsspec_options)
+        self._named = str(stringify_path(store)) if store is not None else url_store
+        self._seal = seal
+        self._connection: Connection | None = None
+        self._connected_to = ""
+        with as_os_errors():
+            if store is not None and url_store is not None:
+                paths.name_in(str(self._named), url_store)
+            self._priority = _priority(read_priority)
+        self._bucket = {"endpoint_url": endpoint_url, "region": region, "profile": profile}
+
+    @property
+    def store(self) -> str:
+        """Where the store is: a directory, or the URL of a bucket."""
+        where = self._named or os.environ.get(STORE_VARIABLE) or ""
+        return where if not where or paths.is_url(where) else os.path.abspath(where)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return paths.strip(str(stringify_path(path)))
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, str]:
+        found = paths.store_of(paths.strip(path))
+        return {} if found is None else {"url_store": found}
+
+    def unstrip_protocol(self, name: str) -> str:
+        """The URL of a path, with the store in it where that is a directory."""
+        path = self._strip_protocol(name)
+        if paths.is_url(self.store):
+            return f"{paths.PROTOCOL}://{path}"
+        return f"{paths.PROTOCOL}://{self.store}/{self._name(path)}".rstrip("/")
+
+    def __reduce__(self) -> Any:
+        """The options, with the store that a URL or the environment named: nothing that is open."""
+        options = {key: value for key, value in self.storage_options.items() if key != "url_store"}
+        return make_instance, (type(self), (), {**options, **({"store": self.store} if self.store else {})})
+
+    def close(self) -> None:
+        """Let go of the store, which closes when no file or filesystem uses it; the next call opens it again."""
+        self._connection = None
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Take in what a bucket's journal says now. A store in a directory always shows what there is."""
+        super().invalidate_cache(path)
+        with as_os_errors():
+            self._connected().refresh()
+
+    def info(self, path: str, **_: Any) -> listing.Info:
+        """Name, size, type, kind, mtime, created; of segments also sealed, generation, segment_id, start_offset."""
+        path = self._strip_protocol(path)
+        with as_os_errors():
+            return listing.info(self._connected().store.metadata, self._name(path), path)
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        """What is in a directory, by name; a segment is a list of itself."""
+        path = self._strip_protocol(path)
+        with as_os_errors():
+            found = listing.children(self._connected().store.metadata, self._name(path), path)
+        return found if detail else [one["name"] for one in found]
+
+    def exists(self, path: str, **_: Any) -> bool:
+        """Whether there is a segment or directory; a store that cannot be opened is an error, not a missing file."""
+        try:
+            self.info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            self._connected()
+            return False
+        return True
+
+    def created(self, path: str) -> datetime:
+        """When it was created, in UTC."""
+        return datetime.fromtimestamp(self.info(path)["created"], UTC)
+
+    def modified(self, path: str) -> datetime:
+        """When it was last appended to, in UTC."""
+        return datetime.fromtimestamp(self.info(path)["mtime"], UTC)
+
+    def ukey(self, path: str) -> str:
+        """Stands for the bytes there are now: bytes never change, so the segment and its range say all."""
+        found = self.info(path)
+        identity = (self._connected().store.metadata.store_id, found.get("segment_id"), found.get("start_offset"))
+        return sha256(repr((*identity, found["size"], found["type"])).encode()).hexdigest()
+
+    def checksum(self, path: str) -> int:
+        """The same as a number."""
+        return int(self.ukey(path)[:_DIGEST_DIGITS], 16)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        """The bytes of a segment, or those of a slice of it."""
+        return self._slices(self._strip_protocol(path), [(start, end)])[0]
+
+    def cat_ranges(
+        self,
+        paths: list[str],
+        starts: int | Sequence[int | None] | None,
+        ends: int | Sequence[int | None] | None,
+        max_gap: int | None = None,
+        on_error: str = "return",
+        **_: Any,
+    ) -> list[bytes | Exception]:
+        """Slices of segments. Those of one segment that lie close together are read at once.
+
+        `on_error` "return" puts an error in the place of each slice of a segment that cannot be read.
+        """
+        slices = list(zip(paths, _spread(starts, len(paths)), _spread(ends, len(paths)), strict=True))
+        found: list[bytes | Exception] = [b""] * len(slices)
+        for path in dict.fromkeys(paths):
+            places = [index for index, one in enumerate(slices) if one[0] == path]
+            try:
+                values: Sequence[bytes | Exception] = self._slices(
+                    self._strip_protocol(path), [slices[index][1:] for index in places], max_gap
+                )
+            except Exception as exc:
+                if on_error != "return":
+                    raise
+                values = [exc] * len(places)
+            for index, value in zip(places, values, strict=True):
+                found[index] = value
+        return found
+
+    def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **options: Any) -> None:
+        """Make a segment of some bytes. Raises FileExistsError for one that has bytes, or that is there at all."""
+        with self.open(path, "xb" if mode == "create" else "wb", **options) as file:
+            file.write(value)
+
+    def touch(self, path: str, truncate: bool = True, **_: Any) -> None:
+        """Make an empty segment; one that has bytes stays as it is, and cannot be truncated."""
+        if truncate or not self.exists(path):
+            self.pipe_file(path, b"", seal=False)
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        """Make a directory. Raises FileExistsError for one that is there."""
+        path = self._strip_protocol(path)
+        if self.exists(path):
+            raise FileExistsError(errno.EEXIST, f"{names.printable(path)} exists already")
+        if not create_parents:
+            self.info(self._parent(path))
+        self.makedirs(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Make a directory and those above it."""
+        if not exist_ok and self.exists(path):
+            raise FileExistsError(errno.EEXIST, f"{names.printable(path)} exists already")
+        with as_os_errors(writing=True):
+            self._connected().store.engine.make_directory(self._name(self._strip_protocol(path)))
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
+        if not self.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, f"{names.printable(path)} is not a directory")
+        if self.ls(path):
+            raise OSError(errno.ENOTEMPTY, f"{names.printable(path)} is not empty; remove it with recursive=True")
+        self._remove([path], recursive=True)
+
+    def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Remove segments, and with `recursive` directories; names may be patterns."""
+        given = [path] if isinstance(path, str) else path
+        if maxdepth is not None:
+            given = list(reversed(self.expand_path(given, recursive=recursive, maxdepth=maxdepth)))
+        found = [[one] if not has_magic(one) or self.exists(one) else self.expand_path(one) for one in given]
+        self._remove([one for some in found for one in some], recursive=recursive)
+
+    def _rm(self, path: str) -> None:
+        self._remove([path], recursive=False)
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        """Copy a segment's bytes into a new one; of a directory only the directory."""
+        if self.isdir(path1):
+            self.makedirs(path2, exist_ok=True)
+            return
+        with self.open(path1, "rb") as source, self.open(path2, "wb", **options) as target:
+            copyfileobj(source, target, APPEND_BYTES)
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: Any = None,
+        *,
+        seal: bool | None = None,
+        **_: Any,
+    ) -> SegmentFile | AppendFile:
+        if mode == "rb":
+            with as_os_errors():
+                segment, details = self._look(path)
+                opened = OpenSegment(self._connected(), segment, self._priority)
+            return SegmentFile(opened, path, details, block_size)
+        if mode not in _WRITING:
+            raise ValueError(f"mode {mode!r}: a segment is opened with {', '.join(('rb', *_WRITING))}")
+        with as_os_errors(writing=True):
+            if not autocommit:
+                raise InvalidRequest("appends cannot be taken back, so a transaction of fsspec cannot hold them")
+            return self._writer(path, mode, seal=self._seal if seal is None else seal)
+
+    def _writer(self, path: str, mode: str, *, seal: bool) -> AppendFile:
+        """Raises AlreadyExists where a segment would have to be emptied first."""
+        connection, name = self._connected(), self._name(path)
+        engine, found = connection.store.engine, None
+        if mode == "wb" and self.exists(path):
+            found, _ = self._look(path)
+        if found is not None and (found.length or found.sealed):
+            raise AlreadyExists(
+                f"{names.printable(path)} exists, and segments are append-only",
+                remedy="append to it with mode ab, or remove it first",
+            )
+        if mode == "ab":
+            writer = engine.open_writer(name)
+        elif found is None:
+            writer = engine.open_writer(name, one_segment=True, new=True)
+        else:
+            writer = engine.open_writer(name, expected_offset=0, one_segment=True)
+        with connection.store.metadata.read() as txn:
+            segment = directories.segment(txn, writer.segment_id)
+        return AppendFile(connection, writer, segment.start_offset if segment else 0, path, seal=seal)
+
+    def _slices(
+        self, path: str, slices: Sequence[tuple[int | None, int | None]], max_gap: int | None = None
+    ) -> list[bytes]:
+        with as_os_errors():
+            opened = OpenSegment(self._connected(), self._look(path)[0], self._priority)
+            with closing(opened):
+                joined = join(
+                    [of_slice(*one, opened.size) for one in slices], GAP_BYTES if max_gap is None else max_gap
+                )
+                wanted = [of_slice(*one, opened.size).length_bytes for one in slices]
+                data = opened.read_ranges(joined.reads)
+        return [
+            bytes(data[read][start : start + size]) for (read, start), size in zip(joined.places, wanted, strict=True)
+        ]
+
+    def _remove(self, some: Sequence[str], *, recursive: bool) -> None:
+        store = self._connected().store
+        with as_os_errors(writing=True):
+            for path in some:
+                store.delete(self._name(self._strip_protocol(path)), recursive=recursive)
+            late = store.settle()
+        if late is not None:
+            log.info("the bucket will be told later: %s", late)
+
+    def _look(self, path: str) -> tuple[SegmentRecord, listing.Info]:
+        return listing.segment(self._connected().store.metadata, self._name(path), path)
+
+    def _name(self, path: str) -> str:
+        return paths.name_in(self.store, path)
+
+    def _connected(self) -> Connection:
+        """The store as this process has it open."""
+        store, found = self.store, self._connection
+        if found is None or found.is_inherited or self._connected_to != store:
+            where = store if paths.is_url(store) else os.path.realpath(store)
+            with as_os_errors():
+                found = CONNECTIONS.get(Place(where if store else "", **self._bucket))
+            self._connection, self._connected_to = found, store
+        return found
+
+
+def _priority(text: str | None) -> ReadPriority | None:
+    if text is None:
+        return None
+    try:
+        return ReadPriority(text)
+    except ValueError:
+        raise ValueError(f"read_priority {text!r} is none of {', '.join(ReadPriority)}") from None
+
+
+def _spread(value: int | Sequence[int | None] | None, count: int) -> Sequence[int | None]:
+    return [value] * count if value is None or isinstance(value, int) else value

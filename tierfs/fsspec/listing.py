@@ -1,0 +1,83 @@
+"""What `ls` and `info` tell of segments and directories, from one snapshot of the metadata."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from tierfs import names
+from tierfs.errors import NotFound
+from tierfs.metadata import directories, keys
+from tierfs.metadata.directories import Entry
+from tierfs.metadata.records import DirectoryRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import DirectoryId, EntryKind
+
+Info: TypeAlias = dict[str, Any]
+
+_MS_PER_S = 1000
+
+
+def info(metadata: MetadataStore, name: str, path: str) -> Info:
+    """What there is under a name; `path` is how the caller calls it. Raises NotFound."""
+    with metadata.read() as txn:
+        return _of_entry(txn, _find(txn, name), path)
+
+
+def segment(metadata: MetadataStore, name: str, path: str) -> tuple[SegmentRecord, Info]:
+    """A segment's record and what `info` tells of it. Raises NotFound, or IsDirectory."""
+    with metadata.read() as txn:
+        record = directories.segment_by_name(txn, name)
+        return record, _of_segment(record, path)
+
+
+def children(metadata: MetadataStore, name: str, path: str) -> list[Info]:
+    """What is in a directory, by name; a segment is a list of itself. Raises NotFound."""
+    with metadata.read() as txn:
+        entry = _find(txn, name)
+        if entry.kind is EntryKind.SEGMENT:
+            return [_of_entry(txn, entry, path)]
+        below = f"{path}/" if path else ""
+        return [
+            _of_entry(txn, child, f"{below}{child.name}") for child in directories.entries(txn, DirectoryId(entry.id))
+        ]
+
+
+def _find(txn: ReadTransaction, name: str) -> Entry:
+    entry = directories.find(txn, name)
+    if entry is None:
+        raise NotFound(f"{names.printable(name)} does not exist in this store")
+    return entry
+
+
+def _of_entry(txn: ReadTransaction, entry: Entry, path: str) -> Info:
+    if entry.kind is EntryKind.DIRECTORY:
+        return _of_directory(directories.directory(txn, entry.id), path)
+    return _of_segment(txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(path)}"), path)
+
+
+def _of_segment(record: SegmentRecord, path: str) -> Info:
+    return {
+        "name": path,
+        "size": record.range.length_bytes,
+        "type": "file",
+        "kind": record.kind.name.lower(),
+        "mtime": record.modified_ms / _MS_PER_S,
+        "created": record.created_ms / _MS_PER_S,
+        "sealed": record.sealed,
+        "generation": record.generation,
+        "segment_id": record.id,
+        "start_offset": record.start_offset,
+    }
+
+
+def _of_directory(record: DirectoryRecord, path: str) -> Info:
+    return {
+        "name": path,
+        "size": 0,
+        "type": "directory",
+        "kind": "directory",
+        "mtime": record.modified_ms / _MS_PER_S,
+        "created": record.created_ms / _MS_PER_S,
+    }

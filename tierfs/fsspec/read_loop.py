@@ -1,0 +1,188 @@
+"""ReadLoop: tierfs's reader on a trio loop in a thread of its own, for threads that read and wait.
+
+The thread starts with the first read. It is a daemon thread: an interpreter that ends does not wait for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import trio
+
+from tierfs.errors import Closed, TierfsError
+from tierfs.reading.handle import ReadHandle
+from tierfs.reading.reader import Reader
+from tierfs.types import MIB, ReadPriority, SegmentId
+
+T = TypeVar("T")
+
+_STEP_BYTES = MIB
+"""The most that one read asks for: what a mount's readers ask for, so read-ahead sees the same."""
+
+_END_S = 30.0
+
+
+class ReadLoop:
+    """Reads for any number of threads. Close it once nobody reads."""
+
+    def __init__(self, make_reader: Callable[[], Reader]) -> None:
+        self._make_reader = make_reader
+        self._started: Future[trio.lowlevel.TrioToken] = Future()
+        self._waiting: set[Future[Any]] = set()
+        self._cancel = trio.CancelScope()
+        self._thread = threading.Thread(target=self._run, name="tierfs-fsspec-reader", daemon=True)
+        self._thread.start()
+        self._token = self._started.result()
+
+    def open(self, segment_id: SegmentId, priority: ReadPriority | None) -> ReadHandle:
+        """Open a segment; see Reader.open."""
+
+        async def open_handle() -> ReadHandle:
+            return self._reader.open(segment_id, priority=priority)
+
+        return self._do(open_handle)
+
+    def release(self, handle: ReadHandle) -> None:
+        """Close a handle, soon: the garbage collector may call this in the loop's own thread, which must not wait."""
+        try:
+            self._token.run_sync_soon(handle.close)
+        except trio.RunFinishedError:
+            return  # the reader closed it
+
+    def read_into(self, handle: ReadHandle, offset: int, view: memoryview) -> int:
+        """Fill `view` with the bytes from `offset` on; returns how many there were. Raises as ReadHandle.read."""
+        return self._do(lambda: _fill(handle, offset, view), lambda: _fill_now(handle, offset, view))
+
+    def read_all(self, handle: ReadHandle, pieces: list[tuple[int, memoryview]]) -> None:
+        """Fill several views at once, each from its offset on."""
+
+        self._do(lambda: _fill_all(handle, pieces))
+
+    def close(self) -> None:
+        """End the loop; idempotent. Reads under way fail with Closed."""
+        try:
+            self._token.run_sync_soon(self._cancel.cancel)
+        except trio.RunFinishedError:
+            return
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_END_S)
+
+    def _do(self, work: Callable[[], Awaitable[T]], at_once: Callable[[], T | None] = lambda: None) -> T:
+        """What `at_once` returns on the loop, or else `work`, waited for.
+
+        An interrupt cancels the work, so that it writes to no buffer later.
+        """
+        answer: Future[T] = Future()
+        scope = trio.CancelScope()
+        try:
+            self._token.run_sync_soon(self._begin, at_once, work, answer, scope)
+        except trio.RunFinishedError:
+            raise _closed() from None
+        try:
+            return answer.result()
+        except BaseException:
+            if not answer.done():
+                self._token.run_sync_soon(scope.cancel)
+                answer.exception(_END_S)
+            raise
+
+    def _begin(
+        self,
+        at_once: Callable[[], T | None],
+        work: Callable[[], Awaitable[T]],
+        answer: Future[T],
+        scope: trio.CancelScope,
+    ) -> None:
+        try:
+            found = at_once()
+        except Exception as exc:
+            answer.set_exception(exc)
+            return
+        if found is not None:
+            answer.set_result(found)
+            return
+        self._waiting.add(answer)
+        answer.add_done_callback(self._waiting.discard)
+        try:
+            self._nursery.start_soon(_answer, work, answer, scope)
+        except RuntimeError:  # the nursery is closed: the loop is ending
+            answer.set_exception(_closed())
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._serve)
+        except BaseException as exc:
+            if not self._started.done():
+                self._started.set_exception(exc)
+                return
+            raise
+        finally:
+            for answer in list(self._waiting):
+                answer.set_exception(_closed())
+
+    async def _serve(self) -> None:
+        with self._cancel:
+            async with self._make_reader() as self._reader, trio.open_nursery() as self._nursery:
+                self._started.set_result(trio.lowlevel.current_trio_token())
+                await trio.sleep_forever()
+
+
+async def _answer(work: Callable[[], Awaitable[T]], answer: Future[T], scope: trio.CancelScope) -> None:
+    try:
+        with scope:
+            answer.set_result(await work())
+            return
+        answer.set_exception(_closed())
+    except trio.Cancelled:
+        answer.set_exception(_closed())
+        raise
+    except BaseException as exc:
+        answer.set_exception(exc)
+
+
+def _fill_now(handle: ReadHandle, offset: int, view: memoryview) -> int | None:
+    """As `_fill`, if nothing has to be waited for; a task of its own costs as much as such a read."""
+    if len(view) > _STEP_BYTES:
+        return None
+    data = handle.read_now(offset, len(view))
+    if data is None:
+        return None
+    view[: len(data)] = data
+    return len(data)
+
+
+async def _fill(handle: ReadHandle, offset: int, view: memoryview) -> int:
+    done = 0
+    while done < len(view):
+        data = await handle.read(offset + done, min(_STEP_BYTES, len(view) - done))
+        if not data:
+            break
+        view[done : done + len(data)] = data
+        done += len(data)
+        await trio.lowlevel.checkpoint_if_cancelled()
+    return done
+
+
+async def _fill_all(handle: ReadHandle, pieces: list[tuple[int, memoryview]]) -> None:
+    """All pieces at once; raises what the first that failed raised, alone and not in a group."""
+    failed: list[TierfsError] = []
+
+    async def fill(offset: int, view: memoryview) -> None:
+        try:
+            await _fill(handle, offset, view)
+        except TierfsError as exc:
+            failed.append(exc)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for offset, view in pieces:
+            nursery.start_soon(fill, offset, view)
+    if failed:
+        raise failed[0]
+
+
+def _closed() -> Closed:
+    return Closed("the filesystem was closed while it read", remedy="open it again")
