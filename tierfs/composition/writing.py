@@ -63,20 +63,22 @@ class Written:
     """Whether the bucket's journal names it by now, so that it outlives this disk."""
 
 
-def begin(store: Store, application: str, into: str, *, seal: bool = True) -> WriteJob:
+def begin(store: Store, application: str | None, into: str, *, seal: bool = True) -> WriteJob:
     """Begin a write of segments below directory `into`, which need not exist.
 
-    Raises what makes the commit impossible, as far as it is known: Unavailable without a cold tier, Fenced in a replica
-    or in a store that another one superseded, NotDirectory, InvalidRequest.
+    Without an application the write is one of its own: commit it as version 0. Raises what makes the commit impossible,
+    as far as it is known: Unavailable without a cold tier, Fenced in a replica or in a store that another one
+    superseded, NotDirectory, InvalidRequest.
     """
-    batches.check(application, 0)
+    if application is not None:
+        batches.check(application, 0)
     canonical = names.join(names.split(into))
     _require_owner(store)
     plan = _jobs(store).begin(canonical)
     location = store.cold_location
     assert location is not None
     spec = UploadSpec(plan, replace(location, stored=b""), store.settings.cold, store.path, canonical)
-    return WriteJob(application, seal, spec)
+    return WriteJob(batches.of_job(plan.job) if application is None else application, seal, spec)
 
 
 def commit(

@@ -24,6 +24,10 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 KEPT_MS = 24 * 3600 * 1000
 """A version is told apart from those around it for a day: 43,000 rows of 100 bytes where one comes every 2 s."""
 
+_LOOKED_AT_PER_COMMIT = 20
+"""Rows of writes without an application: each commit looks at so many, wherever its hash leads, and drops old ones. So
+about a twentieth of the rows are older than KEPT_MS, without anything that goes through all."""
+
 _TRIMMED_PER_COMMIT = 100
 """Each commit adds one row and may trim more, so that rows of a busy day go."""
 
@@ -38,6 +42,11 @@ def check(application: str, version: int) -> None:
         )
     if not 0 <= version <= MAX_BATCH:
         raise InvalidRequest(f"txnVersion is {version}", remedy="use a number from 0 on, below 2^63")
+
+
+def of_job(job: str) -> str:
+    """The application of a write that names none: its one version is never written again."""
+    return f"job {job}"
 
 
 def key(application: str, version: int) -> bytes:
@@ -70,6 +79,7 @@ def commit(txn: WriteTransaction, record: BatchRecord) -> None:
     txn.put(BATCHES, key(record.application, record.number), committed)
     _tell(txn, committed)
     _trim(txn, record.application)
+    _drop_old_jobs(txn, record.job)
 
 
 def drop(txn: WriteTransaction, record: BatchRecord) -> None:
@@ -113,6 +123,14 @@ def _trim(txn: WriteTransaction, application: str) -> None:
     _delete_up_to(txn, mark)
     txn.put(BATCHES, key(application, mark.number), mark)
     _tell(txn, mark)
+
+
+def _drop_old_jobs(txn: WriteTransaction, job: str) -> None:
+    before_ms = txn.now_ms - KEPT_MS
+    found = [row for _, row in islice(txn.scan(BATCHES, _prefix(job)), _LOOKED_AT_PER_COMMIT)]
+    for row in found:
+        if row.application == of_job(row.job) and row.committed_ms <= before_ms:
+            drop(txn, row)
 
 
 def _delete_up_to(txn: WriteTransaction, mark: BatchRecord) -> None:

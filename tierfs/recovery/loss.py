@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tierfs import names
-from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata import batches, chains, checksums, directories, journal, keys, removals
+from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ByteRange, Inode, ObjectId, Tier
+from tierfs.segments import dismantle
+from tierfs.types import ByteRange, EntryKind, Inode, ObjectId, SegmentId, Tier
 
 _BATCH_SEGMENTS = 500
 """Per transaction: some thousand rows, committed in well under a second."""
@@ -68,6 +70,25 @@ def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
         if len(rows) < _BATCH_SEGMENTS:
             return
         after = rows[-1][0]
+
+
+def undo_batches(metadata: MetadataStore, *, grace_ms: int) -> int:
+    """Take away what a journal told of batches that it ended in; returns how many batches there were.
+
+    Nobody was told that they are committed. Their segments go like deleted ones, objects after `grace_ms`.
+    """
+    with metadata.read() as view:
+        begun = batches.begun(view)
+    for record in begun:
+        with metadata.write() as txn:
+            for number in record.segment_ids:
+                segment = directories.segment(txn, SegmentId(number))
+                if segment is not None:
+                    removals.queue(txn, segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
+            batches.drop(txn, record)
+    if begun:
+        dismantle.dismantle(metadata, cold_due_ms=metadata.clock.now_ms() + grace_ms)
+    return len(begun)
 
 
 def drop_false_garbage(metadata: MetadataStore) -> int:

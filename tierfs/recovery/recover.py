@@ -156,9 +156,11 @@ def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: C
 def settle(metadata: MetadataStore, publisher: Publisher) -> Losses:
     """Settle what is lost and tell the journal."""
     losses = Losses()
+    grace_ms = Settings().offload.grace_s * 1000
     loss.drop_false_garbage(metadata)
     loss.drop_unlinked_checksums(metadata)
-    losses.add(loss.settle(metadata, grace_ms=Settings().offload.grace_s * 1000))
+    loss.undo_batches(metadata, grace_ms=grace_ms)
+    losses.add(loss.settle(metadata, grace_ms=grace_ms))
     publisher.publish()
     return losses
 
