@@ -12,14 +12,14 @@ from tierfs.adoption.plan import LedgerPart, LedgerPlan
 from tierfs.checksum import Buffer, block_crcs, whole_crc
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import Conflict, DataLoss, InvalidRequest
-from tierfs.ledger.block_reader import Batch, EntryMissing
+from tierfs.ledger.block_reader import EntryMissing
 from tierfs.ledger.deviations import Deviations
 from tierfs.ledger.index import StreamingIndex
 from tierfs.ledger.single_object import MagicWords
 from tierfs.ledger.source import Source
-from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
 from tierfs.names import printable
 from tierfs.reading import ledger_objects
+from tierfs.reading.entry_scan import Runs, Take
 from tierfs.reading.ledger_objects import Layout, Pieces
 from tierfs.types import CRC_BLOCK_BYTES, MIB, PayloadEncoding
 
@@ -29,8 +29,6 @@ _SUMMED_AT_ONCE = MIB
 assert _SUMMED_AT_ONCE % CRC_BLOCK_BYTES == 0
 
 _OVERFULL = "Pulsar writes the streaming form wrong where a block is more than full, and cannot read it either"
-
-Take = Callable[[EntryRun], None]
 
 Bridge = Callable[[int, int], bool]
 """Takes the first entry and the one behind the last."""
@@ -59,50 +57,6 @@ class PayloadSums:
         self.grid.extend(block_crcs(self._begun))
         self._begun.clear()
         return whole_crc(self.grid, self.length)
-
-
-class Runs:
-    """Rows of entries out of frames: a row ends where the next frame does not follow, and where it is full."""
-
-    def __init__(self, take: Take) -> None:
-        self._take = take
-        self._first = self._start = self._stored = 0
-        self._lengths: list[int] = []
-        self._next_offset = -1
-        self.entries = 0
-        self.payload_bytes = 0
-
-    def add(self, batch: Batch, frame_bytes: int) -> None:
-        """Take the next entries, which continue the ledger."""
-        stored, lengths = batch.offset, batch.lengths
-        while lengths:
-            room = MAX_RUN_ENTRIES - len(self._lengths)
-            if stored != self._next_offset or not room:
-                self.cut()
-                self._first, self._start, self._stored = self.entries, self.payload_bytes, stored
-                room = MAX_RUN_ENTRIES
-            taken, lengths = lengths[:room], lengths[room:]
-            size = sum(taken)
-            self._lengths.extend(taken)
-            stored = self._next_offset = stored + size + frame_bytes * len(taken)
-            self.entries += len(taken)
-            self.payload_bytes += size
-
-    def skip_empty(self, end_entry_id: int) -> None:
-        """Count entries without a byte that are in no object that is read."""
-        self.cut()
-        self.entries = end_entry_id
-
-    def cut(self) -> None:
-        """End the row; another object may go on at the same offset."""
-        if self._lengths:
-            lengths = tuple(self._lengths)
-            run = EntryRun(
-                first_entry_id=self._first, payload_start=self._start, lengths=lengths, stored_offset=self._stored
-            )
-            self._take(run)
-        self._lengths = []
-        self._next_offset = -1
 
 
 @dataclass(frozen=True, slots=True)

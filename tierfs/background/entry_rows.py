@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from itertools import islice
 
-from tierfs.background.entry_scan import scan
 from tierfs.background.segment_dump import ObjectFile
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
@@ -24,6 +23,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LEDGERS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
+from tierfs.reading.entry_scan import scan
 from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 
 log = logging.getLogger(__name__)

@@ -129,6 +129,13 @@ def scan_blocks(
     Raises DataLoss where a block does not begin with a header, or does not continue its ledger.
     """
     source = Source(pieces, 0, name)
+    for header, batch in scan_batches(source, object_bytes, deviations):
+        for entry in _entries(source, batch):
+            yield header, entry
+
+
+def scan_batches(source: Source, object_bytes: int, deviations: Deviations) -> Iterator[tuple[BlockHeader, Batch]]:
+    """The same, many entries at once; see `read_batches`."""
     ledger_id, expected = None, None
     while source.position < object_bytes:
         span, header = _scan_header(source, object_bytes)
@@ -137,8 +144,7 @@ def scan_blocks(
         ledger_id, expected = header.ledger_id, header.first_entry_id
         for batch in _batches(source, span, deviations):
             expected = batch.first_entry_id + len(batch.lengths)
-            for entry in _entries(source, batch):
-                yield header, entry
+            yield header, batch
         if expected == header.first_entry_id:
             deviations.add(f"{source.name}: the block at {span.offset} holds no entries")
 
