@@ -1,8 +1,10 @@
-"""Names of segments and directories: what is allowed, how they are split, how they reach a terminal."""
+"""Names of segments, directories and ledgers: what is allowed, how they are split, how they reach a terminal."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from uuid import UUID
 
 from tierfs.errors import InvalidRequest
 
@@ -16,6 +18,10 @@ MAX_LEDGER_ID = 2**63 - 1
 """Ids are longs in BookKeeper."""
 
 _LEDGER_ID_DIGITS = 20
+_LEDGER_KEY = re.compile(
+    r"(?P<uuid>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})(-ledger-(?P<ledger>[0-9]{1,19}))?(?P<index>-index)?"
+)
+"""Data and index objects of ledgers, as Pulsar names them."""
 
 REMOVED_PREFIX = ".tierfs-removed-"
 """Names in the root that begin so stand for what was removed and is still to be taken apart; nobody sees them."""
@@ -94,6 +100,27 @@ def printable(text: str) -> str:
 def of_ledger(ledger_id: int) -> str:
     """The last component of a ledger's name: a directory of them lists in the order of their ids."""
     return f"{ledger_id:0{_LEDGER_ID_DIGITS}d}"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerKey:
+    """What the name of an object says, as Pulsar names those of ledgers."""
+
+    uuid: UUID
+    ledger_id: int | None
+    """None: of the streaming form, which has several."""
+    is_index: bool
+
+
+def ledger_key(name: str) -> LedgerKey | None:
+    """What an object's name says; None for any other name."""
+    found = _LEDGER_KEY.fullmatch(name)
+    if found is None:
+        return None
+    number = None if found["ledger"] is None else int(found["ledger"])
+    if number is not None and number > MAX_LEDGER_ID:
+        return None
+    return LedgerKey(UUID(found["uuid"]), number, found["index"] is not None)
 
 
 def ledger_id(component: str) -> int | None:

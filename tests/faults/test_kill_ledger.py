@@ -12,7 +12,7 @@ from tests.faults.test_kill import MAX_LIFE_S, Victim, s3_store_path, store_path
 from tests.faults.worker import report
 from tests.ledger import independent
 from tierfs import app
-from tierfs.background.ledger_objects import companions, ledger_objects
+from tierfs.background.ledger_listing import companions, ledger_objects
 from tierfs.background.publish import read_small
 from tierfs.metadata import chains, directories, ledgers
 from tierfs.metadata.tables import OBJECTS

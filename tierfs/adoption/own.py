@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tierfs.adoption.plan import LeftOut, Plan
-from tierfs.background.ledger_objects import companions
+from tierfs.background.ledger_listing import companions
 from tierfs.chunkstore.checks import MARK_NAME
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.metadata import locations

@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tierfs.adoption.plan import MAX_OBJECTS, LedgerPart, LedgerPlan, LeftOut, Plan, readable
-from tierfs.adoption.pulsar_names import INDEX_SUFFIX, UNKNOWN, Key, ledger_name, parse_key
+from tierfs.adoption.pulsar_names import INDEX_SUFFIX, UNKNOWN, ledger_name, parse_key
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError, Unavailable
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger.deviations import Deviations
 from tierfs.ledger.index import LedgerIndex, StreamingIndex
 from tierfs.ledger.single_object import MagicWords
-from tierfs.names import printable
+from tierfs.names import LedgerKey, printable
 from tierfs.reading import ledger_objects
 from tierfs.reading.ledger_objects import METADATA_SUFFIX
 
@@ -63,7 +63,7 @@ class _Found:
 class _Pair:
     """A data object, and its index object if it has one."""
 
-    key: Key
+    key: LedgerKey
     data: StoredObject
     index: StoredObject | None
 

@@ -8,21 +8,16 @@ Pulsar writes them at the root of the bucket; what is in front of a last slash c
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from hashlib import sha256
-from uuid import UUID
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
+from tierfs.names import LedgerKey
 
 INDEX_SUFFIX = "-index"
 
 UNKNOWN = "unknown"
 """The managed ledger of ledgers that do not say theirs."""
-
-_UUID = r"(?P<uuid>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})"
-_KEY = re.compile(rf"{_UUID}(-ledger-(?P<ledger>[0-9]{{1,19}}))?(?P<index>{INDEX_SUFFIX})?")
 
 _KEPT_BYTES = 160
 """Of a component that is too long."""
@@ -30,25 +25,9 @@ _DIGEST_DIGITS = 16
 _LEDGER_BYTES = 1 + len(names.of_ledger(0))
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """What the name of an object says."""
-
-    uuid: UUID
-    ledger_id: int | None
-    """None: of the streaming form."""
-    is_index: bool
-
-
-def parse_key(name: str) -> Key | None:
-    """What an object's name says; None for any other name."""
-    found = _KEY.fullmatch(name.rpartition("/")[2])
-    if found is None:
-        return None
-    ledger_id = None if found["ledger"] is None else int(found["ledger"])
-    if ledger_id is not None and ledger_id > names.MAX_LEDGER_ID:
-        return None
-    return Key(UUID(found["uuid"]), ledger_id, found["index"] is not None)
+def parse_key(name: str) -> LedgerKey | None:
+    """What an object's name says behind its last slash; None for any other name."""
+    return names.ledger_key(name.rpartition("/")[2])
 
 
 def ledger_name(into: str, managed_ledger: str, ledger_id: int) -> str:

@@ -17,7 +17,7 @@ from tierfs.background.batch_manifest import is_manifest
 from tierfs.background.collect import Collected
 from tierfs.background.intents import JOB_REST_MS, JOBS_PREFIX, jobs
 from tierfs.background.journal_names import JOURNAL_PREFIX
-from tierfs.background.ledger_objects import attempts, uuid_of
+from tierfs.background.ledger_listing import attempts, uuid_of
 from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject
 from tierfs.errors import TierfsError

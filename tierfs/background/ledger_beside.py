@@ -98,7 +98,7 @@ def blocks(txn: ReadTransaction, segment_id: SegmentId) -> tuple[tuple[IndexEntr
 
 
 def _ours(txn: ReadTransaction, uuid: UUID) -> dict[str, str]:
-    """By which an object of a ledger is known to be ours (ledger_objects.is_ours)."""
+    """By which an object of a ledger is known to be ours (ledger_listing.is_ours)."""
     return {"store": txn.store.store_id, "epoch": str(txn.store.store_epoch), "attempt": uuid.hex}
 
 

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tierfs.background.collect import Collected
-from tierfs.background.ledger_objects import companions, has_ledgers, is_of_ledger, is_ours, ledger_objects
+from tierfs.background.ledger_listing import companions, has_ledgers, is_of_ledger, is_ours, ledger_objects
 from tierfs.background.pack_index import read_index
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from tierfs.background.ledger_objects import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
+from tierfs.background.ledger_listing import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
 from tierfs.background.orphans import chunk_objects
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import NotFound, PermissionDenied, TierfsError, Unavailable

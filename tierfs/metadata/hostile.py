@@ -5,8 +5,6 @@ Whoever can write to the bucket chose every byte of it. Each check raises DataLo
 
 from __future__ import annotations
 
-import re
-
 from tierfs import names
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
@@ -23,9 +21,6 @@ MAX_NAME_BYTES = 1024
 
 OWNED_PREFIXES = ("segments/", "packs/", "uploads/", "ledgers/")
 """Where the objects of a store lie in its location, but for those that Pulsar is to find."""
-
-_LEDGER_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-ledger-[0-9]{1,19}(-index)?")
-"""Data and index objects of ledgers (ledger/keys.py)."""
 
 MAX_TIME_MS = 253_402_300_799_000
 """The last second of the year 9999: what a date can show."""
@@ -125,7 +120,8 @@ def check_object_name(name: str, *, owned: bool) -> None:
 
 def is_owned_name(name: str) -> bool:
     """Whether a store gives such names to its objects."""
-    return name.startswith(OWNED_PREFIXES) or _LEDGER_NAME.fullmatch(name) is not None
+    key = names.ledger_key(name)
+    return name.startswith(OWNED_PREFIXES) or (key is not None and key.ledger_id is not None)
 
 
 def check_run(run: ChecksumRun, holder: ObjectRecord) -> None:

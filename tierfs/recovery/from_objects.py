@@ -30,7 +30,7 @@ from tierfs.metadata.transaction import WriteTransaction
 from tierfs.recovery import bucket, inventory, ledgers
 from tierfs.recovery.bucket import JournalListing
 from tierfs.recovery.inventory import Group, Inventory, LeftOver
-from tierfs.recovery.ledgers import FoundLedger, LedgerRebuilding
+from tierfs.recovery.ledgers import LedgerRebuilding, OffloadedLedger
 from tierfs.recovery.recover import reached
 from tierfs.recovery.resegment import PackIds, make_segment
 from tierfs.recovery.verify import Packs, verified_cover
@@ -174,7 +174,7 @@ class Rebuilding:
         found.left += found.foreign()
         return rebuilt
 
-    def rebuild_ledgers(self, found: Inventory, offloaded: list[FoundLedger]) -> list[Rebuilt]:
+    def rebuild_ledgers(self, found: Inventory, offloaded: list[OffloadedLedger]) -> list[Rebuilt]:
         """Link every ledger, as `rebuild`."""
         found.bytes += sum(one.data.length_bytes for one in offloaded)
         rebuilding = LedgerRebuilding(self._metadata, self._storage, self._location, self._advance(found))
@@ -266,7 +266,7 @@ def _ignored(listing: JournalListing) -> str:
     return f"a journal with {len(listing.slots)} entries up to slot {listing.last_slot}{checkpoints}"
 
 
-def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory, offloaded: list[FoundLedger]) -> _Past:
+def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory, offloaded: list[OffloadedLedger]) -> _Past:
     """Where to begin, so that nothing that an earlier owner wrote counts as ours."""
     past = _Past(epoch=max([found.newest_epoch, listing.epoch, *(one.epoch for one in offloaded)]))
     if past.epoch > MAX_EPOCH:

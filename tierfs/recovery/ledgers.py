@@ -18,7 +18,7 @@ from tierfs.adoption.ledger_link import LedgerLinker
 from tierfs.adoption.ledger_read import LedgerReader
 from tierfs.adoption.link import Standing
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
-from tierfs.background.ledger_objects import ledger_objects, uuid_of
+from tierfs.background.ledger_listing import ledger_objects, uuid_of
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, NotFound
 from tierfs.ledger import keys as object_keys
@@ -42,7 +42,7 @@ _INDEX = "-index"
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLedger:
+class OffloadedLedger:
     """A data object of a ledger, what it says of itself, and its index object."""
 
     data: StoredObject
@@ -53,11 +53,11 @@ class FoundLedger:
     epoch: int
 
 
-def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[FoundLedger]:
+def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[OffloadedLedger]:
     """Ledgers of a store by their objects; of several attempts the newest. What contradicts itself goes to `left`."""
     listed = {one.name: one for one in ledger_objects(storage) if uuid_of(one.name) is not None}
     data = [name for name in listed if not name.endswith(_INDEX)]
-    found: dict[str, FoundLedger] = {}
+    found: dict[str, OffloadedLedger] = {}
 
     def look(name: str) -> StoredObject | None:
         try:
@@ -82,27 +82,27 @@ def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[Fou
     return list(found.values())
 
 
-def _age(ledger: FoundLedger) -> tuple[int, int]:
+def _age(ledger: OffloadedLedger) -> tuple[int, int]:
     """Greater for the attempt that counts."""
     return ledger.epoch, ledger.data.modified_ms
 
 
-def _parsed(data: StoredObject, listed: Mapping[str, StoredObject]) -> FoundLedger:
+def _parsed(data: StoredObject, listed: Mapping[str, StoredObject]) -> OffloadedLedger:
     index = listed.get(data.name + _INDEX)
     if index is None:
         raise DataLoss("not offloaded: its index object is missing")
     said = {key.lower(): value for key, value in data.metadata.items()}
     object_keys.check_version(said, data.name)
-    uuid, ledger_id = uuid_of(data.name), object_keys.parse_ledger_id(data.name)
+    key = names.ledger_key(data.name)
     epoch = said.get("epoch", "")
     try:
         path = names.join(names.split(base64.urlsafe_b64decode(said.get("name", "")).decode()))
     except (binascii.Error, UnicodeDecodeError, InvalidRequest) as exc:
         raise DataLoss(f"{names.printable(data.name)}: its name cannot be decoded: {exc}") from exc
     known = epoch.isascii() and epoch.isdigit() and int(epoch) <= MAX_EPOCH
-    if not path or uuid is None or ledger_id is None or not known or said.get("role") != Role.DATA.value:
+    if not path or key is None or key.ledger_id is None or not known or said.get("role") != Role.DATA.value:
         raise DataLoss(f"{names.printable(data.name)} does not say which ledger it is")
-    return FoundLedger(data, index, uuid, path, ledger_id, int(epoch))
+    return OffloadedLedger(data, index, key.uuid, path, key.ledger_id, int(epoch))
 
 
 class LedgerRebuilding:
@@ -119,7 +119,7 @@ class LedgerRebuilding:
         self._advance = advance
         self._linker = LedgerLinker(metadata, location, None, owned=True)
 
-    def run(self, found: list[FoundLedger], left: list[LeftOver]) -> Iterator[LedgerPlan]:
+    def run(self, found: list[OffloadedLedger], left: list[LeftOver]) -> Iterator[LedgerPlan]:
         """Yields each ledger that was made; what could not be goes to `left`. Raises what the storage raises."""
         pieces = Pieces(self._storage, _AT_ONCE, 1)
         try:
@@ -135,7 +135,7 @@ class LedgerRebuilding:
         finally:
             pieces.close()
 
-    def _plan(self, one: FoundLedger) -> LedgerPlan:
+    def _plan(self, one: OffloadedLedger) -> LedgerPlan:
         index = read_index(self._storage, one.index, Deviations())
         if not isinstance(index, LedgerIndex):
             raise DataLoss(f"{names.printable(one.index.name)} is of a form that tierfs does not write")

@@ -6,10 +6,10 @@ same place: a name tells the form, what the object says of itself tells whose it
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from uuid import UUID
 
+from tierfs import names
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.metadata import chains
 from tierfs.metadata.entries_copy import ENTRIES_PREFIX
@@ -17,8 +17,6 @@ from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.tables import LEDGERS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import SegmentId, Tier
-
-_NAME = re.compile(r"(?P<uuid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-ledger-[0-9]{1,19}(?:-index)?")
 
 _FIRST = "0123456789abcdef"
 """What a UUID begins with: one listing each, so that segments and packs are not listed for the sake of ledgers."""
@@ -34,7 +32,7 @@ def ledger_objects(storage: ChunkStorage, *, expected: bool = True) -> Iterator[
         expected = True
         yield listed
     for first in _FIRST if expected else "":
-        yield from (listed for listed in storage.list(first) if _NAME.fullmatch(listed.name))
+        yield from (listed for listed in storage.list(first) if uuid_of(listed.name))
 
 
 def has_ledgers(txn: ReadTransaction) -> bool:
@@ -44,13 +42,13 @@ def has_ledgers(txn: ReadTransaction) -> bool:
 
 def uuid_of(name: str) -> UUID | None:
     """The attempt in the name of a data or index object; None for other names."""
-    parsed = _NAME.fullmatch(name)
-    return None if parsed is None else UUID(parsed["uuid"])
+    key = names.ledger_key(name)
+    return None if key is None or key.ledger_id is None else key.uuid
 
 
 def is_of_ledger(name: str) -> bool:
     """Whether an object has the name of a ledger's."""
-    return name.startswith(ENTRIES_PREFIX) or _NAME.fullmatch(name) is not None
+    return name.startswith(ENTRIES_PREFIX) or uuid_of(name) is not None
 
 
 def is_ours(metadata: Mapping[str, str], store_id: str, epoch: int) -> bool:
