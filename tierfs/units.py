@@ -21,6 +21,8 @@ _SECONDS_PER_UNIT = {
 }
 """Months and years are left out: their lengths vary."""
 
+_SINGULAR = {"are": "is", "were": "was"}
+
 MAX_BYTES = (1 << 63) - 1
 """Offsets are signed 64-bit numbers in every system call."""
 
@@ -54,10 +56,18 @@ def parse_duration(text: str | float) -> float:
 
 def count(number: int, noun: str) -> str:
     """A number of things: `1 segment`, `2 directories`."""
-    if number == 1:
-        return f"1 {noun}"
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {plural}"
+    return f"1 {noun}" if number == 1 else f"{number:,} {_plural(noun)}"
+
+
+def numbered(noun: str, first: int, end: int, verb: str) -> str:
+    """Things by their numbers, with a verb that is `are` or `were`: `entry 3 was`, `entries 3 to 5 were`."""
+    if end - first == 1:
+        return f"{noun} {first} {_SINGULAR[verb]}"
+    return f"{_plural(noun)} {first} to {end - 1} {verb}"
+
+
+def _plural(noun: str) -> str:
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
 def _parse_with_unit(text: str) -> int:

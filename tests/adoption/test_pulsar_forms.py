@@ -55,7 +55,7 @@ def test_a_part_that_is_missing_refuses_the_ledger(store: TestStore) -> None:
     parts = [streamed(number, [block], {7: 4}) for number, block in enumerate(blocks)]
     for some, says in (
         ([parts[0], parts[2]], "entries 1 to 2 are in none of its objects"),
-        ([parts[1], parts[2]], "entries 0 to 0 are in none of its objects"),
+        ([parts[1], parts[2]], "entry 0 is in none of its objects"),
         ([parts[0], parts[1]], "2 of 4 entries are not in its object, from entry 2 on"),
     ):
         (outcome,) = run(store, in_memory(*some))

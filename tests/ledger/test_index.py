@@ -158,6 +158,7 @@ def test_spans_follow_the_offsets_and_not_the_order() -> None:
     [
         ({}, 260, "o has 260 bytes of the 710 that its index names"),
         ({"entries": ()}, 710, "o: entries 0 to 4 are in no block of the index"),
+        ({"entries": (IndexEntry(1, 1, 0),)}, 710, "o: entry 0 is in no block of the index"),
         ({"entries": (IndexEntry(2, 1, 0),)}, 710, "o: entries 0 to 1 are in no block of the index"),
         ({"entries": (IndexEntry(9, 1, 0),)}, 710, "o: entries 0 to 4 are in no block of the index"),
     ],

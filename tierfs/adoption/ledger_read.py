@@ -22,6 +22,7 @@ from tierfs.reading import ledger_objects
 from tierfs.reading.entry_scan import Runs, Take
 from tierfs.reading.ledger_objects import Layout, Pieces
 from tierfs.types import CRC_BLOCK_BYTES, MIB, PayloadEncoding
+from tierfs.units import numbered
 
 _SUMMED_AT_ONCE = MIB
 """Payload bytes that are kept until they are summed up; a multiple of the grid."""
@@ -120,8 +121,8 @@ class LedgerReader:
             if part.first_entry_id > runs.entries and self._bridge and self._bridge(runs.entries, part.first_entry_id):
                 runs.skip_empty(part.first_entry_id)
             if part.first_entry_id != runs.entries:
-                missing = f"entries {runs.entries} to {part.first_entry_id - 1} are in none of its objects"
-                raise DataLoss(f"{printable(plan.name)}: {missing}")
+                missing = numbered("entry", runs.entries, part.first_entry_id, "are")
+                raise DataLoss(f"{printable(plan.name)}: {missing} in none of its objects")
             found.parts.append(self._read_part(plan, part, laid, runs, found.deviations, last=following is None))
         found.entries, found.payload_bytes = runs.entries, runs.payload_bytes
         found.lost_entries = max(0, (plan.entries or 0) - runs.entries)

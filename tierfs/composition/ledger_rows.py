@@ -10,6 +10,7 @@ from tierfs.metadata import entries
 from tierfs.metadata.ledger_records import EntryRun
 from tierfs.metadata.store import MetadataStore
 from tierfs.types import SegmentId
+from tierfs.units import numbered
 
 _RUNS_TOGETHER = 16
 """Read in one snapshot, so that none stays open for long."""
@@ -52,7 +53,8 @@ class StoredRows:
             count = min(len(run.lengths) - self._at, len(found.lengths) - at)
             same = found.lengths[at : at + count] == run.lengths[self._at : self._at + count]
             if not same or self._place(found, at) != self._place(run, self._at):
-                raise DataLoss(f"entries {self.entries} to {self.entries + count - 1} are not where the store says")
+                moved = numbered("entry", self.entries, self.entries + count, "are")
+                raise DataLoss(f"{moved} not where the store says")
             at, self._at, self.entries = at + count, self._at + count, self.entries + count
 
     def are_empty(self, start: int, end: int) -> bool:

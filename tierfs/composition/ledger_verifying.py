@@ -28,6 +28,7 @@ from tierfs.reading import ledger_objects
 from tierfs.reading.ledger_objects import Pieces
 from tierfs.segments.ledgers import require_below
 from tierfs.types import CRC_BLOCK_BYTES, ObjectId, Tier
+from tierfs.units import numbered
 
 _JOBS = 8
 _NO_ATTEMPT = UUID(int=0)
@@ -136,15 +137,16 @@ class LedgerVerifier:
         rest = rows.rest()
         # Objects of the streaming form without a byte are not kept.
         if rest and not (_is_streaming(cold) and rows.are_empty(rows.entries, rows.entries + rest)):
-            raise DataLoss(f"{name}: entries {rows.entries} to {result.entries - 1} are not in its object")
+            missing = numbered("entry", rows.entries, result.entries, "are")
+            raise DataLoss(f"{name}: {missing} not in its object")
         if found.payload_bytes != result.length:
             raise DataLoss(f"{name}: its entries have {found.payload_bytes} bytes, its segment {result.length}")
         for holder, part in zip(cold.holders, found.parts, strict=True):
             self._compare_bytes(holder, part)
         if (cold.plan.entries or 0) > result.entries:
-            lost = f"entries {result.entries} to {(cold.plan.entries or 0) - 1} were lost when its object was written"
+            lost = numbered("entry", result.entries, cold.plan.entries or 0, "were")
             warnings = Deviations()  # what matters most comes first
-            warnings.add(f"{name}: {lost}")
+            warnings.add(f"{name}: {lost} lost when its object was written")
             _add_all(warnings, result.warnings)
             result.warnings = warnings
 

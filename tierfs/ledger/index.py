@@ -12,6 +12,7 @@ from tierfs.ledger.blocks import HEADER_BYTES, BlockPlan
 from tierfs.ledger.deviations import Deviations
 from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata, LedgerState
 from tierfs.names import printable
+from tierfs.units import numbered
 
 FIRST_PART_ID = 1
 """The multipart number of a data object's first block."""
@@ -58,7 +59,7 @@ class LedgerIndex:
         name, last = printable(name), self.metadata.readable_last_entry_id
         first = self.entries[0].first_entry_id if self.entries else last + 1
         if first > 0 and last >= 0:
-            raise DataLoss(f"{name}: entries 0 to {min(first, last + 1) - 1} are in no block of the index")
+            raise DataLoss(f"{name}: {numbered('entry', 0, min(first, last + 1), 'are')} in no block of the index")
         if object_bytes < self.data_object_length:
             raise DataLoss(f"{name} has {object_bytes} bytes of the {self.data_object_length} that its index names")
         if object_bytes > self.data_object_length:
