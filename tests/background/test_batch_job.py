@@ -16,6 +16,7 @@ from tierfs.background.batch_upload import SegmentUpload
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, Unavailable
+from tierfs.fsck.findings import Kind
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.types import SegmentStatus
 
@@ -250,6 +251,25 @@ def test_gc_does_not_end_a_job_that_is_committed_meanwhile(store: TestStore) -> 
     store.cold_work()._dead_uploads().abort(dead)
     store.work().settle()
     assert contents(store) == {"out/a": b"first"}
+
+
+def test_fsck_knows_what_lies_below_uploads(store: TestStore) -> None:
+    driver = Driver(store)
+    driver.write({"out/a": b"0123456789"})
+    running = driver.begin()
+    driver.upload(running, {"out/b": b"not committed yet"})
+    store.clock.advance(2 * AN_HOUR_S)  # type: ignore[attr-defined]
+    assert (findings(store), cold_findings(store)) == ([], [])
+    store.cold.put(f"uploads/{'f' * 32}/0", BufferSource(b"of nobody"))
+    store.clock.advance(2 * AN_HOUR_S)  # type: ignore[attr-defined]
+    assert [(one.kind, one.message) for one in cold_findings(store)] == [
+        (Kind.OBJECT_ORPHANS, "1 object of 9 bytes, named by nothing")
+    ]
+    store.cold_work().collect_all(grace_s=AN_HOUR_S)
+    store.cold.delete(store.layout("out/a").cold[0].object.name)
+    (gone,) = cold_findings(store)
+    assert (gone.kind, gone.subject) == (Kind.OBJECT_MISSING, "out/a")
+    store.engine.delete("out/a", recursive=False, cold_due_ms=0)
 
 
 def test_what_a_late_attempt_uploads_is_collected(store: TestStore) -> None:

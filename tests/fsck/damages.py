@@ -12,7 +12,8 @@ from tierfs.app import Store
 from tierfs.background.journal_names import checkpoint_name, slot_name
 from tierfs.chunkstore.chunkfiles import file_name
 from tierfs.fsck.findings import Kind
-from tierfs.metadata import chains, directories, keys
+from tierfs.metadata import batches, chains, directories, keys
+from tierfs.metadata.batch_records import BatchRecord
 from tierfs.metadata.records import (
     ChecksumRun,
     ChunkRecord,
@@ -26,6 +27,7 @@ from tierfs.metadata.records import (
     TierState,
 )
 from tierfs.metadata.tables import (
+    BATCHES,
     CHECKSUMS,
     CHUNKS,
     DIRECTORIES,
@@ -329,6 +331,25 @@ def checksums_of_an_object_gone(store: Store) -> None:
 def policy_of_nothing(store: Store) -> None:
     with store.metadata.write() as txn:
         txn.put(POLICIES, keys.u64(NOBODY), PolicyRecord(target_id=NOBODY, settings={"chunk_bytes": "4"}))
+
+
+@damage(Kind.RECORD)
+def batch_under_another_key_too(store: Store) -> None:
+    with store.metadata.write() as txn:
+        batches.commit(txn, BatchRecord(application="app", batch="1"))
+        txn.put(BATCHES, batches.key("app", 2), BatchRecord(application="app", batch="1"))
+
+
+@damage(Kind.RECORD, mended=False)
+def batch_under_another_key(store: Store) -> None:
+    with store.metadata.write() as txn:
+        txn.put(BATCHES, batches.key("app", 2), BatchRecord(application="app", batch="1"))
+
+
+@damage(Kind.RECORD, mended=False)
+def batch_that_is_no_record(store: Store) -> None:
+    with store.metadata.write() as txn:
+        txn.put_raw(BATCHES.name, batches.key("app", 2), b"\xff")
 
 
 @damage(Kind.INTENT)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
+from tierfs.background.batch_manifest import is_manifest
+from tierfs.background.intents import JOBS_PREFIX
 from tierfs.background.ledger_listing import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
 from tierfs.background.orphans import chunk_objects
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -87,7 +89,8 @@ class BucketCheck:
         storage = self._storage_of(self._location_id)
         with self._metadata.read() as txn:
             expected = has_ledgers(txn)
-        for batch in _batches(chain(chunk_objects(storage), ledger_objects(storage, expected=expected))):
+        listings = (chunk_objects(storage), ledger_objects(storage, expected=expected), storage.list(JOBS_PREFIX))
+        for batch in _batches(chain.from_iterable(listings)):
             for listed in batch:
                 beside.pop(listed.name, None)
             self._compare(batch, known)
@@ -128,8 +131,7 @@ class BucketCheck:
                     if record is not None and record.location_id == self._location_id:
                         self._seen[number] = 1
                         self._judge(record, listed)
-                ordinary = not numbers and listed.name not in known and not is_of_ledger(listed.name)
-                if ordinary and listed.modified_ms < young_ms:
+                if not numbers and not _is_known(listed.name, known) and listed.modified_ms < young_ms:
                     self.totals.unnamed += 1
                     self.totals.unnamed_bytes += listed.length_bytes
 
@@ -204,6 +206,11 @@ class BucketCheck:
             place=found.place,
             object_id=found.object.id,
         )
+
+
+def _is_known(name: str, known: set[str]) -> bool:
+    """Whether an object that no record names is no orphan; `known` has jobs, which may be committed yet, too."""
+    return name in known or f"{name.rpartition('/')[0]}/" in known or is_of_ledger(name) or is_manifest(name)
 
 
 def unreachable(location_id: LocationId, why: str) -> Finding:

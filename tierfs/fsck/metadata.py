@@ -40,6 +40,7 @@ def _check_rows(txn: ReadTransaction, table: ObjectTable, locations: set[int], h
     yield from entries.check_entries(txn)
     yield from rows.check_intents(txn, table, locations)
     yield from rows.check_garbage(txn, table, counted)
+    yield from rows.check_batches(txn)
     yield from rows.check_outbox(txn, counted)
     yield from rows.check_counters(txn, counted)
     yield from rows.check_sums(txn)

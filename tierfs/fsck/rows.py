@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from tierfs.errors import InvalidRequest
+from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Severity
 from tierfs.fsck.objects import ObjectTable
-from tierfs.metadata import keys
+from tierfs.metadata import batches, keys
 from tierfs.metadata.messages import messages
 from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.sums import recount
 from tierfs.metadata.tables import (
+    BATCHES,
     DIRECTORIES,
     GARBAGE,
     INTENTS,
@@ -114,6 +115,21 @@ def check_garbage(txn: ReadTransaction, table: ObjectTable, counted: Counted) ->
                 mend=Mend.DROP_ROW,
                 row=row,
             )
+
+
+def check_batches(txn: ReadTransaction) -> Iterator[Finding]:
+    """Rows of batches are sound: one that is not found any more would let its batch be committed twice."""
+    for key, record in messages(txn, BATCHES):
+        subject = f"batch {key.hex()}"
+        try:
+            right = None if record is None else batches.key_of(record)
+        except DataLoss:
+            right = None
+        if right is None or (right != key and txn.get_raw(BATCHES.name, right) is None):
+            yield _damaged(BATCHES, key, subject)
+        elif right != key:
+            text, row = "it is there under its own key too", (BATCHES.name, key)
+            yield Finding(Kind.RECORD, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
 
 
 def check_outbox(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:

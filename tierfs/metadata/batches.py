@@ -54,6 +54,13 @@ def key(application: str, version: int) -> bytes:
     return _prefix(application) + keys.u64(version)
 
 
+def key_of(message: pb.BatchRecord) -> bytes:
+    """The key that a row has to have. Raises DataLoss for a row that is damaged."""
+    record = BATCHES.codec.from_message(message)
+    record.check()
+    return key(record.application, record.number)
+
+
 def is_committed(txn: ReadTransaction, application: str, version: int) -> bool:
     """Whether a version was committed, or lies below the watermark of its application."""
     row = txn.get(BATCHES, key(application, version))
