@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.background.batch_writes import APPLICATION, Driver, committed, contents, uploads
+from tests.background.batch_writes import APPLICATION, Driver, committed, contents, upload, uploads
+from tests.background.holding import set_policy
 from tests.recovery.recovering import recovered
-from tests.recovery.test_recover import checkpoint, copy_of
+from tests.recovery.test_from_objects import rebuilt
+from tests.recovery.test_recover import checkpoint, copy_of, damage
 from tests.stores import TestStore, open_test_store
 from tierfs.background import publish
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.metadata.batch_records import BatchState
+from tierfs.segments import batch_commit
 
 BATCH = {f"out/{number}": b"%d" % number * 10 for number in range(5)}
 
@@ -90,3 +93,69 @@ def test_objects_of_a_batch_that_was_taken_away_are_collected(
         found.store.clock.advance(24 * 3600)  # type: ignore[attr-defined]
         found.store.cold_work().collect_all(grace_s=0)
         assert uploads(found.store) == set()
+
+
+def without_journal(store: TestStore) -> MemoryStorage:
+    cold = copy_of(store.cold)
+    for one in list(cold.list(JOURNAL_PREFIX)):
+        cold.delete(one.name)
+    return cold
+
+
+def test_manifests_tell_batches_when_the_journal_is_lost_too(store: TestStore, tmp_path: Path) -> None:
+    driver = Driver(store)
+    driver.write({"out/a": b"0123456789", "out/b": b"xyz"})
+    driver.write({"out/c": b"later"}, version=2)
+    ids = {name: store.segment(name).id for name in contents(store)}
+    late = upload(store, driver.begin(), 0, "out/d", b"never committed")
+    with rebuilt(tmp_path / "new", without_journal(store)) as found:
+        assert contents(found.store) == {"out/a": b"0123456789", "out/b": b"xyz", "out/c": b"later"}
+        assert {name: found.store.segment(name).id for name in ids} == ids
+        assert found.left == {one.name: "no commit that is known names it" for one in late.objects}
+        assert Driver(found.store).write({"out/e": b"again"}, version=2).repeated
+        assert not Driver(found.store).write({"out/e": b"new"}, version=3).repeated
+
+
+def test_of_two_manifests_of_one_version_one_counts(
+    store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes committed the version at once; the garbage of the one that was late is still there."""
+    driver = Driver(store)
+    first, second = driver.begin(), driver.begin()
+    monkeypatch.setattr(batch_commit.batches, "is_committed", lambda *_: False)
+    uploaded = driver.upload(first, {"out/a": b"0123456789"})
+    driver.commit(first, uploaded)
+    store.clock.advance(1)  # type: ignore[attr-defined]
+    other = driver.upload(second, {"out/b": b"abcdefghij"})
+    driver.commit(second, other)
+    for lost, expected in (([], "out/a"), ([uploaded[0].objects[0].name], "out/b")):
+        cold = without_journal(store)
+        for name in lost:
+            cold.delete(name)
+        with rebuilt(tmp_path / expected.replace("/", "-"), cold) as found:
+            assert set(contents(found.store)) == {expected}
+            assert set(found.left.values()) == {"version 1 was written by another job too"}
+
+
+def test_what_was_consolidated_joins_what_was_not(store: TestStore, tmp_path: Path) -> None:
+    Driver(store).write({"out/a": b"0123456789" * 4, "out/b": b"xyz"})
+    set_policy(store, object_bytes="1000")
+    store.consolidate()
+    store.work().settle()
+    store.clock.advance(24 * 3600)  # type: ignore[attr-defined]
+    store.work().settle()
+    assert not any(name.startswith("00000000") for name in uploads(store)), "one object below segments/ by now"
+    with rebuilt(tmp_path / "new", without_journal(store)) as found:
+        assert contents(found.store) == {"out/a": b"0123456789" * 4, "out/b": b"xyz"}
+
+
+def test_a_damaged_manifest_leaves_its_objects_aside(store: TestStore, tmp_path: Path) -> None:
+    Driver(store).write({"out/a": b"0123456789"})
+    Driver(store).write({"out/b": b"xyz"}, version=2)
+    cold = without_journal(store)
+    manifest = next(one.name for one in cold.list("uploads/") if "/manifest-" in one.name)
+    damage(cold, manifest)
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert len(contents(found.store)) == 1
+        assert "its checksum differs" in found.left.pop(manifest)
+        assert set(found.left.values()) == {"no commit that is known names it"}

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tierfs.recovery.inventory import FoundObject
+from tierfs.recovery.found import FoundObject
 from tierfs.types import ByteRange
 
 

@@ -21,7 +21,8 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.initialize import ColdChoice, warnings_of
-from tierfs.metadata import directories, epochs, hostile, journal, keys, policies
+from tierfs.metadata import batches, directories, epochs, hostile, journal, keys, policies
+from tierfs.metadata.batch_records import BatchRecord
 from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
@@ -29,7 +30,8 @@ from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.recovery import bucket, inventory, ledgers
 from tierfs.recovery.bucket import JournalListing
-from tierfs.recovery.inventory import Group, Inventory, LeftOver
+from tierfs.recovery.found import LeftOver
+from tierfs.recovery.inventory import Group, Inventory
 from tierfs.recovery.ledgers import LedgerRebuilding, OffloadedLedger
 from tierfs.recovery.recover import reached
 from tierfs.recovery.resegment import PackIds, make_segment
@@ -41,6 +43,8 @@ _INVENTORY_NAME = "objects.jsonl"
 
 _UNSEEN_OWNERS = 16
 """Epochs that are skipped: owners that left neither an entry nor an object, in a row (a guess)."""
+
+_BATCHES_PER_COMMIT = 1000
 
 _CHANGED = (
     "objects were written or deleted while they were read: an owner was alive, and is fenced now; "
@@ -171,6 +175,7 @@ class Rebuilding:
         """Link every segment, on this disk alone; nothing in the bucket changes."""
         self._begin(found, past)
         rebuilt = [made for group in found.groups() if (made := self._segment(found, group)) is not None]
+        self._batches(found)
         found.left += found.foreign()
         return rebuilt
 
@@ -244,6 +249,14 @@ class Rebuilding:
             return None
         self._unshared += sum(not one.pack_bytes for one in cover.chosen)
         return Rebuilt(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
+
+    def _batches(self, found: Inventory) -> None:
+        """Remember which versions are there, so that an application that repeats one does not write it twice."""
+        ours = [one for one in found.batches if one.store_id == found.store_id]
+        for first in range(0, len(ours), _BATCHES_PER_COMMIT):
+            with self._untold() as txn:
+                for one in ours[first : first + _BATCHES_PER_COMMIT]:
+                    batches.commit(txn, BatchRecord(application=one.application, batch=one.batch, job=one.job))
 
     def _advance(self, found: Inventory) -> Callable[[int, str], None]:
         def advance(size_bytes: int, item: str) -> None:

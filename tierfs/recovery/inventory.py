@@ -22,19 +22,21 @@ from pathlib import Path
 from tierfs import names
 from tierfs.background import store_mark
 from tierfs.background.cold import object_name
+from tierfs.background.intents import JOBS_PREFIX
 from tierfs.background.ledger_listing import ledger_objects
 from tierfs.background.orphans import COLD_NAME, chunk_objects
 from tierfs.background.pack_index import read_index
 from tierfs.chunkstore.checks import MARK_NAME
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import DataLoss, NotFound, TierfsError, WrongColdTier
+from tierfs.errors import DataLoss, NotFound, WrongColdTier
 from tierfs.metadata import hostile
-from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.metadata.pack import PACKS_PREFIX
 from tierfs.metadata.store import new_id
 from tierfs.names import printable
 from tierfs.recovery import bucket
+from tierfs.recovery.batches import FoundBatch, batch_objects
 from tierfs.recovery.bucket import in_order
+from tierfs.recovery.found import FoundObject, LeftOver, checked_path
 from tierfs.types import AttemptId, ByteRange, SegmentId
 
 log = logging.getLogger(__name__)
@@ -42,56 +44,7 @@ log = logging.getLogger(__name__)
 HEADS_AT_ONCE = 16
 """A HEAD is a round trip and hardly any work: 16 hide some 20 ms of it per object."""
 
-_MAX_SEGMENT_ID = 2**62
-"""Far more than a counter reaches, and it can go on from there."""
-
 _FORMAT = "1"
-
-
-@dataclass(frozen=True, slots=True)
-class FoundObject:
-    """One object of a store, by its own words."""
-
-    name: str
-    etag: str
-    modified_ms: int
-    store_id: str
-    """Empty where it does not tell."""
-    segment_id: int
-    path: str
-    start: int
-    end: int
-    epoch: int
-    attempt: str
-    crc32c: int | None
-    """Of the segment's bytes; None where neither name nor metadata tell it: an old object of which a copy dropped the
-    metadata."""
-    pack_bytes: int = 0
-    """Size of the pack that holds them among others; 0: they are the whole object."""
-    object_offset: int = 0
-
-    @property
-    def length_bytes(self) -> int:
-        """How many of the segment's bytes it has."""
-        return self.end - self.start
-
-    @property
-    def object_bytes(self) -> int:
-        """Size of the object."""
-        return self.pack_bytes or self.length_bytes
-
-    @property
-    def label(self) -> str:
-        """What it is called where it is left aside."""
-        return f"{self.name}, {self.path} from {self.start}" if self.pack_bytes else self.name
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOver:
-    """An object that was not linked, and why."""
-
-    name: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +92,8 @@ class Inventory:
     left: list[LeftOver] = field(default_factory=list)
     names: str = ""
     """Digest of all that was listed, to tell whether somebody wrote or deleted meanwhile."""
+    batches: list[FoundBatch] = field(default_factory=list)
+    """Distributed writes of which objects are there."""
     unproven: list[str] = field(default_factory=list)
     """Objects that were linked as they are: nothing tells what they were written with."""
     _runs: dict[tuple[int, str], _Run] = field(default_factory=dict)
@@ -253,12 +208,12 @@ class _Names:
 def names_now(storage: ChunkStorage) -> str:
     """What `Inventory.names` would be if it was taken now. Costs a listing."""
     names = _Names()
-    deque(names.passing(chunk_objects(storage)), maxlen=0)
+    deque(names.passing(chain(chunk_objects(storage), storage.list(JOBS_PREFIX))), maxlen=0)
     return names.digest
 
 
 def take(storage: ChunkStorage, path: Path) -> Inventory:
-    """List every object below packs/ and segments/ and ask each what it is; the file is written to `path`."""
+    """List every object below packs/, segments/ and uploads/ and find out what it is; the file is written to `path`."""
     inventory = Inventory(path, _marked(storage) or "")
 
     def look(item: StoredObject) -> Sequence[FoundObject | LeftOver]:
@@ -272,7 +227,8 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
     names = _Names()
     items, offset = names.passing(chunk_objects(storage)), 0
     with path.open("wb") as file, closing(in_order(items, look, HEADS_AT_ONCE)) as looked:
-        for one in chain.from_iterable(looked):
+        written = batch_objects(storage, names.passing(storage.list(JOBS_PREFIX)), path, inventory.batches)
+        for one in chain(chain.from_iterable(looked), written):
             if isinstance(one, LeftOver):
                 inventory.left.append(one)
                 continue
@@ -316,7 +272,7 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject |
 def _kept_entry(found: FoundObject) -> FoundObject | LeftOver:
     if names.is_removed(found.path):
         return LeftOver(found.label, "its segment was being removed")
-    _checked_path(found)
+    checked_path(found)
     return found
 
 
@@ -413,7 +369,7 @@ def _described(item: StoredObject) -> FoundObject:
 
 
 def _check(found: FoundObject, length_bytes: int) -> None:
-    path = _checked_path(found)
+    path = checked_path(found)
     if not 0 <= found.start < found.end <= hostile.MAX_OFFSET or length_bytes != found.length_bytes:
         raise DataLoss(f"it has {length_bytes} bytes, and says that it holds {found.start} to {found.end}")
     span, attempt = ByteRange(found.start, found.end), AttemptId(found.attempt)
@@ -422,16 +378,3 @@ def _check(found: FoundObject, length_bytes: int) -> None:
     ]
     if found.name not in made:
         raise DataLoss("its metadata contradicts its name")
-
-
-def _checked_path(found: FoundObject) -> str:
-    """The name of the segment. Raises DataLoss for a segment or an owner that cannot be."""
-    if not (0 < found.segment_id <= _MAX_SEGMENT_ID and 0 < found.epoch <= MAX_EPOCH):
-        raise DataLoss("it names an impossible segment or owner")
-    try:
-        path = names.join(names.split(found.path))
-    except TierfsError as exc:
-        raise DataLoss(f"it names an impossible segment: {exc}") from exc
-    if path != found.path or not path or names.is_removed(path):
-        raise DataLoss("it names an impossible segment")
-    return path

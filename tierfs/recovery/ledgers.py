@@ -30,7 +30,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.reading.ledger_objects import Pieces, read_index
 from tierfs.recovery.bucket import in_order
-from tierfs.recovery.inventory import LeftOver
+from tierfs.recovery.found import LeftOver
 
 _AT_ONCE = 4
 """Parts of an object that are read at once (a guess)."""

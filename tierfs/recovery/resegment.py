@@ -11,7 +11,7 @@ from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.recovery.cover import Cover
-from tierfs.recovery.inventory import FoundObject
+from tierfs.recovery.found import FoundObject
 from tierfs.recovery.verify import Grids
 from tierfs.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
 

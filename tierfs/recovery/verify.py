@@ -14,7 +14,7 @@ from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import checksums, pack
 from tierfs.recovery.bucket import in_order
 from tierfs.recovery.cover import Cover, choose
-from tierfs.recovery.inventory import FoundObject, LeftOver
+from tierfs.recovery.found import FoundObject, LeftOver
 
 Grids = dict[str, tuple[int, ...]]
 """CRC32C of each 128 KiB of the object, by label."""
