@@ -33,15 +33,15 @@ setup: ## install what is missing: system packages (as root) and .venv
 
 $(STAMP): setup.py
 	@$(PYTHON) -m pip --version > /dev/null 2>&1 || python3 -m venv --clear $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[$(EXTRAS)]'
 	@touch $@
 
 $(SPARK_STAMP): setup.py
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[spark]'
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[spark]'
 	@touch $@
 
 $(BENCH_STAMP): setup.py
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[bench]'
 	@touch $@
 
 spark-deps: setup

@@ -69,6 +69,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["tierfs", "tierfs.*"]),
+    py_modules=["pyspark_tierfs"],  # Spark finds data sources as top-level modules of such names
     package_data={
         "tierfs": ["py.typed"],
         "tierfs.metadata": ["records.proto", "*.pyi"],

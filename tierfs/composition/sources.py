@@ -16,11 +16,12 @@ from tierfs.app import ColdChoice, Store, open_store
 from tierfs.background.holder import HeldElsewhere
 from tierfs.composition import holding
 from tierfs.connect import FILE_SCHEME, S3_SCHEME
-from tierfs.errors import InvalidRequest, PermissionDenied
+from tierfs.errors import InvalidRequest, NotFound, PermissionDenied
 from tierfs.metadata.store import new_id
 from tierfs.store_paths import StorePaths
 
 STORE_VARIABLE = "TIERFS_STORE"
+URL_PREFIX = "tierfs://"
 _PRIVATE_MODE = 0o700
 _KEY_DIGITS = 32
 
@@ -47,6 +48,26 @@ def open_source(
     if "://" not in where:
         return open_store(Path(where))
     return _open_replica(_choice(where, endpoint_url, region, profile))
+
+
+def split_url(text: str) -> tuple[str | None, str]:
+    """The store and the name inside it of `tierfs:///STORE/NAME`; no store for `tierfs://NAME` and a bare name.
+
+    STORE is the longest leading part that is a store. Raises NotFound where no part is one.
+    """
+    if not text.startswith(URL_PREFIX):
+        return None, text
+    path = text.removeprefix(URL_PREFIX)
+    if not path.startswith("/"):
+        return None, path
+    whole = Path(path)
+    for candidate in (whole, *whole.parents):
+        if StorePaths(candidate).settings.is_file():
+            name = path[len(str(candidate)) :].strip("/")
+            return str(candidate), name
+    raise NotFound(
+        f"no part of {text} is a tierfs store", remedy="write tierfs:///STORE/NAME, or give the option store"
+    )
 
 
 def _choice(url: str, endpoint_url: str | None, region: str | None, profile: str | None) -> ColdChoice:

@@ -1,0 +1,1 @@
+"""Scans: snapshots, partitions, and what executors read of them."""

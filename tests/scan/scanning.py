@@ -1,0 +1,76 @@
+"""Stores and scans of them for tests: tiny chunks, so that a few bytes lie in many objects."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.mount.conftest import NEVER_S, append
+from tierfs import app
+from tierfs.metadata import policies
+from tierfs.scan.fetching import Fetcher
+from tierfs.scan.lines import LineFormat, read_lines
+from tierfs.scan.places import Connections, Place
+from tierfs.scan.planning import Partition, Reach, Sizes, plan
+from tierfs.scan.selection import Selection, select
+from tierfs.scan.snapshot import Pinner, Tail, place_of
+from tierfs.types import ROOT_DIRECTORY
+
+Row = tuple[str, int, bytes]
+"""Segment, offset and bytes of a line."""
+
+
+@contextmanager
+def store_of(path: Path, *, chunk_bytes: int = 7, object_bytes: int = 13) -> Iterator[app.Store]:
+    """A store whose chunks have a few bytes; nothing moves by itself."""
+    app.init_store(path, app.ColdChoice())
+    with app.open_store(path) as store:
+        with store.metadata.write() as txn:
+            settings = {"chunk_bytes": str(chunk_bytes), "object_bytes": str(object_bytes)}
+            settings |= {"chunk_age": NEVER_S, "offload_after": NEVER_S}
+            policies.put(txn, ROOT_DIRECTORY, settings)
+        yield store
+
+
+def fill(store: app.Store, data: bytes, *, name: str = "s", cold_bytes: int = 0, seal: bool = False) -> None:
+    """A segment whose first bytes are only cold, and whose others are only local."""
+    if cold_bytes:
+        append(store, name, data[:cold_bytes])
+        store.offload(name, lambda _: None)
+        store.evict(name, force=True, report=lambda _: None)
+    append(store, name, data[cold_bytes:], seal=seal)
+
+
+def planned(
+    store: app.Store, selection: Selection, sizes: Sizes, reach: Reach, tail: Tail = Tail.LOCAL
+) -> tuple[Place, list[Partition]]:
+    """Place and partitions, after the way that they go to executors."""
+    with store.metadata.read() as txn:
+        pinner = Pinner(txn, None, tail)
+        pinned = [pinner.pin(path, segment) for path, segment in select(txn, selection)]
+        place = place_of(txn, str(store.path), store.settings.cold)
+    found: tuple[Place, list[Partition]] = pickle.loads(pickle.dumps((place, plan(pinned, sizes, reach))))
+    return found
+
+
+def scan_lines(
+    store: app.Store, form: LineFormat, split_bytes: int = 1 << 20, selection: Selection | None = None
+) -> list[list[Row]]:
+    """Lines by partition."""
+    sizes = Sizes(max_partition_bytes=split_bytes, open_cost_bytes=1)
+    place, partitions = planned(store, selection or Selection(), sizes, form.reach)
+    return [rows_of(place, partition, form) for partition in partitions]
+
+
+def rows_of(place: Place, partition: Partition, form: LineFormat) -> list[Row]:
+    """The lines of one partition, as an executor reads them."""
+    sources = tuple(part.source for part in partition.parts)
+    with Fetcher(place, Connections(), sources) as fetcher:
+        found = read_lines(fetcher, partition, form, with_offsets=True)
+        return [
+            (partition.parts[number].source.name, offset, value)
+            for number, lines in found
+            for offset, value in zip(lines.offsets.to_pylist(), lines.values.cast("binary").to_pylist(), strict=True)
+        ]

@@ -1,0 +1,165 @@
+"""Cutting a snapshot into partitions: large segments at the ends of their objects, small ones together. Pure.
+
+Sizes follow Spark's own for files: a partition has up to `max_partition_bytes`, less where that gives fewer
+partitions than wanted, and each segment costs as much as some bytes to open.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from tierfs.scan.extents import Extent, clip
+from tierfs.scan.fetching import Ledger, Source
+from tierfs.scan.snapshot import PinnedSegment
+from tierfs.types import MIB, ByteRange
+
+_SLACK = 0.25
+"""A split may be so much longer or shorter than wanted, to end where an object does."""
+
+_STEP_BYTES = 8 * MIB
+"""Other splits end at multiples of this, as reads do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large partitions are."""
+
+    max_partition_bytes: int = 128 * MIB
+    open_cost_bytes: int = MIB
+    """What opening a segment costs, in bytes read meanwhile: small segments share requests, so it is little."""
+    min_partitions: int = 1
+
+    def split_bytes(self, total_bytes: int, segments: int) -> int:
+        """How long one split should be, as Spark reckons for files."""
+        per_partition = (total_bytes + segments * self.open_cost_bytes) // max(1, self.min_partitions)
+        return max(1, min(self.max_partition_bytes, max(self.open_cost_bytes, per_partition)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a reader needs beyond its own bytes: the end of the separator before them, and of its last record."""
+
+    before_bytes: int = 0
+    behind_bytes: int = 0
+    splits: bool = True
+    """Whether segments may be cut at all."""
+    cuts_at_entries: bool = False
+    """Whether ledgers are cut only where an entry begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One segment, or a stretch of it, as a task reads it."""
+
+    source: Source
+    owned: ByteRange
+    """The records that begin here are this part's."""
+    pinned: ByteRange
+    """The segment's bytes in the snapshot."""
+    extents: tuple[Extent, ...]
+    """Of the owned bytes and what is needed beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What one task reads."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def length_bytes(self) -> int:
+        """Bytes that belong to it."""
+        return sum(part.owned.length_bytes for part in self.parts)
+
+
+def plan(pinned: Sequence[PinnedSegment], sizes: Sizes, reach: Reach) -> list[Partition]:
+    """Partitions that together own every byte of the snapshot once, the largest first."""
+    total = sum(one.range.length_bytes for one in pinned)
+    split_bytes = sizes.split_bytes(total, len(pinned))
+    parts = [part for one in pinned for part in _parts(one, split_bytes, reach)]
+    return list(_packed(parts, split_bytes, sizes.open_cost_bytes))
+
+
+def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Part]:
+    whole = pinned.range
+    cuts = list(_cuts(pinned, split_bytes)) if reach.splits else []
+    if reach.cuts_at_entries and pinned.ledger is not None:
+        cuts = sorted({_entry_start(pinned.ledger, one) for one in cuts} - {whole.start})
+    start = whole.start
+    for end in [*cuts, whole.end]:
+        owned = ByteRange(start, end)
+        needed = ByteRange(max(whole.start, start - reach.before_bytes), min(whole.end, end + reach.behind_bytes))
+        ledger = None if pinned.ledger is None else _clipped(pinned.ledger, needed)
+        source = Source(pinned.segment.id, pinned.path, pinned.priority, ledger)
+        yield Part(source, owned, whole, _touching(pinned.extents, needed))
+        start = end
+
+
+def _cuts(pinned: PinnedSegment, split_bytes: int) -> Iterator[int]:
+    """Where splits of a segment end, but for the last one."""
+    object_ends = [one.range.end for one in pinned.extents]
+    at, end = pinned.range.start, pinned.range.end
+    while end - at > split_bytes * (1 + _SLACK):
+        at = _cut_near(at, split_bytes, object_ends)
+        if at >= end:
+            return
+        yield at
+
+
+def _entry_start(ledger: Ledger, offset: int) -> int:
+    """Where the entry begins that holds the byte at `offset`."""
+    run = ledger.runs[bisect_right(ledger.runs, offset, key=lambda one: one.payload_start) - 1]
+    starts = list(accumulate(run.lengths, initial=run.payload_start))
+    return starts[bisect_right(starts, offset) - 1]
+
+
+def _cut_near(start: int, split_bytes: int, object_ends: Sequence[int]) -> int:
+    """The last object's end within the slack around the wanted one, else a multiple of the step."""
+    wanted = start + split_bytes
+    slack = int(split_bytes * _SLACK)
+    index = bisect_right(object_ends, wanted + slack) - 1
+    candidates = [one for one in object_ends[max(0, index - 1) : index + 1] if abs(one - wanted) <= slack]
+    if candidates:
+        return min(candidates, key=lambda one: abs(one - wanted))
+    stepped = wanted - wanted % _STEP_BYTES
+    return stepped if stepped > start else wanted
+
+
+def _packed(parts: Iterable[Part], split_bytes: int, open_cost_bytes: int) -> Iterator[Partition]:
+    """Large parts alone and first; small ones together, next to each other where they lie so in their objects."""
+    large = [part for part in parts if part.owned.length_bytes >= split_bytes]
+    small = [part for part in parts if part.owned.length_bytes < split_bytes]
+    for part in large:
+        yield Partition((part,))
+    waiting: list[Part] = []
+    size_bytes = 0
+    for part in sorted(small, key=_place):
+        cost = part.owned.length_bytes + open_cost_bytes
+        if waiting and size_bytes + part.owned.length_bytes > split_bytes:
+            yield Partition(tuple(waiting))
+            waiting, size_bytes = [], 0
+        waiting.append(part)
+        size_bytes += cost
+    if waiting:
+        yield Partition(tuple(waiting))
+
+
+def _place(part: Part) -> tuple[int, int]:
+    if not part.extents:
+        return (0, 0)
+    first = part.extents[0].copies[0]
+    return (int(first.object.id), first.range.start)
+
+
+def _touching(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...]:
+    first = max(0, bisect_right(extents, wanted.start, key=lambda one: one.range.start) - 1)
+    last = bisect_right(extents, wanted.end - 1, key=lambda one: one.range.start)
+    return clip(extents[first:last], wanted)
+
+
+def _clipped(ledger: Ledger, wanted: ByteRange) -> Ledger:
+    runs = tuple(run for run in ledger.runs if run.payload_start <= wanted.end and run.payload_end >= wanted.start)
+    return Ledger(ledger.segment_id, runs)

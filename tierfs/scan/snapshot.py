@@ -1,0 +1,136 @@
+"""A pinned snapshot: the segments of a scan as one transaction sees them, each with its end and its extents.
+
+What is appended later is not read, however often the scan runs; so retries and later actions see the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tierfs.config import ColdSettings
+from tierfs.connect import require_allowed
+from tierfs.errors import PermissionDenied, Unavailable
+from tierfs.metadata import chains, entries, policies
+from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.records import LocationRecord, SegmentRecord
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.names import printable
+from tierfs.scan.extents import Extent, extents_of
+from tierfs.scan.fetching import Ledger
+from tierfs.scan.places import Place
+from tierfs.types import ByteRange, ReadPriority, SegmentKind, Tier
+
+
+class Tail(StrEnum):
+    """What becomes of bytes that are only in the store's directory."""
+
+    LOCAL = "local"
+    """Executors read them there."""
+    OFFLOAD = "offload"
+    """They are made cold first."""
+    COLD_ONLY = "cold-only"
+    """The scan ends in front of them."""
+    ERROR = "error"
+    """The scan is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedSegment:
+    """One segment of a snapshot."""
+
+    segment: SegmentRecord
+    path: str
+    range: ByteRange
+    """The bytes that are read."""
+    extents: tuple[Extent, ...]
+    """Where all of them lie."""
+    priority: ReadPriority
+    ledger: Ledger | None = None
+
+
+class Pinner:
+    """Pins segments in one transaction."""
+
+    def __init__(self, txn: ReadTransaction, priority: ReadPriority | None, tail: Tail) -> None:
+        """`priority` overrides the segments' policies; `tail`: what was to be offloaded is cold by now."""
+        self._txn = txn
+        self._priority = priority
+        self._tail = tail
+        self._policies = policies.PolicyCache()
+
+    def pin(self, path: str, segment: SegmentRecord, wanted: ByteRange | None = None) -> PinnedSegment:
+        """A segment, or the bytes of it inside `wanted`.
+
+        Raises Unavailable or DataLoss for bytes that nothing holds, Unavailable for a tail that may not be read.
+        """
+        priority = self._priority_of(segment)
+        span = self._cut(path, segment, segment.range if wanted is None else segment.range.intersect(wanted))
+        extents = tuple(extents_of(self._txn, segment, span, priority))
+        return PinnedSegment(segment, path, span, extents, priority, self._ledger(segment, span))
+
+    def _priority_of(self, segment: SegmentRecord) -> ReadPriority:
+        """Executors are not asked for the store's directory where nothing has to be read there."""
+        if self._priority is not None:
+            return self._priority
+        if self._tail is not Tail.LOCAL:
+            return ReadPriority.OFFLOADED_ONLY
+        return self._policies.effective(self._txn, segment).read_priority
+
+    def _cut(self, path: str, segment: SegmentRecord, span: ByteRange) -> ByteRange:
+        """The bytes in front of what is only in the store's directory, unless that may be read."""
+        if self._tail is Tail.LOCAL:
+            return span
+        cold_end = cold_end_of(self._txn, segment)
+        if span.end <= cold_end:
+            return span
+        if self._tail is not Tail.COLD_ONLY:
+            local_bytes = span.end - max(cold_end, span.start)
+            raise Unavailable(
+                f"segment {printable(path)}: {local_bytes} bytes are only in the store's directory",
+                remedy="set the option tail to local, offload or cold-only",
+            )
+        return ByteRange(span.start, max(span.start, cold_end))
+
+    def _ledger(self, segment: SegmentRecord, span: ByteRange) -> Ledger | None:
+        if segment.kind is not SegmentKind.LEDGER:
+            return None
+        return Ledger(segment.id, tuple(_runs(self._txn, segment, span)))
+
+
+def cold_end_of(txn: ReadTransaction, segment: SegmentRecord) -> int:
+    """Up to where the cold tier has the segment without a gap; its start offset where it has nothing."""
+    if segment.whole_in_cold:
+        return segment.length
+    end = segment.start_offset
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD, end):
+        if chunk.start_offset > end or chunk.lost:
+            break
+        end = chunk.end_offset
+    return min(end, segment.length)
+
+
+def place_of(txn: ReadTransaction, path: str, settings: ColdSettings) -> Place:
+    """The store as executors reach it: its locations that may be read."""
+    allowed = (record for _, record in txn.scan(LOCATIONS) if _may_be_read(record, settings))
+    return Place(path, txn.store.store_id, tuple(replace(record, stored=b"") for record in allowed), settings)
+
+
+def _may_be_read(location: LocationRecord, settings: ColdSettings) -> bool:
+    try:
+        require_allowed(location, settings)
+    except PermissionDenied:
+        return False
+    return True
+
+
+def _runs(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> Iterator[EntryRun]:
+    """The runs that touch `span`; those of empty entries at its end belong to it where the segment ends there."""
+    first = entries.run_holding(txn, segment.id, span.start) if span.start > segment.start_offset else None
+    for run in entries.runs(txn, segment.id, 0 if first is None else first.first_entry_id):
+        if run.payload_start > span.end or (run.payload_start == span.end < segment.length):
+            return
+        if run.payload_end >= span.start:
+            yield replace(run, stored=b"")

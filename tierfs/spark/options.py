@@ -1,0 +1,248 @@
+"""The options of `format("tierfs")`, checked: an unknown one is refused, so that a misspelt one never passes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from tierfs import units
+from tierfs.composition.sources import split_url
+from tierfs.errors import InvalidRequest
+from tierfs.names import printable
+from tierfs.scan.line_batches import require_encoding
+from tierfs.scan.lines import LineFormat, Mode
+from tierfs.scan.planning import Sizes
+from tierfs.scan.selection import Selection
+from tierfs.scan.separators import Separator
+from tierfs.scan.snapshot import Tail
+from tierfs.types import MIB, ReadPriority
+
+E = TypeVar("E", bound=StrEnum)
+
+_CREDENTIALS = ("access", "secret", "token", "password", "credential")
+"""Parts of names of options that somebody would give a key in."""
+
+STORE_OPTIONS = ("store", "endpointUrl", "region", "profile")
+_READ_OPTIONS = (
+    *STORE_OPTIONS,
+    *("path", "paths", "type", "recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter"),
+    *("lineSep", "encoding", "mode", "maxLineBytes", "blockBytes", "readPriority", "tail"),
+    *("maxPartitionBytes", "openCostInBytes", "minPartitions"),
+    *("startOffset", "endOffset", "startEntry", "endEntry"),
+)
+_MOST_BLOCK_BYTES = 1024 * MIB
+"""Arrow's offsets have 32 bits."""
+
+
+class RowType(StrEnum):
+    """What a row is."""
+
+    LINES = "lines"
+    BYTES = "bytes"
+    ENTRIES = "entries"
+    MESSAGES = "messages"
+    SEGMENTS = "segments"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Which store, and how its bucket is reached."""
+
+    store: str | None
+    endpoint_url: str | None
+    region: str | None
+    profile: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The part of each segment that is read: bytes, and entries of ledgers. Half-open; None: from or to the end."""
+
+    start_offset: int | None = None
+    end_offset: int | None = None
+    start_entry: int | None = None
+    end_entry: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Everything that a read may be told."""
+
+    where: StoreOptions
+    selection: Selection
+    row_type: RowType
+    lines: LineFormat
+    block_bytes: int
+    sizes: Sizes
+    priority: ReadPriority | None
+    tail: Tail
+    bounds: Bounds
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
+        """The options of Spark, `more` of which are somebody else's. Raises InvalidRequest naming the wrong one."""
+        given = Given(options, (*_READ_OPTIONS, *more))
+        where, paths = _paths(given)
+        selection = Selection(
+            paths,
+            recursive=given.flag("recursiveFileLookup"),
+            name_glob=given.text("pathGlobFilter"),
+            modified_after_ms=given.time_ms("modifiedAfter"),
+            modified_before_ms=given.time_ms("modifiedBefore"),
+        )
+        sizes = Sizes(
+            max_partition_bytes=given.size("maxPartitionBytes", 128 * MIB),
+            open_cost_bytes=given.size("openCostInBytes", MIB),
+            min_partitions=given.number("minPartitions", os.cpu_count() or 1),
+        )
+        block_bytes = given.size("blockBytes", MIB)
+        if not 0 < block_bytes <= _MOST_BLOCK_BYTES:
+            raise InvalidRequest("blockBytes must be between 1 and 1 GiB", remedy="leave it out: it is 1 MiB then")
+        bounds = Bounds(*(given.position(name) for name in ("startOffset", "endOffset", "startEntry", "endEntry")))
+        return cls(
+            where=where,
+            selection=selection,
+            row_type=given.choice("type", RowType, RowType.LINES),
+            lines=_line_format(given),
+            block_bytes=block_bytes,
+            sizes=sizes,
+            priority=_priority(given.text("readPriority")),
+            tail=given.choice("tail", Tail, Tail.LOCAL),
+            bounds=bounds,
+        )
+
+
+class Given:
+    """Options as they were given; names do not depend on case."""
+
+    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+        """Raises InvalidRequest for an option that is not known, and for credentials."""
+        names = {name.lower(): name for name in known}
+        self._values = {name.lower(): value for name, value in options.items()}
+        for name in self._values:
+            if name in names:
+                continue
+            if any(part in name for part in _CREDENTIALS):
+                raise InvalidRequest(
+                    f"the option {printable(name)} is refused: options end up in logs and plans",
+                    remedy="set profile, or what botocore reads: AWS_PROFILE, ~/.aws, a role",
+                )
+            raise InvalidRequest(
+                f"tierfs has no option {printable(name)}", remedy=f"known: {', '.join(names.values())}"
+            )
+
+    def text(self, name: str) -> str | None:
+        """As it is; None where it was not given."""
+        return self._values.get(name.lower())
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = (self.text(name) or "false").lower()
+        if value not in ("true", "false"):
+            raise self._wrong(name, "true or false")
+        return value == "true"
+
+    def number(self, name: str, default: int) -> int:
+        """A whole number above 0."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if not value.isdecimal() or not int(value):
+            raise self._wrong(name, "a whole number above 0")
+        return int(value)
+
+    def position(self, name: str) -> int | None:
+        """An offset or the number of an entry."""
+        value = self.text(name)
+        if value is not None and not value.isdecimal():
+            raise self._wrong(name, "a whole number")
+        return None if value is None else int(value)
+
+    def size(self, name: str, default: int) -> int:
+        """Bytes, like 64MiB; Spark's 64m and 64mb mean the same."""
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            return units.parse_size(_binary(value))
+        except ValueError as exc:
+            raise self._wrong(name, "a size, like 128MiB") from exc
+
+    def time_ms(self, name: str) -> int | None:
+        """A time as Spark writes it, 2031-01-30T12:00:00; UTC unless it says otherwise."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError as exc:
+            raise self._wrong(name, "a time, like 2031-01-30T12:00:00") from exc
+        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+    def choice(self, name: str, kind: type[E], default: E) -> E:
+        """One of several words, whatever their case."""
+        value = self.text(name)
+        if value is None:
+            return default
+        for one in kind:
+            if one.value.lower() == value.lower():
+                return one
+        raise self._wrong(name, " or ".join(one.value for one in kind))
+
+    def _wrong(self, name: str, wanted: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"the option {name} is {printable(self.text(name) or '')!r}", remedy=f"it must be {wanted}"
+        )
+
+
+def store_options(given: Given, store: str | None = None) -> StoreOptions:
+    """Which store; `store` is the one that a path named."""
+    named = given.text("store")
+    if store is not None and named is not None and store != named:
+        raise InvalidRequest(f"the path is in the store {store}, and the option store says {named}", remedy="name one")
+    return StoreOptions(named or store, given.text("endpointUrl"), given.text("region"), given.text("profile"))
+
+
+def _paths(given: Given) -> tuple[StoreOptions, tuple[str, ...]]:
+    several = given.text("paths")
+    single = given.text("path")
+    paths = json.loads(several) if several is not None else [] if single is None else [single]
+    split = [split_url(path) for path in paths]
+    stores = {store for store, _ in split if store is not None}
+    if len(stores) > 1:
+        raise InvalidRequest("the paths are of several stores", remedy="read each by itself, and use union")
+    return store_options(given, next(iter(stores), None)), tuple(name for _, name in split) or ("",)
+
+
+def _line_format(given: Given) -> LineFormat:
+    encoding = require_encoding(given.text("encoding") or "utf-8")
+    return LineFormat(
+        separator=Separator.of(given.text("lineSep"), encoding),
+        encoding=encoding,
+        mode=given.choice("mode", Mode, Mode.PERMISSIVE),
+        max_line_bytes=given.size("maxLineBytes", 16 * MIB),
+    )
+
+
+def _priority(text: str | None) -> ReadPriority | None:
+    try:
+        return None if text is None else ReadPriority(text)
+    except ValueError as exc:
+        wanted = ", ".join(one.value for one in ReadPriority)
+        raise InvalidRequest(
+            f"the option readPriority is {printable(text or '')!r}", remedy=f"it is one of {wanted}"
+        ) from exc
+
+
+def _binary(text: str) -> str:
+    """Spark's suffixes count in 1024: k, m, g, kb, mb, gb."""
+    stripped = text.strip().lower()
+    for suffix in ("kb", "mb", "gb", "tb", "k", "m", "g", "t"):
+        if stripped.endswith(suffix):
+            return f"{stripped.removesuffix(suffix)}{suffix[0].upper()}iB"
+    return text

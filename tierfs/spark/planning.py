@@ -1,0 +1,111 @@
+"""Planning a read on the driver: the store is opened, a snapshot pinned, and cut into partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from tierfs.app import Store
+from tierfs.composition.sources import open_source
+from tierfs.metadata import entries
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.scan.places import Place
+from tierfs.scan.planning import Partition, Reach, plan
+from tierfs.scan.selection import select
+from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, place_of
+from tierfs.spark.options import Bounds, ReadOptions, RowType, StoreOptions
+from tierfs.types import ByteRange, SegmentKind
+
+_ROWS_PER_PARTITION = 20_000
+"""Segments that one partition of type `segments` tells of."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """What a row of type `segments` tells."""
+
+    path: str
+    record: SegmentRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What executors do."""
+
+    place: Place
+    partitions: list[Partition] | list[tuple[SegmentRow, ...]]
+
+
+def open_store(where: StoreOptions) -> Store:
+    """The store of a read; the caller closes it."""
+    return open_source(where.store, endpoint_url=where.endpoint_url, region=where.region, profile=where.profile)
+
+
+def check(options: ReadOptions) -> None:
+    """Raise what is wrong with the store, or with a path."""
+    with open_store(options.where) as store, store.metadata.read() as txn:
+        for _ in select(txn, options.selection):
+            pass
+
+
+def plan_read(options: ReadOptions) -> Plan:
+    """Partitions of everything that is selected, as the store is now. With tail=offload bytes are uploaded first."""
+    with open_store(options.where) as store:
+        if options.tail is Tail.OFFLOAD and options.row_type is not RowType.SEGMENTS and not store.is_replica:
+            offload_tails(store, options)
+        with store.metadata.read() as txn:
+            place = place_of(txn, str(store.path), store.settings.cold)
+            if options.row_type is RowType.SEGMENTS:
+                return Plan(place, list(_segment_rows(txn, options)))
+            return Plan(place, plan(list(_pinned(txn, options)), options.sizes, reach_of(options)))
+
+
+def offload_tails(store: Store, options: ReadOptions) -> None:
+    """Make every selected byte cold. Raises what offloading raises."""
+    with store.metadata.read() as txn:
+        waiting = [path for path, segment in select(txn, options.selection) if not segment.whole_in_cold]
+    for path in waiting:
+        store.offload(path, _silent)
+
+
+def reach_of(options: ReadOptions) -> Reach:
+    """What a part needs beside its own bytes."""
+    if options.row_type is RowType.LINES:
+        return options.lines.reach
+    if options.row_type is RowType.BYTES:
+        return Reach()
+    return Reach(cuts_at_entries=True)
+
+
+def bounded(txn: ReadTransaction, segment: SegmentRecord, bounds: Bounds) -> ByteRange:
+    """The bytes of a segment that the options ask for."""
+    start, end = segment.start_offset, segment.length
+    if segment.kind is SegmentKind.LEDGER and (bounds.start_entry is not None or bounds.end_entry is not None):
+        start = _offset_of(txn, segment, bounds.start_entry or 0)
+        end = segment.length if bounds.end_entry is None else _offset_of(txn, segment, bounds.end_entry)
+    start = max(start, bounds.start_offset or 0)
+    end = end if bounds.end_offset is None else min(end, bounds.end_offset)
+    return ByteRange(min(start, segment.length), max(min(start, segment.length), end))
+
+
+def _offset_of(txn: ReadTransaction, segment: SegmentRecord, entry_id: int) -> int:
+    placed = next(entries.placed(txn, segment.id, entry_id, entry_id + 1), None)
+    return segment.length if placed is None else placed.range.start
+
+
+def _pinned(txn: ReadTransaction, options: ReadOptions) -> Iterator[PinnedSegment]:
+    pinner = Pinner(txn, options.priority, options.tail)
+    for path, segment in select(txn, options.selection):
+        yield pinner.pin(path, segment, bounded(txn, segment, options.bounds))
+
+
+def _segment_rows(txn: ReadTransaction, options: ReadOptions) -> Iterator[tuple[SegmentRow, ...]]:
+    rows = (SegmentRow(path, segment) for path, segment in select(txn, options.selection))
+    while some := tuple(islice(rows, _ROWS_PER_PARTITION)):
+        yield some
+
+
+def _silent(_: object) -> None:
+    """Nobody watches the progress of a plan."""

@@ -1,0 +1,108 @@
+"""`format("tierfs")`: the data source that Spark finds by this name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tierfs.scan.fetching import Fetcher
+from tierfs.scan.places import Connections
+from tierfs.scan.planning import Partition
+from tierfs.spark.batches import RowReader
+from tierfs.spark.errors import explained
+from tierfs.spark.options import ReadOptions, RowType
+from tierfs.spark.planning import SegmentRow, check, plan_read
+from tierfs.spark.schemas import arrow_schema, default_schema, require_columns
+from tierfs.spark.segment_rows import segments_batch
+
+NAME = "tierfs"
+
+
+class TierfsDataSource(DataSource):
+    """Segments of a store as data frames; see docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """All columns of the type of row that was asked for. Fails here for a store or path that does not exist."""
+        with explained():
+            options = ReadOptions.of(self.options)
+            check(options)
+            return default_schema(options.row_type)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read, planned now: whoever runs it again reads the same bytes."""
+        with explained():
+            return TierfsReader(ReadOptions.of(self.options), schema)
+
+
+class TierfsPartition(InputPartition):
+    """What one task reads, as plain data."""
+
+
+class TierfsReader(DataSourceReader):
+    """Plans on the driver; reads on executors, where it arrives without the plan."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Raises what is wrong with the store, the paths or the columns."""
+        require_columns(options.row_type, schema)
+        self._options = options
+        self._schema = schema
+        planned = plan_read(options)
+        self._place = planned.place
+        self._planned = [TierfsPartition(one) for one in planned.partitions]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planned": []}  # Spark sends each partition by itself
+
+    def partitions(self) -> list[InputPartition]:
+        """The plan; Spark makes one empty partition of an empty list."""
+        return list(self._planned)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Batches of one partition."""
+        if partition.value is None:
+            return
+        with explained():
+            yield from read_partition(self._options, self._place, self._schema, partition.value)
+
+
+def read_partition(
+    options: ReadOptions, place: Any, schema: StructType, value: Partition | tuple[SegmentRow, ...]
+) -> Iterator[Any]:
+    """Arrow batches of what one partition holds, on an executor."""
+    arrow = arrow_schema(schema)
+    if not isinstance(value, Partition):
+        yield segments_batch(value, arrow)
+        return
+    rows = RowReader(arrow)
+    sources = tuple(part.source for part in value.parts)
+    with Fetcher(place, connections(), sources) as fetcher:
+        if options.row_type is RowType.LINES:
+            yield from rows.lines(fetcher, value, options.lines)
+        elif options.row_type is RowType.BYTES:
+            yield from rows.bytes(fetcher, value, options.block_bytes)
+        elif options.row_type is RowType.ENTRIES:
+            yield from rows.entries(fetcher, value)
+        else:
+            yield from rows.messages(fetcher, value)
+
+
+_connections = Connections()
+
+
+def connections() -> Connections:
+    """The connections of this executor's process, kept from task to task."""
+    return _connections
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session know the format, where Spark does not find it by itself."""
+    spark.dataSource.register(TierfsDataSource)
