@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.mount.conftest import NEVER_S, append
+from tests.mount.conftest import NEVER_S, append, mount
 from tierfs import app
 from tierfs.fsspec import TierfsFileSystem
 from tierfs.metadata import policies
 from tierfs.types import ROOT_DIRECTORY
+
+__all__ = ["fs", "mount", "store"]
 
 CHUNK_BYTES = 100_000
 """No multiple of anything: chunks end in the middle of blocks and buffers."""

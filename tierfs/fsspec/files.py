@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tierfs.errors import TierfsError
 from tierfs.fsspec.connection import CONNECTIONS, Connection
@@ -23,6 +25,9 @@ from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ReadPriority
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 _BUFFER_BYTES = MIB
 """What small reads fetch at a time once they turn out to be sequential."""
@@ -150,7 +155,12 @@ class _RawSegment(io.RawIOBase):
 
 
 class SegmentFile(io.BufferedReader):
-    """A segment open for reading, as fsspec's files are: with a path, a size and the details of its listing."""
+    """A segment open for reading, as fsspec's files are: with a path, a size and the details of its listing.
+
+    DuckDB 2 shares one file among threads that each seek and then read, with nothing to hold the two together: another
+    thread may seek in between, and rows would be wrong without an error. A thread that runs no Python therefore reads
+    where it sought itself. Other threads share the position, as with every file of Python.
+    """
 
     def __init__(self, opened: OpenSegment, path: str, details: dict[str, Any], block_size: int | None = None) -> None:
         buffer_bytes = block_size or _BUFFER_BYTES
@@ -158,10 +168,56 @@ class SegmentFile(io.BufferedReader):
         self.path = self.full_name = path
         self.size = opened.size
         self.details = details
+        self._sought: dict[int, int] = {}
+        """Where threads that run no Python sought, until they read."""
+        self._pairing = threading.Lock()
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if not _runs_no_python():
+            return super().seek(offset, whence)
+        with self._pairing:
+            position = self._sought[threading.get_ident()] = super().seek(offset, whence)
+            return position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._paired(super().read, size)
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self._paired(super().read1, size)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        return self._paired(super().readinto, buffer)
+
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
+        return self._paired(super().readinto1, buffer)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        return self._paired(super().readline, size)
+
+    def _paired(self, read: Callable[[A], T], argument: A) -> T:
+        """Read where this thread sought, if it is one of those whose seeks are remembered."""
+        if not self._sought:
+            return read(argument)
+        with self._pairing:
+            position = self._sought.pop(threading.get_ident(), None)
+            if position is None:
+                self._sought.clear()  # threads take turns with one position
+            else:
+                super().seek(position)
+            return read(argument)
 
     def info(self) -> dict[str, Any]:
         """What the filesystem's `info` told when the file was opened."""
         return self.details
+
+
+def _runs_no_python() -> bool:
+    """Whether native code called the method that asks, in a thread of its own."""
+    try:
+        sys._getframe(2)
+    except ValueError:
+        return True
+    return False
 
 
 class _RawAppend(io.RawIOBase):

@@ -268,9 +268,9 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         """Raises AlreadyExists where a segment would have to be emptied first."""
         connection, name = self._connected(), self._name(path)
         engine, found = connection.store.engine, None
-        if mode == "wb" and self.exists(path):
+        if mode != "ab" and self.exists(path):
             found, _ = self._look(path)
-        if found is not None and (found.length or found.sealed):
+        if found is not None and (mode == "xb" or found.length or found.sealed):
             raise AlreadyExists(
                 f"{names.printable(path)} exists, and segments are append-only",
                 remedy="append to it with mode ab, or remove it first",
