@@ -27,12 +27,14 @@ class Done:
         return json.loads(self.out)
 
 
-def tierfs(*words: object, store: Path | None = None, stdin: bytes = b"", check: bool = True) -> Done:
+def tierfs(
+    *words: object, store: Path | None = None, stdin: bytes = b"", check: bool = True, timeout_s: float = TIMEOUT_S
+) -> Done:
     """Run `tierfs`; with `check` it must succeed and say nothing on standard error."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TIERFS_")}
     if store is not None:
         environment["TIERFS_STORE"] = str(store)
-    done = forked.run("tierfs", [*map(str, words)], environment, stdin, TIMEOUT_S)
+    done = forked.run("tierfs", [*map(str, words)], environment, stdin, timeout_s)
     result = Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
     assert "Traceback" not in result.err, result.err
     if check:

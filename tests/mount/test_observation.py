@@ -44,6 +44,8 @@ KEYS = [
     "disk_cache",
     "holder",
     "backlog",
+    "store_id",
+    "journal",
 ]
 
 
@@ -121,6 +123,17 @@ def test_open_segments_show_where_their_readers_are(store: app.Store, mount: Mou
         assert (values["tierfs_open_handles"], values["tierfs_read_sessions"]) == (3, 1)
         assert values["tierfs_memory_budget_bytes"] == found["memory"]["budget_bytes"]
     assert eventually(lambda: stats(mnt)["segments"] == [])
+
+
+def test_the_store_and_its_place_in_the_journal(store: app.Store, mount: Mount) -> None:
+    mnt = mount().path
+    before = stats(mnt)
+    assert before["store_id"] == store.metadata.store_id
+    append(store, "s", DATA, seal=True)
+    make_cold(store, "s")
+    found = stats(mnt)["journal"]
+    assert found == {"slot": store.status().journal.slot, "replica": False}
+    assert found["slot"] > before["journal"]["slot"]
 
 
 def test_failed_operations_are_counted_by_errno(store: app.Store, mount: Mount) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,17 +22,27 @@ _EXIT_FAILED = 1
 
 @command("doctor")
 @click.option("--spark", is_flag=True, help="Also look at Java and PySpark.")
-def doctor(session: Session, spark: bool) -> None:
+@click.option("--master", metavar="URL", help="Also ask each executor of this Spark cluster, e.g. spark://HOST:7077.")
+@click.option(
+    "--mount", "mounts", metavar="PATH", multiple=True, help="With --master: a mount that every executor should have."
+)
+def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[str]) -> None:
     """Check the machine, the store and its cold tier; tell what mends what is wrong.
 
     One line for each check: OK, WARN or FAIL. The exit code is 1 when one failed. Without a store only the
     machine is looked at. Small objects under `probe/` are written to the cold tier and deleted again.
     """
     from tierfs.doctor.examination import examine
+    from tierfs.doctor.executors import Cluster
 
+    if mounts and master is None:
+        raise click.UsageError("--mount says what executors should have: give --master URL too")
     if session.store_path is None:
         session.note("no store was named (--store DIR or TIERFS_STORE): only the machine is checked")
-    found = examine(session.store_path, spark=spark)
+    cluster = None if master is None else Cluster(master, tuple(os.path.abspath(path) for path in mounts))
+    if cluster is not None:
+        session.note(f"asking the executors of {master}, which takes about half a minute")
+    found = examine(session.store_path, spark=spark, cluster=cluster)
     session.result(_data(session, found), _text(found))
     if any(one.level == "FAIL" for one in found):
         raise click.exceptions.Exit(_EXIT_FAILED)

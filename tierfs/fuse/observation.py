@@ -84,7 +84,15 @@ class Observation:
             "disk_cache": self._disk_cache(),
             "holder": background.holds,
             "backlog": self._backlog(background.backlog),
+            **self._position(),
         }
+
+    def _position(self) -> dict[str, Any]:
+        """Which store it is and where it stands in the bucket's journal: mounts of several machines are compared."""
+        with self._sources.reader.metadata.read() as txn:
+            record = txn.store
+        slot = max(0, record.journal.next_slot - 1)
+        return {"store_id": record.store_id, "journal": {"slot": slot, "replica": record.replica}}
 
     @property
     def _uptime_s(self) -> float:

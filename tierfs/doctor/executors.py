@@ -1,0 +1,129 @@
+"""Checks of a Spark cluster: what each executor has of what it needs to read a store, by path or by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tierfs import __version__
+from tierfs.app import Store
+from tierfs.doctor.findings import Finding, fail, ok, warn
+from tierfs.metadata import keys
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.mounts import SILENT, SILENT_REMEDY, MountState
+from tierfs.names import printable
+from tierfs.spark.executor_probe import DRIVER, FORBIDDEN
+from tierfs.spark.executors import ColdPlace, ExecutorQuestion, ExecutorReport, MountReport, check_executors
+
+_INSTALL = f"-m pip install 'tierfs[spark]=={__version__}'"
+_HOSTS_SHOWN = 5
+_OTHER_PYTHON = "or name a Python that has it: export PYSPARK_PYTHON=PATH"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the user asked to look at."""
+
+    master: str
+    mounts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStore:
+    """The store that executors are compared with."""
+
+    store_id: str
+    slot: int
+    cold: ColdPlace | None
+
+
+def known_store(store: Store) -> KnownStore:
+    """What is compared, of an open store."""
+    with store.metadata.read() as txn:
+        record, location_id = txn.store, txn.store.cold_location_id
+        location = txn.get(LOCATIONS, keys.u32(location_id)) if location_id else None
+    cold = None if location is None else ColdPlace(store.path, location, store.settings.cold)
+    return KnownStore(record.store_id, max(0, record.journal.next_slot - 1), cold)
+
+
+def check_cluster(cluster: Cluster, known: KnownStore | None) -> Iterator[Finding]:
+    """Start a session there, ask every executor, and judge the answers."""
+    reports = check_executors(ExecutorQuestion(cluster.master, cluster.mounts, known.cold if known else None))
+    yield from judge(cluster.master, reports, known)
+
+
+def judge(master: str, reports: Sequence[ExecutorReport], known: KnownStore | None) -> Iterator[Finding]:
+    """The findings of all reports."""
+    running = [report for report in reports if report.executor != DRIVER] or reports
+    hosts = sorted({printable(report.host) for report in running})
+    more = f" and {len(hosts) - _HOSTS_SHOWN:,} more" if len(hosts) > _HOSTS_SHOWN else ""
+    yield ok("executors", f"{len(running):,} of {printable(master)}, on {', '.join(hosts[:_HOSTS_SHOWN])}{more}")
+    for report in reports:
+        name = f"executor {report.executor} ({printable(report.host)})" if report in running else "driver"
+        if report in running:
+            yield python(name, report)
+        if report in running and report.cold_error is not None:
+            yield cold(name, report.cold_error)
+        for mount in report.mounts:
+            yield mounted(f"{name}: {printable(mount.path)}", mount, *_wanted(mount, reports, known))
+
+
+def _wanted(mount: MountReport, reports: Sequence[ExecutorReport], known: KnownStore | None) -> tuple[str, int]:
+    """The store that should be at the mount's path, and the newest slot that a mount there has.
+
+    Of the named store, else of the first mount found there: the driver's, as it goes first.
+    """
+    same_path = [found for report in reports for found in report.mounts if found.path == mount.path]
+    ids = [found.store_id for found in same_path if found.store_id]
+    wanted = known.store_id if known is not None else next(iter(ids), "")
+    slots = [found.slot for found in same_path if found.store_id == wanted]
+    return wanted, max([*slots, known.slot if known is not None else 0])
+
+
+def python(name: str, report: ExecutorReport) -> Finding:
+    """Whether an executor's Python has this tierfs, and pyarrow."""
+    found = f"Python {report.python} ({printable(report.program)})"
+    install = f"there: {printable(report.program)} {_INSTALL}"
+    if report.tierfs is None:
+        return fail(name, f"{found} has no tierfs: {printable(report.missing)}", f"{install}, {_OTHER_PYTHON}")
+    if report.tierfs != __version__:
+        return fail(name, f"{found} has tierfs {report.tierfs}, and here it is {__version__}", install)
+    if report.pyarrow is None:
+        return warn(name, f"{found} has no pyarrow, so paths can be read but not format('tierfs')", install)
+    return ok(name, f"{found}, tierfs {report.tierfs}, pyarrow {report.pyarrow}")
+
+
+def cold(name: str, error: str) -> Finding:
+    """Whether an executor reaches the store's cold tier with what it has itself."""
+    name = f"{name}: cold tier"
+    if not error:
+        return ok(name, "the journal can be listed")
+    return fail(
+        name,
+        f"cannot be listed: {printable(error)}",
+        "give its machine the network and credentials; format('tierfs') needs them, a mount there does not",
+    )
+
+
+def mounted(name: str, mount: MountReport, store_id: str, newest_slot: int) -> Finding:
+    """Whether a path is a mount of the wanted store, and as new as the others."""
+    path = printable(mount.path)
+    if mount.state == MountState.SILENT.value:
+        return fail(name, f"its daemon {SILENT}", f"{SILENT_REMEDY} {path}")
+    if mount.state == MountState.DEAD.value:
+        return fail(name, "its daemon is gone: everything below it fails", f"there: tierfs umount {path}")
+    if mount.state == FORBIDDEN:
+        return fail(name, "Spark's user may not read this mount", f"there: tierfs mount -o allow_other {path}")
+    if mount.state != MountState.ALIVE.value:
+        return fail(name, f"no tierfs mount there ({mount.state})", f"there: tierfs --store DIR mount {path}")
+    if not mount.store_id:
+        return warn(name, "an older tierfs serves it, which does not tell its store", f"there: mount {path} again")
+    if mount.store_id != store_id:
+        text = f"a mount of store {mount.store_id}, not of {store_id}"
+        return fail(name, text, f"there: tierfs umount {path}, then mount the store or a replica of it")
+    kind = "replica of store" if mount.replica else "store"
+    found = f"{kind} {mount.store_id}, journal slot {mount.slot:,}"
+    if mount.slot < newest_slot:
+        remedy = "wait for its refresh (background.replica_refresh_s); if it stays so, there: tierfs status"
+        return warn(name, f"{found}, {newest_slot - mount.slot:,} behind the newest", remedy)
+    return ok(name, found)

@@ -1,0 +1,168 @@
+"""A Spark session of its own that asks every executor what it sees; a process, so that its JVM and log end with it.
+
+    python -m tierfs.spark.executor_session < QUESTION > ANSWER
+
+Both are one JSON object. The answer has `views`, or the error that ended it: `kind`, `message`, `remedy`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext, cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tierfs.errors import TierfsError, Unavailable
+from tierfs.spark import executor_probe
+
+SETTLED_S = 5.0
+"""No further executor in this time: all are there (a guess; they came within 1 s of each other)."""
+
+_JOB_S = 60.0
+_STEP_S = 0.2
+_STDOUT, _STDERR = 1, 2
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.dynamicAllocation.enabled": "false",  # refused for barrier stages
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+}
+
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
+_OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] ([^,\n]*)")
+_SAME_PYTHON = "install the same Python there, or name one that every executor has: export PYSPARK_PYTHON=PATH"
+
+Answer = Callable[[Mapping[str, Any]], None]
+
+
+def views(question: Mapping[str, Any], answer: Answer) -> list[executor_probe.View]:
+    """One view for each executor. Raises Unavailable, naming what did not answer."""
+    master, session_s = question["master"], question["session_s"]
+    with limited(session_s, answer, no_session(master, f"nothing answers as a master within {session_s:g} s")):
+        session = open_session(master)
+    slots = await_slots(session.sparkContext, master, question["executors_s"])
+    with limited(_JOB_S, answer, Unavailable(f"the executors of {master} ran no task within {_JOB_S:g} s")):
+        found = look_everywhere(session.sparkContext, slots, question)
+    by_executor = {view["executor"]: view for view in found}  # the slots of one executor see the same
+    return [by_executor[name] for name in sorted(by_executor, key=lambda name: (len(name), name))]
+
+
+def open_session(master: str) -> SparkSession:
+    """A session with the user's own Spark configuration."""
+    builder = SparkSession.builder.master(master).appName("tierfs doctor")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException) as exc:
+        raise no_session(master, cause_of(exc)) from exc
+
+
+def no_session(master: str, why: str) -> Unavailable:
+    """What is wrong before there is a session."""
+    return Unavailable(
+        f"Spark opens no session on {master}: {why}",
+        remedy="check that a Spark master answers there, and that the workers can reach this machine",
+    )
+
+
+def await_slots(context: SparkContext, master: str, limit_s: float) -> int:
+    """How many tasks run at once, when executors have ceased to come."""
+    started_s = since_s = time.monotonic()
+    known = 0
+    while True:
+        slots, now_s = concurrent_tasks(context), time.monotonic()
+        if slots != known:
+            known, since_s = slots, now_s
+        if known and (master.startswith("local") or now_s - since_s >= SETTLED_S):
+            return known
+        if not known and now_s - started_s > limit_s:
+            raise Unavailable(
+                f"{master} answers, but started no executor within {limit_s:g} s",
+                remedy="free cores and memory on its workers, or ask for less: spark.executor.memory in "
+                "conf/spark-defaults.conf",
+            )
+        time.sleep(_STEP_S)
+
+
+def concurrent_tasks(context: SparkContext) -> int:
+    """The slots of all registered executors, as a barrier stage counts them."""
+    scala = context._jsc.sc()
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
+def look_everywhere(context: SparkContext, slots: int, question: Mapping[str, Any]) -> list[executor_probe.View]:
+    """A task on each slot at the same time, which only a barrier stage promises."""
+    cloudpickle.register_pickle_by_value(executor_probe)  # type: ignore[no-untyped-call]
+    tasks = context.parallelize(range(slots), slots).barrier()
+    try:
+        return list(tasks.mapPartitions(partial(executor_probe.look_from_a_task, question)).collect())
+    except (Py4JError, PySparkException) as exc:
+        text = str(exc)
+        if found := _NO_PROGRAM.search(text):
+            raise Unavailable(f"its Python {found[1]} cannot be started", remedy=_SAME_PYTHON) from exc
+        if found := _OTHER_PYTHON.search(text):
+            raise Unavailable(found[1], remedy=_SAME_PYTHON) from exc
+        raise Unavailable(f"a task failed: {cause_of(exc)}") from exc
+
+
+def cause_of(exc: Exception) -> str:
+    """The line of a Java or Python error that says what is wrong."""
+    lines = [line.strip(": ") for line in str(exc).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith(("An error occurred while calling", "at "))]
+    return said[0] if said else type(exc).__name__
+
+
+@contextmanager
+def limited(seconds: float, answer: Answer, error: TierfsError) -> Iterator[None]:
+    """Answer with `error` and end the process when the block takes longer: calls into the JVM cannot be cancelled."""
+
+    def give_up() -> None:
+        answer(as_answer(error))
+        os._exit(0)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def as_answer(error: TierfsError) -> Mapping[str, Any]:
+    """An error as JSON has it."""
+    return {"kind": type(error).__name__, "message": str(error), "remedy": error.remedy}
+
+
+def main() -> None:
+    """Ask and answer. The JVM inherits standard output, so it gets standard error in its place."""
+    own = os.fdopen(os.dup(_STDOUT), "w")
+    os.dup2(_STDERR, _STDOUT)
+
+    def answer(document: Mapping[str, Any]) -> None:
+        own.write(json.dumps(document))
+        own.close()
+
+    try:
+        found: Mapping[str, Any] = {"views": views(json.load(sys.stdin), answer)}
+    except TierfsError as exc:
+        found = as_answer(exc)
+    answer(found)
+
+
+if __name__ == "__main__":
+    main()
