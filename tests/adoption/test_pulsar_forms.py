@@ -102,7 +102,8 @@ def test_an_index_of_too_many_ledgers_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_the_first_form_is_read_with_its_magic_words_only(store: TestStore) -> None:
     payloads = [b"first", b"", b"x" * 200, *(b"%d" % number for number in range(50))]
     theirs = in_memory(in_first_form(payloads), offloaded([b"other"], 8))
-    assert left_out(planned(theirs)) == {in_first_form(payloads).key}
+    (left,) = planned(theirs).left_out
+    assert (left.what, "--magic" in left.why) == (in_first_form(payloads).key, True)
     assert states(run(store, theirs, magic=MAGIC)) == [State.ADOPTED] * 2
     assert read(store, theirs, SEVEN) == payloads
     with store.metadata.read() as txn:

@@ -58,6 +58,12 @@ def test_what_pulsar_lost_is_told(store: Path) -> None:
         assert read(store, one["segment"]) == entries[: one["entries"]]
 
 
+def test_ledgers_are_counted_and_not_their_objects(store: Path) -> None:
+    """Of the four, one lies in two objects."""
+    done = tierfs("adopt", "pulsar", PULSAR / "streaming", "--into", "in", "--dry-run", store=store, check=False)
+    assert "managed ledger of 4 ledgers is not known: unknown/... stands for it" in done.err
+
+
 def test_blocks_that_are_more_than_full_are_refused(store: Path) -> None:
     done = adopt(store, "overfull", "--accept-loss")
     assert (done.code, [one["state"] for one in done.json["segments"]]) == (74, ["failed", "failed"])

@@ -62,7 +62,7 @@ def test_files_without_what_they_say_of_themselves_are_adopted_with_a_warning(st
     done = tierfs("adopt", "pulsar", theirs, "--into", "in", store=store, check=False)
     assert (done.code, done.out.splitlines()[-1]) == (0, "2 segments: 2 adopted")
     assert "format version of 4 files is not known" in done.err
-    assert "2 ledgers do not say their managed ledger" in done.err
+    assert "managed ledger of 2 ledgers is not known" in done.err
     assert cat(store, "in/unknown/00000000000000000008") == b"other"
 
 

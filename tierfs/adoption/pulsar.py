@@ -22,6 +22,7 @@ from tierfs.ledger.single_object import MagicWords
 from tierfs.names import LedgerKey, printable
 from tierfs.reading import ledger_objects
 from tierfs.reading.ledger_objects import METADATA_SUFFIX
+from tierfs.units import count
 
 _LOOKS = 16
 """Indexes that are looked at at once: each is three small requests, and up to 4 MiB (a guess)."""
@@ -83,7 +84,7 @@ def plan_pulsar(plan: Plan, storage: ChunkStorage, found: Iterable[StoredObject]
     pairs = _pairs(plan, {one.name: one for one in readable(plan, found)}, reading)
     ledgers: dict[tuple[str, int], list[_Found]] = defaultdict(list)
     unversioned: list[str] = []
-    count = 0
+    found_count = 0
     for pair, look in _looked(storage, pairs, reading):
         if isinstance(look, TierfsError):
             plan.refused.append(((pair.index or pair.data).name, look))
@@ -92,25 +93,26 @@ def plan_pulsar(plan: Plan, storage: ChunkStorage, found: Iterable[StoredObject]
         unversioned.extend(look.unversioned)
         for one in look.found:
             ledgers[one.managed_ledger, one.ledger_id].append(one)
-        count += len(look.found)
-        if count > MAX_OBJECTS:
+        found_count += len(look.found)
+        if found_count > MAX_OBJECTS:
             raise InvalidRequest(f"more than {MAX_OBJECTS:,} ledgers are there", remedy="adopt its parts one by one")
     for (managed_ledger, ledger_id), candidates in ledgers.items():
         _add(plan, ledger_name(into, managed_ledger, ledger_id), candidates)
-    _warn(plan, unversioned, [one for (managed, _), all_ in ledgers.items() if not managed for one in all_])
+    _warn(plan, unversioned, [parts[0] for (managed_ledger, _), parts in ledgers.items() if not managed_ledger])
 
 
 def _warn(plan: Plan, unversioned: list[str], nameless: list[_Found]) -> None:
     if unversioned:
         first = printable(unversioned[0])
         plan.warnings.append(
-            f"the format version of {len(unversioned)} files is not known: nothing lies beside them that tells it; "
+            f"the format version of {count(len(unversioned), 'file')} is not known: nothing beside tells it; "
             f"the first: {first}{METADATA_SUFFIX}"
         )
     if nameless:
         first = printable(nameless[0].part.data.name)
         plan.warnings.append(
-            f"{len(nameless)} ledgers do not say their managed ledger, and become {UNKNOWN}/...; the first: {first}"
+            f"the managed ledger of {count(len(nameless), 'ledger')} is not known: {UNKNOWN}/... stands for it; "
+            f"the first: {first}"
         )
 
 
@@ -133,7 +135,8 @@ def _pairs(plan: Plan, objects: Mapping[str, StoredObject], reading: Reading) ->
             if reading.magic is not None and key.ledger_id is not None:
                 yield _Pair(key, one, None)
             else:
-                plan.left_out.append(LeftOut(name, "not offloaded: a data object without its index"))
+                why = "a data object without its index: not offloaded, or of the first PIP's form (--magic)"
+                plan.left_out.append(LeftOut(name, why))
 
 
 def _looked(

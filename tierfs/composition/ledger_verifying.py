@@ -146,7 +146,7 @@ class LedgerVerifier:
         if (cold.plan.entries or 0) > result.entries:
             lost = numbered("entry", result.entries, cold.plan.entries or 0, "were")
             warnings = Deviations()  # what matters most comes first
-            warnings.add(f"{name}: {lost} lost when its object was written")
+            warnings.add(f"{lost} lost when its object was written")
             _add_all(warnings, result.warnings)
             result.warnings = warnings
 
