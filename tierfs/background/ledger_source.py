@@ -1,6 +1,6 @@
 """The bytes of a ledger's data object: payloads from chunk files, framed and put into blocks as they are read.
 
-A part of the upload is a block, so a block is in memory while its part is sent, and no other.
+A part of the upload is a block: while it is made, its payloads and the block are in memory, and then the block alone.
 """
 
 from __future__ import annotations
