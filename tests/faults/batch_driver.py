@@ -1,0 +1,83 @@
+"""A driver with one executor, that stops in a phase of its work, so that it can be killed there or let go on.
+
+    python -m tests.faults.batch_driver STORE upload|manifest|transaction|publish|none
+
+It writes version 1 of `nightly` below `out`: the segments `part-0` and `part-1`, which begin with its own pid. The
+phase's name is printed before it begins; SIGUSR1 lets it go on. At the end `written` or `repeated` is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tierfs import app
+from tierfs.background import batch_job, batch_upload
+from tierfs.background.publish import Publisher
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.composition import writing
+from tierfs.segments import batch_commit
+from tierfs.types import MIB
+
+TAIL = bytes(range(256)) * (3 * MIB // 256)
+
+
+class PausingSource(BufferSource):
+    """Stops before the last MiB of the first object is read."""
+
+    def read(self, offset: int, length_bytes: int) -> Any:
+        if self.length_bytes - offset <= MIB:
+            pause("upload")
+        return super().read(offset, length_bytes)
+
+
+def say(word: str) -> None:
+    os.write(sys.stdout.fileno(), f"{word}\n".encode())
+
+
+def pause(phase: str) -> None:
+    say(phase)
+    signal.sigwait({signal.SIGUSR1})
+
+
+def stop_before(owner: Any, name: str, phase: str) -> None:
+    original: Callable[..., Any] = getattr(owner, name)
+
+    def paused(*arguments: Any, **named: Any) -> Any:
+        pause(phase)
+        return original(*arguments, **named)
+
+    setattr(owner, name, paused)
+
+
+def prepare(phase: str) -> None:
+    if phase == "upload":
+        batch_upload.BufferSource = PausingSource  # type: ignore[attr-defined]
+    elif phase == "manifest":
+        stop_before(batch_job, "put_manifest", phase)
+    elif phase == "transaction":
+        stop_before(batch_commit, "commit", phase)
+
+
+def main() -> None:
+    path, phase = Path(sys.argv[1]), sys.argv[2]
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    prepare(phase)
+    with app.open_store(path) as store:
+        job = writing.begin(store, "nightly", "out")
+        uploaded = []
+        for partition in range(2):
+            with job.upload.task(partition) as task:
+                task.open(f"part-{partition}").write(b"%d " % os.getpid() + TAIL)
+                uploaded += task.finish()
+        if phase == "publish":
+            stop_before(Publisher, "_create", phase)
+        say("repeated" if writing.commit(store, job, uploaded, 1).repeated else "written")
+
+
+if __name__ == "__main__":
+    main()
