@@ -13,8 +13,9 @@ import pytest
 from tests.cli.test_doctor import MACHINE, checks
 from tests.commands import tierfs
 from tests.mount.conftest import Mount, mount, store
+from tests.mount.test_replica import make_replica, mounting
 from tierfs import __version__, app
-from tierfs.doctor.executors import KnownStore, judge
+from tierfs.doctor.executors import KnownStore, judge, known_store
 from tierfs.doctor.findings import Finding, Level
 from tierfs.spark import executor_probe
 from tierfs.spark.executors import ExecutorReport, MountReport
@@ -124,3 +125,24 @@ def test_views_of_mounts(store: app.Store, mount: Mount, tmp_path: Path) -> None
     assert executor_probe.mount_at(str(mounted.path))["state"] == "dead"
     assert executor_probe.mount_at(str(tmp_path))["state"] == "no mount"
     assert executor_probe.mount_at(str(tmp_path / "none"))["state"] == "missing"
+
+
+@pytest.mark.mount
+def test_a_replica_counts_as_its_owners_store(tmp_path: Path) -> None:
+    owner, name = tmp_path / "owner", "executor 0 (n0): /mnt/logs"
+    (tmp_path / "cold").mkdir()
+    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=owner)
+
+    def found(at: Path) -> Finding:
+        seen = replace(MountReport(**executor_probe.mount_at(str(at))), path="/mnt/logs")
+        with app.open_store(owner) as opened:
+            return judged(replace(EXECUTOR, mounts=(seen,)), known=known_store(opened))[name]
+
+    replica = make_replica(tmp_path / "replica", "--cold-dir", str(tmp_path / "cold"))
+    (replica / "store.toml").write_text("[background]\nreplica_refresh_s = 1000\n")
+    with mounting(replica, tmp_path / "mnt") as path:
+        assert found(path).level is Level.OK
+        assert found(path).found.startswith("replica of store ")
+        tierfs("append", "a", store=owner, stdin=b"x")
+        tierfs("offload", store=owner)
+        assert (found(path).level, "behind the newest" in found(path).found) == (Level.WARN, True)
