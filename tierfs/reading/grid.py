@@ -58,10 +58,15 @@ def run_matches(run: ChecksumRun, view: memoryview, start: int) -> bool:
 
 def grid_of(runs: Sequence[ChecksumRun], wanted: ByteRange, object_length: int) -> Grid:
     """The blocks of an object that touch `wanted`, which is not empty; `runs` cover it, in order."""
-    first = (wanted.start - runs[0].start) // CRC_BLOCK_BYTES
-    start = runs[0].start + first * CRC_BLOCK_BYTES
+    return cut_grid(runs[0].start, b"".join(run.crcs for run in runs), wanted, object_length)
+
+
+def cut_grid(begin: int, packed: bytes, wanted: ByteRange, object_length: int) -> Grid:
+    """The blocks that touch `wanted` of those whose checksums are `packed`, from `begin` on."""
+    first = (wanted.start - begin) // CRC_BLOCK_BYTES
+    start = begin + first * CRC_BLOCK_BYTES
     count = -(-(wanted.end - start) // CRC_BLOCK_BYTES)
-    crcs = b"".join(run.crcs for run in runs)[first * _CRC_BYTES : (first + count) * _CRC_BYTES]
+    crcs = packed[first * _CRC_BYTES : (first + count) * _CRC_BYTES]
     return Grid(ByteRange(start, min(start + count * CRC_BLOCK_BYTES, object_length)), crcs)
 
 

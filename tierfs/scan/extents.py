@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from tierfs.errors import DataLoss, Unavailable
-from tierfs.metadata import checksums
+from tierfs.metadata import chains, checksums
 from tierfs.metadata.layout import PlacedChunk, load
-from tierfs.metadata.records import ChecksumRun, ObjectRecord, SegmentRecord
+from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
-from tierfs.reading.grid import Grid, grid_of
+from tierfs.reading.grid import Grid, cut_grid
 from tierfs.reading.resolve import Piece, in_object, resolve
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ReadPriority, Tier
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, ObjectId, PayloadEncoding, ReadPriority, Tier
 
 _WINDOW_CHUNKS = 1024
 """Chunks of each tier that are loaded at once."""
 
 _CRC_BYTES = 4
+
+
+Flat: TypeAlias = tuple[int, int, tuple[tuple[Any, ...], ...]]
+"""An extent as numbers and strings: pickled in a tenth of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,16 @@ class Extent:
             kept, tuple(_clipped(copy, kept.start - self.range.start, kept.length_bytes) for copy in self.copies)
         )
 
+    def flat(self) -> Flat:
+        """What `from_flat` takes."""
+        return self.range.start, self.range.end, tuple(_flat(copy) for copy in self.copies)
+
+
+def from_flat(flat: Flat) -> Extent:
+    """The extent that was made flat, without what only its store needs of objects."""
+    start, end, copies = flat
+    return Extent(ByteRange(start, end), tuple(_copy_from_flat(*copy) for copy in copies))
+
 
 def extents_of(
     txn: ReadTransaction, segment: SegmentRecord, wanted: ByteRange, priority: ReadPriority
@@ -64,6 +79,11 @@ def extents_of(
     Raises Unavailable for bytes that the priority's tiers do not have, DataLoss for bytes that are lost.
     """
     at = wanted.start
+    tiers = [tier for tier in priority.tiers if segment.tier_state(tier).count]
+    if len(tiers) == 1:
+        for extent in _of_one_tier(txn, segment, wanted, tiers[0]):
+            yield extent
+            at = extent.range.end
     while at < wanted.end:
         layout = load(txn, segment, at, _WINDOW_CHUNKS)
         window = ByteRange(at, min(layout.window.end, wanted.end))
@@ -72,6 +92,17 @@ def extents_of(
                 raise _missing(segment, piece, priority)
             yield Extent(piece.range, tuple(_copy(txn, piece.range, placed) for placed in _good(piece)))
         at = window.end
+
+
+def _of_one_tier(txn: ReadTransaction, segment: SegmentRecord, wanted: ByteRange, tier: Tier) -> Iterator[Extent]:
+    """Extents as far as the chain goes without a gap: where nothing is to be chosen, in half of the time."""
+    at = wanted.start
+    for chunk in chains.chunks(txn, segment.id, tier, at):
+        if at >= wanted.end or chunk.start_offset > at or chunk.lost:
+            return
+        span = ByteRange(at, min(chunk.end_offset, wanted.end))
+        yield Extent(span, (_copy(txn, span, PlacedChunk(chunk, chains.object_of(txn, chunk))),))
+        at = span.end
 
 
 def clip(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...]:
@@ -86,13 +117,50 @@ def _good(piece: Piece) -> Iterator[PlacedChunk]:
 
 def _copy(txn: ReadTransaction, span: ByteRange, placed: PlacedChunk) -> Copy:
     held = in_object(span, placed)
-    runs = _runs(txn, placed.object, held)
+    begin, packed = checksums.packed_covering(txn, placed.object.id, held)
     own = placed.chunk.bytes_crc32c if span == placed.range else None
-    return Copy(replace(placed.object, stored=b""), held, grid_of(runs, held, placed.object.length), own)
+    return Copy(placed.object, held, cut_grid(begin, packed, held, placed.object.length), own)
 
 
-def _runs(txn: ReadTransaction, holder: ObjectRecord, held: ByteRange) -> Sequence[ChecksumRun]:
-    return checksums.runs_covering(txn, holder.id, held)
+def _flat(copy: Copy) -> tuple[Any, ...]:
+    held, one = copy.range, copy.object
+    encoded = (int(one.encoding), one.stored_length, one.segment_id, one.payload_start) if one.encoding else ()
+    grid = (copy.grid.range.start, copy.grid.range.end, copy.grid.crcs)
+    named = (int(one.id), int(one.tier), int(one.location_id), one.name, one.length, one.etag)
+    return (*named, held.start, held.end, *grid, copy.crc32c, *encoded)
+
+
+def _copy_from_flat(
+    object_id: int,
+    tier: int,
+    location_id: int,
+    name: str,
+    length: int,
+    etag: str,
+    start: int,
+    end: int,
+    grid_start: int,
+    grid_end: int,
+    crcs: bytes,
+    crc32c: int | None,
+    encoding: int = 0,
+    stored_length: int = 0,
+    segment_id: int = 0,
+    payload_start: int = 0,
+) -> Copy:
+    holder = ObjectRecord(
+        id=ObjectId(object_id),
+        tier=Tier(tier),
+        location_id=LocationId(location_id),
+        name=name,
+        length=length,
+        etag=etag,
+        encoding=PayloadEncoding(encoding),
+        stored_length=stored_length,
+        segment_id=segment_id,
+        payload_start=payload_start,
+    )
+    return Copy(holder, ByteRange(start, end), Grid(ByteRange(grid_start, grid_end), crcs), crc32c)
 
 
 def _clipped(copy: Copy, skip_bytes: int, length_bytes: int) -> Copy:

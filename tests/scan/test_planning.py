@@ -1,0 +1,141 @@
+"""Partitions own every byte once, end where objects do, and keep small segments together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from tests.ledgers import new_ledger
+from tests.scan.scanning import fill, planned, store_of
+from tierfs import app, names
+from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.scan.entry_batches import EntryBatch, read_entries
+from tierfs.scan.fetching import Fetcher
+from tierfs.scan.places import Connections
+from tierfs.scan.planning import Partition, Reach, Sizes
+from tierfs.scan.selection import Selection
+from tierfs.scan.snapshot import Tail
+from tierfs.types import ByteRange, Tier
+
+WHOLE = Reach()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[app.Store]:
+    with store_of(tmp_path / "store", chunk_bytes=8, object_bytes=16) as opened:
+        yield opened
+
+
+def partitions_of(
+    store: app.Store, split_bytes: int, reach: Reach = WHOLE, tail: Tail = Tail.LOCAL, **sizes: int
+) -> list[Partition]:
+    limits = Sizes(**{"max_partition_bytes": split_bytes, "open_cost_bytes": 1, **sizes})
+    partitions = planned(store, Selection(("",), recursive=True), limits, reach, tail)[1]
+    return sorted(partitions, key=lambda one: (one.parts[0].source.name, one.parts[0].owned.start))
+
+
+def owned(partitions: list[Partition]) -> list[list[tuple[str, int, int]]]:
+    return [
+        [(part.source.name, part.owned.start, part.owned.end) for part in partition.parts] for partition in partitions
+    ]
+
+
+def test_splits_end_where_objects_do(store: app.Store) -> None:
+    fill(store, b"x" * 64, cold_bytes=64, seal=True)
+    assert owned(partitions_of(store, 20)) == [[("s", 0, 16)], [("s", 16, 32)], [("s", 32, 48)], [("s", 48, 64)]]
+
+
+def test_without_an_end_near_they_are_as_long_as_wanted(store: app.Store) -> None:
+    fill(store, b"x" * 32, cold_bytes=32, seal=True)
+    assert owned(partitions_of(store, 5)) == [
+        [("s", 0, 5)],
+        [("s", 5, 10)],
+        [("s", 10, 16)],
+        [("s", 16, 21)],
+        [("s", 21, 26)],
+        [("s", 26, 32)],
+    ]
+
+
+def test_small_segments_share_partitions(store: app.Store) -> None:
+    for number in range(100):
+        fill(store, b"x" * 4, name=f"d/{number:03}", seal=True)
+    partitions = partitions_of(store, 50)
+    assert 8 <= len(partitions) <= 12
+    assert sorted(part.source.name for one in partitions for part in one.parts) == [f"d/{n:03}" for n in range(100)]
+
+
+def test_fewer_bytes_make_as_many_partitions_as_wanted(store: app.Store) -> None:
+    fill(store, b"x" * 64, seal=True)
+    assert len(partitions_of(store, 1000, min_partitions=4)) == 4
+
+
+def test_a_reader_gets_what_lies_beside_its_bytes(store: app.Store) -> None:
+    fill(store, b"x" * 48, cold_bytes=48, seal=True)
+    partitions = partitions_of(store, 16, Reach(before_bytes=2, behind_bytes=5))
+    reached = [ByteRange(one.parts[0].extents[0].range.start, one.parts[0].extents[-1].range.end) for one in partitions]
+    assert reached == [ByteRange(0, 21), ByteRange(14, 37), ByteRange(30, 48)]
+
+
+def test_tails_on_this_disk_alone(store: app.Store) -> None:
+    fill(store, b"x" * 24, cold_bytes=16)
+    assert owned(partitions_of(store, 100)) == [[("s", 0, 24)]]
+    assert owned(partitions_of(store, 100, tail=Tail.COLD_ONLY)) == [[("s", 0, 16)]]
+    with pytest.raises(Unavailable, match="segment s: 8 bytes are only in the store's directory") as caught:
+        partitions_of(store, 100, tail=Tail.ERROR)
+    assert "tail" in str(caught.value.remedy)
+    tiers = {
+        copy.object.tier
+        for one in partitions_of(store, 100, tail=Tail.COLD_ONLY)[0].parts[0].extents
+        for copy in one.copies
+    }
+    assert tiers == {Tier.COLD}
+
+
+def entries_of(store: app.Store, split_bytes: int) -> list[list[tuple[str, int, int, bytes]]]:
+    """Entries by partition: segment, entry id, offset, payload."""
+    limits = Sizes(max_partition_bytes=split_bytes, open_cost_bytes=1)
+    place, partitions = planned(store, Selection(("ml",)), limits, Reach(cuts_at_entries=True))
+    found = []
+    for partition in partitions:
+        with Fetcher(place, Connections(), tuple(part.source for part in partition.parts)) as fetcher:
+            found.append([row for batch in read_entries(fetcher, partition) for row in rows_of(batch)])
+    return found
+
+
+def rows_of(batch: EntryBatch) -> Iterator[tuple[int | None, int, int, bytes]]:
+    at = 0
+    for entry_id, length in enumerate(batch.lengths, batch.first_entry_id):
+        yield batch.ledger_id, entry_id, batch.start_offset + at, batch.payloads[at : at + length]
+        at += length
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["local", "cold"])
+@pytest.mark.parametrize("split_bytes", [1, 7, 1000])
+def test_entries_once_whatever_their_length(store: app.Store, split_bytes: int, cold: bool) -> None:
+    payloads = [b"", b"a", b"bcd", b"", b"", b"efghijklmnop", b"q", b""]
+    ids = [names.ledger_id(new_ledger(store, payloads, "ml").rpartition("/")[2]) for _ in range(2)]
+    if cold:
+        store.offload("ml", lambda _: None)
+        store.evict("ml", force=True, report=lambda _: None)
+    found = sorted(row for rows in entries_of(store, split_bytes) for row in rows)
+    starts = list(accumulate(map(len, payloads), initial=0))
+    assert found == [
+        (number, entry_id, starts[entry_id], payload) for number in ids for entry_id, payload in enumerate(payloads)
+    ]
+
+
+def test_ledgers_are_cut_between_entries(store: app.Store) -> None:
+    new_ledger(store, [b"x" * 5] * 20, "ml")
+    partitions = [[entry_id for _, entry_id, _, _ in rows] for rows in entries_of(store, 25)]
+    assert len(partitions) == 4
+    assert sorted(entry_id for ids in partitions for entry_id in ids) == list(range(20))
+
+
+def test_what_is_no_ledger_has_no_entries(store: app.Store) -> None:
+    fill(store, b"x", name="ml/s")
+    with pytest.raises(InvalidRequest, match="segment ml/s is not a ledger"):
+        entries_of(store, 25)
