@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.background.batch_writes import Driver, committed, contents, garbage, upload, uploads
+from tests.background.test_dead_uploads import UploadingStorage
 from tests.fsck.looking import cold_findings, findings
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.batch_job import GivenUp
 from tierfs.background.batch_upload import SegmentUpload
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
+from tierfs.chunkstore.protocol import BufferSource, PendingUpload, Source, StoredObject
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, Unavailable
 from tierfs.fsck.findings import Kind
 from tierfs.metadata.tables import INTENTS, OBJECTS
@@ -151,6 +152,34 @@ def test_unsealed_segments_of_a_batch_take_appends(store: TestStore) -> None:
     store.append("out/a", b"more")
     assert contents(store) == {"out/a": b"0123456789more"}
     assert_layout(store, "out/a", local=[4], cold=[8, 2])
+
+
+def test_segments_of_a_batch_are_truncated_offloaded_and_evicted_like_others(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    driver.commit(plan, driver.upload(plan, {"out/a": b"0123456789abcdefghij"}), seal=False)
+    store.engine.truncate("out/a", 9, cold_due_ms=0)
+    store.append("out/a", b"KLMNOP")
+    store.offload()
+    store.evict(force=True)
+    assert store.read("out/a")[9:] == b"9abcdefghijKLMNOP"
+    assert store.segment("out/a").local.count == 0
+    store.work().settle()
+    assert len(uploads(store)) == 3, "the first object went with the head"
+
+
+def test_a_multipart_upload_of_a_living_job_is_left_alone(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store", cold=UploadingStorage()) as store:
+        assert isinstance(store.cold, UploadingStorage)
+        driver = Driver(store)
+        plan, dead = driver.begin(), f"uploads/{'f' * 32}/"
+        for number, where in enumerate((plan.prefix, dead)):
+            store.cold.pending.append(PendingUpload(f"{where}0", f"id{number}", store.clock.now_ms()))
+        store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
+        assert [one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)] == [f"{dead}0"]
+        store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+        found = [one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)]
+        assert found == [plan.prefix, f"{plan.prefix}0", f"{dead}0"]
 
 
 def test_a_segment_of_a_batch_is_deleted_with_its_objects(store: TestStore) -> None:

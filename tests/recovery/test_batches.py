@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,17 @@ import pytest
 from tests.background.batch_writes import APPLICATION, Driver, committed, contents, upload, uploads
 from tests.background.holding import set_policy
 from tests.recovery.recovering import recovered
+from tests.recovery.test_follow import follower, following
 from tests.recovery.test_from_objects import rebuilt
 from tests.recovery.test_recover import checkpoint, copy_of, damage
 from tests.stores import TestStore, open_test_store
 from tierfs.background import publish
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.errors import Fenced
+from tierfs.metadata import batches, dump
 from tierfs.metadata.batch_records import BatchState
+from tierfs.metadata.store import MetadataStore
 from tierfs.segments import batch_commit
 
 BATCH = {f"out/{number}": b"%d" % number * 10 for number in range(5)}
@@ -159,3 +165,27 @@ def test_a_damaged_manifest_leaves_its_objects_aside(store: TestStore, tmp_path:
         assert len(contents(found.store)) == 1
         assert "its checksum differs" in found.left.pop(manifest)
         assert set(found.left.values()) == {"no commit that is known names it"}
+
+
+def test_a_replica_knows_batches_and_writes_none(store: TestStore, tmp_path: Path) -> None:
+    Driver(store).write(BATCH)
+    store.work().settle()
+    with following(store, tmp_path / "replica") as copy:
+        assert (contents(copy), committed(copy)) == (BATCH, committed(store))
+        Driver(store).write({"out/later": b"1"}, version=2)
+        store.work().settle()
+        follower(copy).refresh()
+        assert (contents(copy), committed(copy)) == ({**BATCH, "out/later": b"1"}, committed(store))
+        with pytest.raises(Fenced, match="replica"):
+            Driver(copy).begin()
+
+
+def test_a_dump_holds_batches(store: TestStore, tmp_path: Path) -> None:
+    Driver(store).write(BATCH)
+    file = BytesIO()
+    with store.metadata.read() as txn:
+        dump.write(txn, file, store.clock.now_ms())
+    file.seek(0)
+    dump.load(tmp_path / "loaded", store.clock, (part for part, _ in dump.read(file, "dump")), [])
+    with closing(MetadataStore(tmp_path / "loaded", store.clock)) as loaded, loaded.read() as txn:
+        assert batches.is_committed(txn, APPLICATION, 1)

@@ -38,7 +38,7 @@ from tierfs.types import (
 )
 
 MAX_SEGMENTS = 100_000
-"""Of one batch: its transaction takes some ten seconds, in which nobody else commits."""
+"""Of one batch: its transaction takes half a minute (measured: 10,000 take 3 s), in which nobody else commits."""
 
 _GARBAGE_PER_COMMIT = 1000
 
