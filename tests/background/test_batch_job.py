@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.background.batch_writes import Driver, committed, contents, garbage, upload, uploads
+from tests.background.holding import set_policy
 from tests.background.test_dead_uploads import UploadingStorage
 from tests.fsck.looking import cold_findings, findings
 from tests.stores import TestStore, assert_layout, open_test_store
@@ -128,6 +129,15 @@ def test_names_of_a_batch_are_checked(store: TestStore) -> None:
     assert contents(store) == {"out/file": b"here"}
     with pytest.raises(NotDirectory, match="is a segment"):
         driver.begin("out/file/below")
+
+
+def test_a_directory_that_is_read_from_the_disk_only_takes_no_write(store: TestStore) -> None:
+    set_policy(store, read_priority="local-only")
+    for ask in (Driver(store).begin, Driver(store).jobs.require_possible):
+        with pytest.raises(InvalidRequest, match="is read from the local disk only"):
+            ask("out")
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
 
 
 def test_an_object_that_is_missing_or_short_commits_nothing(store: TestStore) -> None:

@@ -16,13 +16,14 @@ from tierfs.background.batch_manifest import put_manifest
 from tierfs.background.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, InvalidRequest, NotDirectory, Unavailable
-from tierfs.metadata import batches, chains, directories, policies
+from tierfs.metadata import batches, chains, directories, fence, policies
 from tierfs.metadata.batch_records import BatchRecord, UploadedObject, UploadedSegment
 from tierfs.metadata.records import GarbageRecord, IntentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import join, printable, split
+from tierfs.policy import Policy
 from tierfs.segments import batch_commit
 from tierfs.segments.batch_commit import Batch, GivenUp, require_job
 from tierfs.types import (
@@ -70,13 +71,7 @@ class BatchJobs:
         """
         job = new_id()
         with self._metadata.write() as txn:
-            policy = policies.of_directory(txn, _nearest_directory(txn, into))
-            if policy.read_priority is ReadPriority.LOCAL_ONLY:
-                where = printable(into) or "/"
-                raise InvalidRequest(
-                    f"what is below {where} is read from the local disk only, and a distributed write goes elsewhere",
-                    remedy=f"tierfs policy set {where} read_priority=local-first",
-                )
+            policy = _policy(txn, into)
             intent = IntentRecord(
                 attempt=AttemptId(job),
                 location_id=self._location_id,
@@ -90,6 +85,12 @@ class BatchJobs:
             txn.put(INTENTS, job.encode(), intent)
             object_bytes = min(policy.object_bytes, MAX_OBJECT_BYTES)
             return UploadPlan(txn.store.store_id, txn.store.store_epoch, job, object_bytes)
+
+    def require_possible(self, into: str) -> None:
+        """Raise what `begin` raises, with nothing noted."""
+        with self._metadata.read() as txn:
+            fence.require_owner(txn.store)
+            _policy(txn, into)
 
     def commit(
         self, job: str, application: str, version: int, segments: Sequence[UploadedSegment], *, seal: bool
@@ -202,6 +203,18 @@ def _checked(one: UploadedObject, listed: Mapping[str, StoredObject]) -> Uploade
     if found.length_bytes != one.length or len(one.crcs) != 4 * -(-one.length // CRC_BLOCK_BYTES):
         raise DataLoss(f"{one.name} has {found.length_bytes} of {one.length} bytes", remedy="run the job again")
     return replace(one, etag=found.etag)
+
+
+def _policy(txn: ReadTransaction, into: str) -> Policy:
+    """The policy below a directory. Raises NotDirectory, or InvalidRequest where what is cold is not read."""
+    policy = policies.of_directory(txn, _nearest_directory(txn, into))
+    if policy.read_priority is ReadPriority.LOCAL_ONLY:
+        where = printable(into) or "/"
+        raise InvalidRequest(
+            f"what is below {where} is read from the local disk only, and a distributed write goes elsewhere",
+            remedy=f"tierfs policy set {where} read_priority=local-first",
+        )
+    return policy
 
 
 def _nearest_directory(txn: ReadTransaction, path: str) -> DirectoryId:

@@ -70,15 +70,21 @@ def begin(store: Store, application: str | None, into: str, *, seal: bool = True
     as far as it is known: Unavailable without a cold tier, Fenced in a replica or in a store that another one
     superseded, NotDirectory, InvalidRequest.
     """
-    if application is not None:
-        batches.check(application, 0)
+    require_possible(store, application, into)
     canonical = names.join(names.split(into))
-    _require_owner(store)
     plan = _jobs(store).begin(canonical)
     location = store.cold_location
     assert location is not None
     spec = UploadSpec(plan, replace(location, stored=b""), store.settings.cold, store.path, canonical)
     return WriteJob(batches.of_job(plan.job) if application is None else application, seal, spec)
+
+
+def require_possible(store: Store, application: str | None, into: str) -> None:
+    """Raise what `begin` would, and note nothing: for who has to refuse a write before anybody needs its job."""
+    if application is not None:
+        batches.check(application, 0)
+    _require_owner(store)
+    _jobs(store).require_possible(names.join(names.split(into)))
 
 
 def commit(
