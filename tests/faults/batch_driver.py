@@ -1,6 +1,6 @@
 """A driver with one executor, that stops in a phase of its work, so that it can be killed there or let go on.
 
-    python -m tests.faults.batch_driver STORE upload|manifest|transaction|publish|none
+    python -m tests.faults.batch_driver STORE upload|manifest|transaction|publish|none [REPEATS]
 
 It writes version 1 of `nightly` below `out`: the segments `part-0` and `part-1`, which begin with its own pid. The
 phase's name is printed before it begins; SIGUSR1 lets it go on. At the end `written` or `repeated` is printed.
@@ -27,10 +27,10 @@ TAIL = bytes(range(256)) * (3 * MIB // 256)
 
 
 class PausingSource(BufferSource):
-    """Stops before the last MiB of the first object is read."""
+    """Stops before the last bytes of the first object are read, others being on their way."""
 
     def read(self, offset: int, length_bytes: int) -> Any:
-        if self.length_bytes - offset <= MIB:
+        if offset and offset + length_bytes >= self.length_bytes:
             pause("upload")
         return super().read(offset, length_bytes)
 
@@ -65,6 +65,7 @@ def prepare(phase: str) -> None:
 
 def main() -> None:
     path, phase = Path(sys.argv[1]), sys.argv[2]
+    content = TAIL * int(sys.argv[3] if len(sys.argv) > 3 else 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     prepare(phase)
     with app.open_store(path) as store:
@@ -72,7 +73,7 @@ def main() -> None:
         uploaded = []
         for partition in range(2):
             with job.upload.task(partition) as task:
-                task.open(f"part-{partition}").write(b"%d " % os.getpid() + TAIL)
+                task.open(f"part-{partition}").write(b"%d " % os.getpid() + content)
                 uploaded += task.finish()
         if phase == "publish":
             stop_before(Publisher, "_create", phase)

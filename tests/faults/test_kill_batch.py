@@ -10,6 +10,7 @@ import pytest
 
 from tests import forked
 from tests.commands import tierfs
+from tests.conftest import Bucket
 from tests.disks import disk, fill
 from tests.faults.batch_driver import TAIL
 from tests.mount.waiting import eventually
@@ -137,6 +138,29 @@ def test_holders_that_come_and_go_leave_a_running_job_alone(store: app.Store) ->
     assert writers(store) == {str(driver.pid)}
     holder.end()
     check_nothing_is_left(store.path)
+
+
+@pytest.mark.s3
+def test_parts_of_an_upload_that_was_killed_are_freed(tmp_path: Path, rgw_bucket: Bucket) -> None:
+    endpoint, bucket = rgw_bucket
+    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    app.init_store(tmp_path / "store", choice)
+    driver = forked.Talking(DRIVER, tmp_path / "store", "upload", 10)
+    assert driver.line() == "upload\n"
+    driver.end()
+    later = ManualClock(SystemClock().now_ms())
+    with app.open_store(tmp_path / "store", later) as store:
+        location_id = store.cold_location_id
+        assert location_id is not None
+        storage = store.storage_of(location_id)
+        assert len(list(storage.uploads("uploads/"))) == 1
+        store.cold_work().collect_all(grace_s=0)
+        assert len(list(storage.uploads("uploads/"))) == 1, "somebody may finish it"
+        later.advance(TWO_DAYS_S)
+        store.cold_work().collect_all(grace_s=0)
+        assert list(storage.uploads("uploads/")) == []
+        with store.metadata.read() as txn:
+            assert txn.count(INTENTS.name) == 0
 
 
 def test_a_full_disk_at_the_commit_leaves_nothing_half_made(tmp_path: Path) -> None:
