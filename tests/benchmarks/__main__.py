@@ -20,6 +20,7 @@ from botocore.config import Config
 
 from tests.benchmarks import reading_command
 from tests.benchmarks.algebra import bench_algebra
+from tests.benchmarks.by_url import bench_by_url, bench_by_url_s3
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.ledgers import bench_ledgers
@@ -36,7 +37,7 @@ from tests.servers.rgw import RgwServer
 from tierfs import app
 from tierfs.segments.engine import Engine
 
-_ON_S3 = {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover", "small-files", "ledgers"}
+_ON_S3 = {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover", "small-files", "ledgers", "url-s3"}
 """Subjects that need Ceph RGW."""
 
 BLOCK = os.urandom(4 << 20)
@@ -285,14 +286,16 @@ def main() -> None:
             print(bench_append(directory, chosen.repetitions), flush=True)
         if "local" in chosen.subjects:
             print(bench_local(directory, chosen.repetitions), flush=True)
-        if {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover", "small-files", "ledgers"} & set(
-            chosen.subjects
-        ):
+        if "url" in chosen.subjects:
+            print(bench_by_url(directory, chosen.repetitions), flush=True)
+        if _ON_S3 & set(chosen.subjects):
             with s3_store(directory) as (path, server, bucket):
                 if "recover" in chosen.subjects:
                     print(bench_recover(path, server, bucket), flush=True)
                 if "sustained-s3" in chosen.subjects:
                     print(bench_sustained(path, "Ceph RGW as the cold tier", chosen.seconds), flush=True)
+                if "url-s3" in chosen.subjects:
+                    print(bench_by_url_s3(path, server, bucket, chosen.repetitions), flush=True)
                 if "small-files" in chosen.subjects:
                     for line in bench_small_files(path):
                         print(line, flush=True)

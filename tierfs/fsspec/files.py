@@ -92,7 +92,7 @@ class OpenSegment:
 class _RawSegment(io.RawIOBase):
     """The unbuffered file: a position in an open segment.
 
-    To fill a buffer of `buffer_bytes` it reads a block at a new place, and twice as much each time that reads go on.
+    It fills a buffer of `buffer_bytes` as far as is needed, to the end of a block, and further as reads go on.
     """
 
     def __init__(self, opened: OpenSegment, buffer_bytes: int) -> None:
@@ -101,7 +101,9 @@ class _RawSegment(io.RawIOBase):
         self._position = 0
         self._buffer_bytes = buffer_bytes
         self._expected = 0
-        self._step_bytes = min(_FIRST_BYTES, buffer_bytes)
+        self._last_step = _FIRST_BYTES // 2
+        self.needed = 0
+        """What the read under way is for, as a hint: a second request to S3 costs more than bytes do."""
 
     def readable(self) -> bool:
         return True
@@ -112,16 +114,24 @@ class _RawSegment(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         self._require_open()
         view = memoryview(buffer).cast("B")
-        if self._position != self._expected:
-            self._step_bytes = min(_FIRST_BYTES, self._buffer_bytes)
         if len(view) <= self._buffer_bytes:
-            view = view[: self._step_bytes]
-            self._step_bytes = min(2 * self._step_bytes, self._buffer_bytes)
+            view = view[: self._step()]
         with as_os_errors():
             read = self.opened.read_into(self._position, view)
         self._position += read
         self._expected = self._position
         return read
+
+    def _step(self) -> int:
+        """How much to fetch to fill a buffer: whole blocks at a new place, more each time that reads go on."""
+        if self._position == self._expected:
+            step = max(2 * self._last_step, self.needed)
+        else:
+            block_bytes = min(_FIRST_BYTES, self._buffer_bytes)
+            end = self._position + max(1, self.needed)
+            step = -(-end // block_bytes) * block_bytes - self._position
+        self._last_step = min(step, self._buffer_bytes)
+        return self._last_step
 
     def readall(self) -> bytes:
         """All at once, into memory of the right size."""
@@ -164,7 +174,8 @@ class SegmentFile(io.BufferedReader):
 
     def __init__(self, opened: OpenSegment, path: str, details: dict[str, Any], block_size: int | None = None) -> None:
         buffer_bytes = block_size or _BUFFER_BYTES
-        super().__init__(_RawSegment(opened, buffer_bytes), buffer_bytes)
+        self._raw_segment = _RawSegment(opened, buffer_bytes)
+        super().__init__(self._raw_segment, buffer_bytes)
         self.path = self.full_name = path
         self.size = opened.size
         self.details = details
@@ -180,18 +191,21 @@ class SegmentFile(io.BufferedReader):
             return position
 
     def read(self, size: int | None = -1, /) -> bytes:
+        self._raw_segment.needed = size or 0
         return self._paired(super().read, size)
 
     def read1(self, size: int = -1, /) -> bytes:
         return self._paired(super().read1, size)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
+        self._raw_segment.needed = len(memoryview(buffer).cast("B"))
         return self._paired(super().readinto, buffer)
 
     def readinto1(self, buffer: WriteableBuffer, /) -> int:
         return self._paired(super().readinto1, buffer)
 
     def readline(self, size: int | None = -1, /) -> bytes:
+        self._raw_segment.needed = 0
         return self._paired(super().readline, size)
 
     def _paired(self, read: Callable[[A], T], argument: A) -> T:

@@ -1,0 +1,1 @@
+"""The examples of the documentation run as they are written."""
