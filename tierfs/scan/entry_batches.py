@@ -74,21 +74,23 @@ def _spans(part: Part) -> Iterator[_Span]:
 def _spans_of(run: EntryRun, part: Part) -> Iterator[_Span]:
     """The owned entries of one run, a batch at a time."""
     starts = list(accumulate(run.lengths, initial=run.payload_start))
-    index = 0
-    while index < len(run.lengths):
-        if not _is_owned(starts[index], part):
-            index += 1
-            continue
-        end = index
-        while end < len(run.lengths) and _is_owned(starts[end], part):
-            if end > index and starts[end + 1] - starts[index] > _BATCH_BYTES:
-                break
+    owned = [index for index in range(len(run.lengths)) if _is_owned(run.first_entry_id + index, starts[index], part)]
+    if not owned:
+        return
+    index, last = owned[0], owned[-1]  # entries ascend, so those between are owned, too
+    while index <= last:
+        end = index + 1
+        while end <= last and starts[end + 1] - starts[index] <= _BATCH_BYTES:
             end += 1
         yield _Span(run.first_entry_id + index, starts[index], run.lengths[index:end])
         index = end
 
 
-def _is_owned(start: int, part: Part) -> bool:
+def _is_owned(entry_id: int, start: int, part: Part) -> bool:
     """Empty entries behind the last byte belong to the part that ends there."""
+    ledger = part.source.ledger
+    assert ledger is not None
+    if entry_id < ledger.start_entry_id or (ledger.end_entry_id is not None and entry_id >= ledger.end_entry_id):
+        return False
     owned = part.owned
     return owned.start <= start < owned.end or start == owned.end == part.pinned.end

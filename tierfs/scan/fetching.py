@@ -42,6 +42,9 @@ class Ledger:
 
     segment_id: SegmentId
     runs: tuple[EntryRun, ...]
+    start_entry_id: int = 0
+    end_entry_id: int | None = None
+    """Entries that are read, half-open: several empty ones begin at the same byte."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -171,4 +171,4 @@ def _touching(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...
 
 def _clipped(ledger: Ledger, wanted: ByteRange) -> Ledger:
     runs = tuple(run for run in ledger.runs if run.payload_start <= wanted.end and run.payload_end >= wanted.start)
-    return Ledger(ledger.segment_id, runs)
+    return replace(ledger, runs=runs)

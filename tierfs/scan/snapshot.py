@@ -61,15 +61,25 @@ class Pinner:
         self._tail = tail
         self._policies = policies.PolicyCache()
 
-    def pin(self, path: str, segment: SegmentRecord, wanted: ByteRange | None = None) -> PinnedSegment:
-        """A segment, or the bytes of it inside `wanted`.
+    def pin(
+        self,
+        path: str,
+        segment: SegmentRecord,
+        wanted: ByteRange | None = None,
+        start_entry_id: int = 0,
+        end_entry_id: int | None = None,
+    ) -> PinnedSegment:
+        """A segment, or the bytes of it inside `wanted`, and of a ledger only these entries.
 
         Raises Unavailable or DataLoss for bytes that nothing holds, Unavailable for a tail that may not be read.
         """
         priority = self._priority_of(segment)
         span = self._cut(path, segment, segment.range if wanted is None else segment.range.intersect(wanted))
         extents = tuple(extents_of(self._txn, segment, span, priority))
-        return PinnedSegment(segment, path, span, extents, priority, self._ledger(segment, span))
+        ledger = self._ledger(segment, span)
+        if ledger is not None:
+            ledger = replace(ledger, start_entry_id=start_entry_id, end_entry_id=end_entry_id)
+        return PinnedSegment(segment, path, span, extents, priority, ledger)
 
     def _priority_of(self, segment: SegmentRecord) -> ReadPriority:
         """Executors are not asked for the store's directory where nothing has to be read there."""

@@ -10,9 +10,11 @@ from itertools import islice
 
 from tierfs.app import Store
 from tierfs.composition.sources import open_source
+from tierfs.errors import InvalidRequest
 from tierfs.metadata import entries
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.names import printable
 from tierfs.scan.places import Place
 from tierfs.scan.planning import Partition, Reach, plan
 from tierfs.scan.selection import select
@@ -100,7 +102,13 @@ def _offset_of(txn: ReadTransaction, segment: SegmentRecord, entry_id: int) -> i
 def _pinned(txn: ReadTransaction, options: ReadOptions) -> Iterator[PinnedSegment]:
     pinner = Pinner(txn, options.priority, options.tail)
     for path, segment in select(txn, options.selection):
-        yield pinner.pin(path, segment, bounded(txn, segment, options.bounds))
+        if options.row_type in (RowType.ENTRIES, RowType.MESSAGES) and segment.kind is not SegmentKind.LEDGER:
+            raise InvalidRequest(
+                f"segment {printable(path)} is not a ledger", remedy="read type lines or bytes, or name ledgers only"
+            )
+        bounds = options.bounds
+        span = bounded(txn, segment, bounds)
+        yield pinner.pin(path, segment, span, bounds.start_entry or 0, bounds.end_entry)
 
 
 def _segment_rows(txn: ReadTransaction, options: ReadOptions) -> Iterator[tuple[SegmentRow, ...]]:
