@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from tierfs.app import ColdChoice, Store, open_store
@@ -86,13 +87,21 @@ def _open_replica(choice: ColdChoice) -> Store:
         return open_store(path)
     store = open_store(path)
     try:
-        holding.refresh(store)
-    except HeldElsewhere:
-        pass  # another process brings it up to date at this moment
+        refresh_source(store)
     except BaseException:
         store.close()
         raise
     return store
+
+
+def refresh_source(store: Store) -> None:
+    """Bring the replica of a bucket up to date, with one listing where nothing is new; any other store is by itself.
+
+    Raises what the storage raises.
+    """
+    if store.is_replica:
+        with suppress(HeldElsewhere):  # another process brings it up to date at this moment
+            holding.refresh(store)
 
 
 def _create(path: Path, choice: ColdChoice) -> None:

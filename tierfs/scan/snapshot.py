@@ -112,9 +112,10 @@ class Pinner:
 
 def cold_end_of(txn: ReadTransaction, segment: SegmentRecord) -> int:
     """Up to where the cold tier has the segment without a gap; its start offset where it has nothing."""
-    if segment.whole_in_cold:
-        return segment.length
-    end = segment.start_offset
+    cold, end = segment.cold, segment.start_offset
+    last = chains.chunk_at(txn, segment.id, Tier.COLD, cold.last_chunk) if cold.count else None
+    if last is not None and cold.first_chunk <= end and last.end_offset - cold.first_chunk == cold.bytes:
+        return min(max(end, last.end_offset), segment.length)  # no gap, and nothing lost
     for chunk in chains.chunks(txn, segment.id, Tier.COLD, end):
         if chunk.start_offset > end or chunk.lost:
             break

@@ -18,7 +18,7 @@ from tierfs.names import printable
 from tierfs.scan.places import Place
 from tierfs.scan.planning import Partition, Reach, plan
 from tierfs.scan.selection import select
-from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, place_of
+from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, cold_end_of, place_of
 from tierfs.spark.options import Bounds, ReadOptions, RowType, StoreOptions
 from tierfs.types import ByteRange, SegmentKind
 
@@ -69,7 +69,8 @@ def plan_read(options: ReadOptions) -> Plan:
 def offload_tails(store: Store, options: ReadOptions) -> None:
     """Make every selected byte cold. Raises what offloading raises."""
     with store.metadata.read() as txn:
-        waiting = [path for path, segment in select(txn, options.selection) if not segment.whole_in_cold]
+        found = select(txn, options.selection)
+        waiting = [path for path, segment in found if cold_end_of(txn, segment) < segment.length]
     for path in waiting:
         store.offload(path, _silent)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tierfs.scan.fetching import Fetcher
@@ -18,6 +18,7 @@ from tierfs.spark.options import ReadOptions, RowType
 from tierfs.spark.planning import SegmentRow, check, plan_read
 from tierfs.spark.schemas import arrow_schema, default_schema, require_columns
 from tierfs.spark.segment_rows import segments_batch
+from tierfs.spark.stream_options import STREAM_OPTIONS, Pace
 
 NAME = "tierfs"
 
@@ -33,7 +34,8 @@ class TierfsDataSource(DataSource):
     def schema(self) -> StructType:
         """All columns of the type of row that was asked for. Fails here for a store or path that does not exist."""
         with explained():
-            options = ReadOptions.of(self.options)
+            options = ReadOptions.of(self.options, STREAM_OPTIONS)  # Spark does not say here which kind of read it is
+            Pace.of(self.options)
             check(options)
             return default_schema(options.row_type)
 
@@ -41,6 +43,12 @@ class TierfsDataSource(DataSource):
         """A batch read, planned now: whoever runs it again reads the same bytes."""
         with explained():
             return TierfsReader(ReadOptions.of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream of what is there and of what comes."""
+        from tierfs.spark.streaming import TierfsStreamReader
+
+        return TierfsStreamReader(self.options, schema)
 
 
 class TierfsPartition(InputPartition):

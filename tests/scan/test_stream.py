@@ -1,0 +1,420 @@
+"""Streams over real stores: what the batches read, after restarts and losses, of each kind of record."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.mount.conftest import append
+from tests.scan.scanning import fill, rows_of, store_of
+from tests.scan.test_lines import lines_of
+from tierfs import app
+from tierfs.composition.sources import open_source, refresh_source
+from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.scan.byte_batches import read_blocks
+from tierfs.scan.entry_batches import read_entries
+from tierfs.scan.fetching import Fetcher
+from tierfs.scan.lines import LineFormat
+from tierfs.scan.places import Connections, Place
+from tierfs.scan.planning import Partition, Reach, Sizes, plan
+from tierfs.scan.selection import Selection
+from tierfs.scan.separators import Separator
+from tierfs.scan.stream import Records, Stream, StreamRead
+from tierfs.scan.stream_offset import StreamOffset
+from tierfs.segments import ledgers
+
+ANY = Separator()
+ALL = Selection(recursive=True)
+LINES = StreamRead("lines", ALL, Records.LINES)
+BYTES = StreamRead("bytes", ALL, Records.BYTES)
+ENTRIES = StreamRead("entries", ALL, Records.ENTRIES)
+SIZES = Sizes(max_partition_bytes=9, open_cost_bytes=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[app.Store]:
+    with store_of(tmp_path / "store") as opened:
+        yield opened
+
+
+@dataclass
+class Query:
+    """A stream and its checkpoint."""
+
+    store: app.Store
+    read: StreamRead = LINES
+    rows: list[tuple[object, ...]] = field(default_factory=list)
+    log: list[tuple[str, str, list[tuple[object, ...]]]] = field(default_factory=list)
+    """Offsets and rows of the batches."""
+    checkpoint: str = ""
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self, *, latest: bool = False) -> None:
+        """As in a new process."""
+        self.stream = Stream(
+            self.store.metadata, str(self.store.path), self.store.settings.cold, Connections(), self.read
+        )
+        if not self.checkpoint:
+            first = self.stream.latest() if latest else self.stream.earliest()
+            self.checkpoint = json.dumps(first.as_json())
+
+    def trigger(self, limit: int | None = None) -> list[tuple[object, ...]] | None:
+        """The rows of one batch; None when there is none."""
+        start = StreamOffset.of(json.loads(self.checkpoint))
+        end = json.dumps(self.stream.next_offset(start, limit).as_json())
+        if end == self.checkpoint:
+            return None
+        rows = self.between(self.checkpoint, end)
+        self.log.append((self.checkpoint, end, rows))
+        self.rows += rows
+        self.checkpoint = end
+        return rows
+
+    def between(self, start: str, end: str) -> list[tuple[object, ...]]:
+        place, pinned = self.stream.pinned(StreamOffset.of(json.loads(start)), StreamOffset.of(json.loads(end)))
+        reach = {Records.LINES: self.read.lines.reach, Records.BYTES: Reach()}.get(
+            self.read.records, Reach(cuts_at_entries=True)
+        )
+        return sorted(row for one in plan(pinned, SIZES, reach) for row in self._rows(place, one))
+
+    def _rows(self, place: Place, partition: Partition) -> list[tuple[object, ...]]:
+        if self.read.records is Records.LINES:
+            return [*rows_of(place, partition, self.read.lines)]
+        names = [part.source.name for part in partition.parts]
+        with Fetcher(place, Connections(), tuple(part.source for part in partition.parts)) as fetcher:
+            if self.read.records is Records.BYTES:
+                return [(names[one.part], one.offset, one.content) for one in read_blocks(fetcher, partition, 4)]
+            return [
+                (names[batch.part], entry_id, length)
+                for batch in read_entries(fetcher, partition)
+                for entry_id, length in enumerate(batch.lengths, batch.first_entry_id)
+            ]
+
+
+def truncate(store: app.Store, name: str, before_offset: int) -> None:
+    store.engine.truncate(name, before_offset, cold_due_ms=0)
+
+
+def lines(name: str, *values: bytes, at: int = 0) -> list[tuple[object, ...]]:
+    """Rows of lines that end with LF."""
+    found: list[tuple[object, ...]] = []
+    for value in values:
+        found.append((name, at, value))
+        at += len(value) + 1
+    return found
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["append", "append", "cold", "seal", "trigger", "restart"]),
+            st.sampled_from("abc"),
+            st.lists(st.sampled_from([b"xy", b"z", b"\n", b"\r", b"\r\n"]), min_size=1, max_size=9).map(b"".join),
+            st.one_of(st.none(), st.integers(1, 20)),
+        ),
+        max_size=15,
+    )
+)
+def test_every_line_once(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, bytes, int | None]]
+) -> None:
+    with store_of(tmp_path_factory.mktemp("stream") / "store") as store:
+        query, truth, sealed = Query(store), dict[str, bytes](), set[str]()
+        for what, name, data, limit in steps:
+            if what == "restart":
+                query.restart()
+            elif what == "trigger":
+                query.trigger(limit)
+            elif what == "cold" and name in truth:
+                store.offload(name, lambda _: None)
+                store.evict(name, force=True, report=lambda _: None)
+            elif name not in sealed and what in ("append", "seal"):
+                append(store, name, data, seal=what == "seal")
+                truth[name] = truth.get(name, b"") + data
+                sealed |= {name} if what == "seal" else set()
+        for name in truth:
+            if name not in sealed:
+                append(store, name, b".", seal=True)
+        while query.trigger(30) is not None:
+            pass
+        expected = [
+            row for name, data in truth.items() for row in lines_of(data + b"." * (name not in sealed), ANY, name)
+        ]
+        assert sorted(query.rows) == sorted(expected)
+        query.restart()
+        for start, end, rows in query.log:
+            assert query.between(start, end) == rows
+
+
+def test_lines_are_read_when_they_end(store: app.Store) -> None:
+    query = Query(store)
+    append(store, "d/a", b"one\ntwo\nthr")
+    assert query.trigger() == lines("d/a", b"one", b"two")
+    assert query.trigger() is None
+    append(store, "d/a", b"ee\n")
+    append(store, "d/b", b"last", seal=True)
+    assert query.trigger() == [*lines("d/a", b"three", at=8), *lines("d/b", b"last")]
+    append(store, "d/a", b"end", seal=True)
+    assert query.trigger() == lines("d/a", b"end", at=14)
+    assert StreamOffset.of(json.loads(query.checkpoint)).open == {}
+    assert query.trigger() is None
+
+
+def test_half_of_a_crlf_waits(store: app.Store) -> None:
+    query = Query(store)
+    append(store, "a", b"one\r\ntwo\r")
+    assert query.trigger() == [("a", 0, b"one")]
+    append(store, "a", b"\n")
+    assert query.trigger() == [("a", 5, b"two")]
+
+
+def test_bytes(store: app.Store) -> None:
+    query = Query(store, BYTES)
+    append(store, "a", b"0123456")
+    assert query.trigger(5) == [("a", 0, b"0123"), ("a", 4, b"4")]
+    append(store, "a", b"7")
+    assert query.trigger() == [("a", 5, b"567")]
+
+
+def new_ledger(store: app.Store) -> str:
+    with store.metadata.write() as txn:
+        return ledgers.make(txn, "topic")
+
+
+def add_entries(store: app.Store, name: str, *payloads: bytes, seal: bool = False) -> None:
+    writer = store.engine.open_ledger(name)
+    writer.append_entries(list(payloads))
+    store.engine.close_writer(writer)
+    if seal:
+        store.engine.seal(name)
+
+
+@pytest.mark.parametrize("limit", [None, 1, 4])
+def test_entries_and_empty_ones_among_them(store: app.Store, limit: int | None) -> None:
+    """An empty entry lies where the next one begins: bytes do not tell whether it was read."""
+    name, query, lengths = new_ledger(store), Query(store, ENTRIES), []
+    for some in ([3, 0], [0, 0], [2], [0, 5, 1], [0], [0, 0, 2, 0]):
+        add_entries(store, name, *(b"x" * length for length in some))
+        lengths += some
+        while query.trigger(limit) is not None:
+            pass
+        assert query.rows == [(name, entry_id, length) for entry_id, length in enumerate(lengths)]
+    query.restart()
+    for start, end, rows in query.log:
+        assert query.between(start, end) == rows
+
+
+def test_entries_of_a_cold_ledger(store: app.Store) -> None:
+    name, query = new_ledger(store), Query(store, replace(ENTRIES, cold_only=True))
+    add_entries(store, name, b"abc", b"", b"d" * 30)
+    assert query.trigger() is None
+    add_entries(store, name, b"", seal=True)
+    store.offload(name, lambda _: None)
+    store.evict(name, force=True, report=lambda _: None)
+    assert query.trigger() == [(name, 0, 3), (name, 1, 0), (name, 2, 30), (name, 3, 0)]
+    assert StreamOffset.of(json.loads(query.checkpoint)).open == {}
+
+
+def test_a_segment_that_is_no_ledger(store: app.Store) -> None:
+    append(store, "a", b"x\n")
+    with pytest.raises(InvalidRequest, match="segment a is not a ledger"):
+        Query(store, ENTRIES).trigger()
+
+
+def test_cold_only_ends_where_the_cold_tier_does(store: app.Store) -> None:
+    query = Query(store, replace(LINES, cold_only=True))
+    append(store, "a", b"one\ntwo\nth")
+    assert query.trigger() is None
+    store.offload("a", lambda _: None)
+    append(store, "a", b"ree\nlast", seal=True)
+    assert query.trigger() == lines("a", b"one", b"two")
+    store.offload("a", lambda _: None)
+    assert query.trigger() == lines("a", b"three", b"last", at=8)
+    assert StreamOffset.of(json.loads(query.checkpoint)).open == {}
+
+
+def test_cold_only_behind_a_cut_head(store: app.Store) -> None:
+    """The chunk that holds the new head stays whole: its bytes in front of the head are no bytes of the segment."""
+    fill(store, b"0123456\n" * 3, cold_bytes=24)
+    truncate(store, "s", 20)
+    append(store, "s", b"abc\n")
+    assert Query(store, replace(BYTES, cold_only=True)).trigger() == [("s", 20, b"456\n")]
+
+
+def test_the_latest_offset(store: app.Store) -> None:
+    append(store, "a", b"old\nha")
+    append(store, "b", b"sealed", seal=True)
+    query = Query(store)
+    query.checkpoint = ""
+    query.restart(latest=True)
+    append(store, "a", b"lf\n")
+    append(store, "c", b"new\n")
+    assert query.trigger() == [("a", 4, b"half"), ("c", 0, b"new")]
+
+
+def test_read_what_is_available_now(store: app.Store) -> None:
+    append(store, "a", b"one\ntwo\n")
+    query = Query(store)
+    query.stream.freeze()
+    append(store, "a", b"three\n", seal=True)
+    append(store, "b", b"new\n")
+    assert query.trigger(1) == lines("a", b"one")
+    assert query.trigger(1) == lines("a", b"two", at=4)
+    assert query.trigger(1) is None
+    query.restart()
+    assert query.trigger() == [*lines("a", b"three", at=8), *lines("b", b"new")]
+
+
+def test_an_idle_store_is_not_listed_again(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(store, "a", b"one\nhalf")
+    query = Query(store)
+    query.trigger()
+    monkeypatch.setattr("tierfs.scan.stream.select", lambda *_: pytest.fail("listed"))
+    monkeypatch.setattr("tierfs.scan.stream.Fetcher", lambda *_: pytest.fail("read"))
+    assert query.trigger() is None
+
+
+def deleted(store: app.Store) -> None:
+    store.delete("a", recursive=False)
+
+
+def cut(store: app.Store) -> None:
+    truncate(store, "a", 10)
+
+
+def unsealed(store: app.Store) -> None:
+    store.engine.unseal("z")
+
+
+def sealed_again(store: app.Store) -> None:
+    store.engine.unseal("z")
+    append(store, "z", b"more\n", seal=True)
+
+
+@pytest.mark.parametrize(
+    ("lose", "text", "rows"),
+    [
+        (deleted, "segment [0-9]+, read up to 8, was deleted", []),
+        (cut, "segment a begins at 10 now, and was read up to 8", [("a", 10, b"ree")]),
+        (unsealed, "segment z was unsealed", [("a", 8, b"three")]),
+        (sealed_again, "segment z was unsealed and sealed again", [("a", 8, b"three")]),
+    ],
+)
+def test_losses(
+    store: app.Store,
+    lose: object,
+    text: str,
+    rows: list[object],
+    expected_warnings: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert callable(lose)
+    append(store, "a", b"one\ntwo\n")
+    append(store, "z", b"done\n", seal=True)
+    query = Query(store)
+    query.trigger()
+    append(store, "a", b"three\n")
+    lose(store)
+    with pytest.raises(DataLoss, match=text) as caught:
+        query.trigger()
+    assert "failOnDataLoss" in (caught.value.remedy or "")
+    query.read = replace(query.read, fail_on_data_loss=False)
+    query.restart()
+    expected_warnings.append(text)
+    with caplog.at_level(logging.WARNING):
+        assert query.trigger() == rows
+        assert query.trigger() is None
+    assert len(caplog.records) == 1, "what was skipped is told once"
+
+
+def test_a_batch_whose_segment_was_deleted(store: app.Store, expected_warnings: list[str]) -> None:
+    """It began and ended in the batch, which is read again after the deletion."""
+    append(store, "a", b"one\n", seal=True)
+    append(store, "b", b"two\n", seal=True)
+    query = Query(store)
+    query.trigger()
+    start, end, _ = query.log[0]
+    store.delete("a", recursive=False)
+    query.restart()
+    with pytest.raises(DataLoss, match=r"^4 bytes of a batch are gone"):
+        query.between(start, end)
+    assert query.trigger() is None, "what comes later is not lost"
+    query.read = replace(query.read, fail_on_data_loss=False)
+    query.restart()
+    expected_warnings.append("4 bytes of a batch are gone")
+    assert query.between(start, end) == lines("b", b"two")
+
+
+def test_a_checkpoint_of_another_store(store: app.Store, tmp_path: Path, expected_warnings: list[str]) -> None:
+    expected_warnings.append("the checkpoint is of store")
+    append(store, "a", b"one\n")
+    query = Query(store)
+    query.trigger()
+    with store_of(tmp_path / "other") as other:
+        append(other, "b", b"two\n")
+        query.store = other
+        query.restart()
+        with pytest.raises(DataLoss, match="the checkpoint is of store"):
+            query.trigger()
+        query.read = replace(query.read, fail_on_data_loss=False)
+        query.restart()
+        assert query.trigger() == lines("b", b"two")
+        append(other, "b", b"three\n")
+        assert query.trigger() == lines("b", b"three", at=4)
+
+
+def test_a_path_that_goes_and_comes(store: app.Store) -> None:
+    query = Query(store, replace(LINES, selection=Selection(("d/*/x", "d/a"), recursive=True)))
+    assert query.trigger() is None
+    append(store, "d/a/x", b"one\n", seal=True)
+    assert query.trigger() == lines("d/a/x", b"one")
+    store.delete("d", recursive=True)
+    assert query.trigger() is None
+    append(store, "d/a/x", b"two\n")
+    assert query.trigger() == lines("d/a/x", b"two")
+
+
+def test_a_bucket_that_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "cold").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    app.init_store(tmp_path / "store", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    with app.open_store(tmp_path / "store") as owner:
+        append(owner, "a", b"one\ntw")
+        owner.offload("", lambda _: None)
+        with open_source(f"file://{tmp_path / 'cold'}") as replica:
+            query = Query(replica)
+            assert query.trigger() == lines("a", b"one")
+            append(owner, "a", b"o\nthree", seal=True)
+            append(owner, "b", b"new\n")
+            owner.settle()
+            refresh_source(replica)
+            assert query.trigger() is None, "what is not cold yet is shown up to where it is"
+            owner.offload("", lambda _: None)
+            refresh_source(replica)
+            assert query.trigger() == [*lines("a", b"two", b"three", at=4), *lines("b", b"new")]
+            assert StreamOffset.of(json.loads(query.checkpoint)).open.keys() == {
+                one.segment_id for one in query.stream._listed[2] if not one.sealed
+            }
+
+
+def test_lines_of_another_form(store: app.Store) -> None:
+    form = LineFormat(Separator(b"||"), max_line_bytes=10)
+    query = Query(store, replace(LINES, lines=form))
+    append(store, "a", b"one||two|")
+    assert query.trigger() == [("a", 0, b"one")]
+    append(store, "a", b"||x")
+    assert query.trigger() == [("a", 5, b"two")]
+    append(store, "a", b"y" * 20)
+    with pytest.raises(InvalidRequest, match="segment a: a line at or after byte 10 has more than 10 bytes"):
+        query.trigger()

@@ -1,0 +1,262 @@
+"""Offsets of a stream against a model: random appends, seals, new segments and limits; each record once, in order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tierfs.errors import InvalidRequest
+from tierfs.scan.lines import LineFormat
+from tierfs.scan.record_ends import LineEnds
+from tierfs.scan.separators import Separator
+from tierfs.scan.stream_offset import StreamOffset
+from tierfs.scan.stream_plan import Listed, advance, missing_bytes, reconcile, stretches
+from tierfs.types import ByteRange, SegmentId
+
+STORE = "s"
+START = StreamOffset(STORE, "lines")
+
+
+@dataclass
+class World:
+    """Segments by id; births are not in the order of ids."""
+
+    data: dict[int, bytes] = field(default_factory=dict)
+    births: dict[int, int] = field(default_factory=dict)
+    sealed: dict[int, int] = field(default_factory=dict)
+    separator: Separator = field(default_factory=Separator)
+    ticks: int = 0
+    looked: int = 0
+
+    def create(self) -> None:
+        self.ticks += 1
+        segment_id = 1000 - self.ticks
+        self.data[segment_id], self.births[segment_id] = b"", self.ticks
+
+    def append(self, index: int, data: bytes) -> None:
+        taking = [one for one in self.data if one not in self.sealed]
+        if taking:
+            self.data[taking[index % len(taking)]] += data
+
+    def seal(self, index: int) -> None:
+        taking = [one for one in self.data if one not in self.sealed]
+        if taking:
+            self.ticks += 1
+            self.sealed[taking[index % len(taking)]] = self.ticks
+
+    def listed(self) -> list[Listed]:
+        return [
+            Listed(
+                SegmentId(one), self.births[one], str(one), one in self.sealed, self.sealed.get(one, 0), 0, size, size
+            )
+            for one, size in ((one, len(data)) for one, data in self.data.items())
+        ]
+
+    def cutter(self) -> LineEnds:
+        return LineEnds(LineFormat(self.separator), self.read, {})
+
+    def read(self, one: Listed, span: ByteRange) -> bytes:
+        self.looked += span.length_bytes
+        return self.data[one.segment_id][span.start : span.end]
+
+    def next(self, start: StreamOffset, limit: int | None) -> StreamOffset:
+        offset, lost = reconcile(start, self.listed(), STORE, self.ticks + 1)
+        assert (offset, lost) == (start, [])
+        return advance(start, self.listed(), self.cutter(), limit)
+
+    def between(self, start: StreamOffset, end: StreamOffset) -> dict[int, bytes]:
+        """What a batch reads; all of it is there."""
+        found = stretches(start, end, self.listed())
+        assert missing_bytes(start, end, found, self.cutter()) == 0
+        return {one.listed.segment_id: self.data[one.listed.segment_id][one.start : one.end] for one in found}
+
+    def whole(self, segment_id: int) -> bytes:
+        """What a stream that has read everything must have read of a segment."""
+        data = self.data[segment_id]
+        return data if segment_id in self.sealed else data[: self.separator.complete_bytes(data, final=False)]
+
+    def ends(self, segment_id: int) -> set[int]:
+        """Where lines end, and the first one begins."""
+        pattern = re.escape(self.separator.text) if self.separator.text else b"\r\n|\n|\r"
+        return {0, *(found.end() for found in re.finditer(pattern, self.data[segment_id]))}
+
+
+@dataclass(frozen=True)
+class Do:
+    """One thing that happens."""
+
+    what: str
+    index: int = 0
+    data: bytes = b""
+    limit: int | None = None
+
+
+TEXTS = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"||", b"|"]), max_size=8).map(b"".join)
+STEPS = st.one_of(
+    st.just(Do("create")),
+    st.builds(Do, st.just("append"), st.integers(0, 9), TEXTS),
+    st.builds(Do, st.just("seal"), st.integers(0, 9)),
+    st.builds(Do, st.just("trigger"), limit=st.one_of(st.none(), st.integers(1, 12))),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(steps=st.lists(STEPS, max_size=40), separator=st.sampled_from([None, b"\n", b"\r\n", b"||", b"|a"]))
+def test_every_line_once(steps: list[Do], separator: bytes | None) -> None:
+    world = World(separator=Separator(separator))
+    offset, batches, found = START, [], dict[int, bytes]()
+
+    def trigger(limit: int | None) -> bool:
+        nonlocal offset
+        end = world.next(offset, limit)
+        if end == offset:
+            return False
+        batch = world.between(offset, end)
+        if limit is not None and len(batch) > 1:
+            assert sum(map(len, batch.values())) <= limit
+        for segment_id, data in batch.items():
+            found[segment_id] = found.get(segment_id, b"") + data
+        batches.append((offset, end, batch))
+        assert end.done >= offset.done
+        offset = StreamOffset.of(end.as_json())
+        assert offset == end
+        return True
+
+    for step in [*steps, Do("trigger")]:
+        if step.what == "create":
+            world.create()
+        elif step.what == "append":
+            world.append(step.index, step.data)
+        elif step.what == "seal":
+            world.seal(step.index)
+        else:
+            trigger(step.limit)
+    while trigger(3):
+        pass
+    assert {one: data for one, data in found.items() if data} == {
+        one: world.whole(one) for one in world.data if world.whole(one)
+    }
+    assert not any(one in world.sealed for one in offset.open if found), "the offset keeps what is finished"
+    for start, end, batch in batches:
+        assert all(position in world.ends(one) for one, position in end.open.items()), "a line was cut"
+        assert world.between(start, end) == batch, "asked again, a batch is another one"
+
+
+def listed(segment_id: int, length: int, *, sealed_ms: int = 0, start: int = 0, birth: int = 0) -> Listed:
+    return Listed(
+        SegmentId(segment_id), birth or segment_id, f"n{segment_id}", sealed_ms > 0, sealed_ms, start, length, length
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "resumed"),
+    [
+        ([], "segment 1, read up to 10, was deleted", {}),
+        ([listed(1, 20, start=12)], "segment n1 begins at 12 now, and was read up to 10", {1: 12}),
+        ([listed(1, 7)], "segment n1 ends at 7 now, and was read up to 10", {1: 7}),
+        ([listed(1, 10), listed(2, 9)], "segment n2 was unsealed after its end was read", {1: 10}),
+        ([listed(1, 10), listed(2, 9, sealed_ms=6)], "segment n2 was unsealed and sealed again", {1: 10}),
+    ],
+)
+def test_losses(now: list[Listed], text: str, resumed: dict[int, int]) -> None:
+    start = replace(START, done=2, open={SegmentId(1): 10}, sealed_ms=5)
+    offset, lost = reconcile(start, now, STORE, 3)
+    assert len(lost) == 1
+    assert lost[0].startswith(text)
+    assert offset.open == resumed
+
+
+def test_what_is_no_loss() -> None:
+    """A finished segment may be deleted and cut; an open one may grow, and be sealed."""
+    start = replace(START, done=4, open={SegmentId(1): 10}, sealed_ms=5)
+    now = [listed(1, 30, sealed_ms=9), listed(3, 50, sealed_ms=5, start=40), listed(8, 5)]
+    assert reconcile(start, now, STORE, 9) == (start, [])
+
+
+def test_another_store_and_an_older_one() -> None:
+    start = replace(START, done=4, open={SegmentId(1): 10}, bytes=70)
+    offset, lost = reconcile(start, [], "t", 9)
+    assert (offset, len(lost)) == (StreamOffset("t", "lines", bytes=70), 1)
+    offset, lost = reconcile(start, [listed(1, 10)], STORE, 4)
+    assert (offset.done, len(lost)) == (3, 1)
+
+
+def test_deleted_between_the_offset_and_the_batch() -> None:
+    """Neither offset names a segment that began and ended in one batch: the sum of bytes tells."""
+    world = World()
+    world.create()
+    world.append(0, b"a\nb\n")
+    world.seal(0)
+    end = world.next(START, None)
+    assert end.open == {}
+    found = stretches(START, end, [])
+    assert missing_bytes(START, end, found, world.cutter()) == 4
+
+
+def test_segments_that_appeared_first_come_first() -> None:
+    world = World()
+    for text in (b"1\n", b"2\n", b"3\n"):
+        world.create()
+        world.append(len(world.data) - 1, text)
+    one = world.next(START, 2)
+    two = world.next(one, 2)
+    assert [world.between(START, one), world.between(one, two)] == [{999: b"1\n"}, {998: b"2\n"}]
+    assert len(one.open) == 1, "segments that were not begun are not in the offset"
+
+
+def test_empty_segments_make_no_batch() -> None:
+    world = World()
+    world.create()
+    assert world.next(START, None) is START
+    world.seal(0)
+    assert world.next(START, None).open == {}, "one that ended does, once"
+
+
+def test_a_limit_below_a_line() -> None:
+    world = World()
+    world.create()
+    world.append(0, b"a long line\nb\n")
+    one = world.next(START, 3)
+    assert world.between(START, one) == {999: b"a long line\n"}
+    assert world.between(one, world.next(one, 3)) == {999: b"b\n"}
+
+
+def test_a_line_over_the_limit() -> None:
+    world = World()
+    world.create()
+    world.append(0, b"x" * 200_000)
+    ends = LineEnds(LineFormat(Separator(), max_line_bytes=100_000), world.read, {})
+    for limit in (None, 10):
+        with pytest.raises(InvalidRequest, match="999: a line at or after byte 0 has more than 100000 bytes"):
+            advance(START, world.listed(), ends, limit)
+    assert world.looked < 700_000
+
+
+def test_little_is_read_to_find_an_end() -> None:
+    world = World()
+    world.create()
+    world.append(0, b"0123456789abcde\n" * 1_000_000 + b"half")
+    ends = world.cutter()
+    offset = advance(START, world.listed(), ends, None)
+    assert offset.bytes == 16_000_000
+    looked = world.looked
+    assert looked <= 64 * 1024
+    assert advance(offset, world.listed(), ends, None) == offset
+    assert world.looked == looked, "a half written line is read once"
+
+
+@pytest.mark.parametrize(
+    "found", [{}, {"v": 1}, {"v": 2}, {**START.as_json(), "open": {"x": 1}}, {**START.as_json(), "done": -1}]
+)
+def test_offsets_that_cannot_be_read(found: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequest):
+        StreamOffset.of(found)
+
+
+def test_a_checkpoint_of_another_read() -> None:
+    with pytest.raises(InvalidRequest, match="reads lines, and this one reads bytes"):
+        START.require_read("bytes")

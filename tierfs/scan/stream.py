@@ -1,0 +1,238 @@
+"""A stream over the segments of a selection, as its driver sees it: where it begins, ends for now, and lies in between.
+
+The list of segments is kept until somebody commits: asking an idle store again costs some microseconds. Used by one
+thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from tierfs.config import ColdSettings
+from tierfs.errors import DataLoss, InvalidRequest, NotFound
+from tierfs.metadata import directories, entries
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.names import printable
+from tierfs.scan.fetching import Fetcher, Ledger, Source
+from tierfs.scan.lines import LineFormat
+from tierfs.scan.places import Connections, Place
+from tierfs.scan.record_ends import ByteEnds, EntryEnds, LineEnds, Unfinished, entry_at, entry_offset, runs_of
+from tierfs.scan.selection import Selection, select
+from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, cold_end_of, place_of
+from tierfs.scan.stream_offset import StreamOffset
+from tierfs.scan.stream_plan import (
+    Cutter,
+    Listed,
+    Stretch,
+    advance,
+    everything,
+    missing_bytes,
+    reconcile,
+    stretches,
+)
+from tierfs.types import ByteRange, ReadPriority, SegmentId, SegmentKind
+
+log = logging.getLogger(__name__)
+
+_REMEDY = "set failOnDataLoss to false to go on without it, or begin with a new checkpoint location"
+
+
+_NAMED = 5
+"""Segments that a message names at most."""
+
+
+class Records(StrEnum):
+    """What a stream reads whole."""
+
+    LINES = "lines"
+    BYTES = "bytes"
+    ENTRIES = "entries"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRead:
+    """What a stream reads, and how."""
+
+    name: str
+    """As the checkpoint has it."""
+    selection: Selection
+    records: Records
+    lines: LineFormat = field(default_factory=LineFormat)
+    cold_only: bool = False
+    """Whether it ends in front of what is only in the store's directory."""
+    priority: ReadPriority | None = None
+    fail_on_data_loss: bool = True
+
+
+class Stream:
+    """One stream over an open store."""
+
+    def __init__(
+        self, metadata: MetadataStore, path: str, settings: ColdSettings, connections: Connections, read: StreamRead
+    ) -> None:
+        """`path`: of the store."""
+        self._metadata = metadata
+        self._path = path
+        self._settings = settings
+        self._connections = connections
+        self._read = read
+        self._listed: tuple[int, int, tuple[Listed, ...]] = (-1, 0, ())
+        """Transaction, next id and segments of the last look."""
+        self._frozen: dict[SegmentId, Listed] | None = None
+        self._unfinished: Unfinished = {}
+        self._told = set[str]()
+
+    def earliest(self) -> StreamOffset:
+        """In front of everything."""
+        return StreamOffset(self._metadata.store_id, self._read.name)
+
+    def latest(self) -> StreamOffset:
+        """Behind everything that is there. Raises what reading raises."""
+        _, listed = self._look()
+        with self._metadata.read() as txn:
+            return everything(self.earliest(), listed, self._cutter(txn))
+
+    def freeze(self) -> None:
+        """Read no further than the store reaches now."""
+        _, listed = self._look()
+        self._frozen = {one.segment_id: one for one in listed}
+
+    def next_offset(self, start: StreamOffset, limit_bytes: int | None) -> StreamOffset:
+        """Behind the next batch, of at most `limit_bytes` or one record; `start` where there is nothing to read.
+
+        Raises DataLoss where something that was not read yet is gone, and what reading raises.
+        """
+        start.require_read(self._read.name)
+        next_id, listed = self._look()
+        start, lost = reconcile(start, listed, self._metadata.store_id, next_id)
+        self._report(lost)
+        known = listed if self._frozen is None else tuple(self._as_frozen(listed, self._frozen))
+        with self._metadata.read() as txn:
+            return advance(start, known, self._cutter(txn), limit_bytes)
+
+    def reaches(self) -> StreamOffset:
+        """Up to where the store was seen to reach, to be shown; half written lines included."""
+        _, _, listed = self._listed
+        open_ends = {one.segment_id: one.end for one in listed if not one.complete}
+        done = max((one.birth for one in listed), default=0)
+        return StreamOffset(self._metadata.store_id, self._read.name, done, open_ends)
+
+    def pinned(self, start: StreamOffset, end: StreamOffset) -> tuple[Place, list[PinnedSegment]]:
+        """What lies between two offsets: the same bytes whenever it is asked. Raises DataLoss for what is gone."""
+        end.require_read(self._read.name)
+        with self._metadata.read() as txn:
+            found = stretches(start, end, tuple(self._list(txn)))
+            missing = missing_bytes(start, end, found, self._cutter(txn))
+            if missing:
+                self._report([_missing(missing, start, end, found)])
+            pinner = self._pinner(txn)
+            return self._place(txn), [self._pin(txn, pinner, one) for one in found]
+
+    def _place(self, txn: ReadTransaction) -> Place:
+        return place_of(txn, self._path, self._settings)
+
+    def _pinner(self, txn: ReadTransaction) -> Pinner:
+        """Ends are positions already: nothing is cut off, and what is not where it was is an error."""
+        priority = self._read.priority
+        if priority is None and self._read.cold_only:
+            priority = ReadPriority.OFFLOADED_ONLY
+        return Pinner(txn, priority, Tail.LOCAL)
+
+    def _pin(self, txn: ReadTransaction, pinner: Pinner, one: Stretch) -> PinnedSegment:
+        segment = _segment(txn, one.listed)
+        if self._read.records is not Records.ENTRIES:
+            return pinner.pin(one.listed.path, segment, ByteRange(one.start, one.end))
+        wanted = ByteRange(entry_offset(txn, segment.id, one.start), entry_offset(txn, segment.id, one.end))
+        runs = tuple(replace(run, stored=b"") for run in runs_of(txn, segment.id, one.start, one.end))
+        ledger = Ledger(segment.id, runs, one.start, one.end)
+        return replace(pinner.pin(one.listed.path, segment, wanted), ledger=ledger)
+
+    def _look(self) -> tuple[int, tuple[Listed, ...]]:
+        """The next id and the segments of the store, as they are now."""
+        transaction, next_id, listed = self._listed
+        if transaction != self._metadata.last_transaction_id():
+            with self._metadata.read() as txn:
+                next_id, listed = txn.store.next_id, tuple(self._list(txn))
+                self._listed = (txn.id, next_id, listed)
+        return next_id, listed
+
+    def _list(self, txn: ReadTransaction) -> Iterator[Listed]:
+        """The segments of the selection; a path that is gone, or not there yet, has none."""
+        seen = set[SegmentId]()
+        for path in self._read.selection.paths:
+            try:
+                for name, segment in select(txn, replace(self._read.selection, paths=(path,))):
+                    if segment.id not in seen:
+                        seen.add(segment.id)
+                        yield self._describe(txn, name, segment)
+            except NotFound:
+                continue
+
+    def _describe(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> Listed:
+        start, length = segment.start_offset, segment.length
+        end = cold_end_of(txn, segment) if self._read.cold_only else length
+        if self._read.records is Records.ENTRIES:
+            if segment.kind is not SegmentKind.LEDGER:
+                raise InvalidRequest(
+                    f"segment {printable(name)} is not a ledger", remedy="read type lines or bytes, or other paths"
+                )
+            count = entries.count(txn, segment.id)
+            end = count if end == length else entry_at(txn, segment.id, end)
+            start, length = entry_at(txn, segment.id, start) if start else 0, count
+        return Listed(segment.id, segment.birth, name, segment.sealed, segment.sealed_ms, start, end, length)
+
+    def _as_frozen(self, listed: Sequence[Listed], frozen: dict[SegmentId, Listed]) -> Iterator[Listed]:
+        for one in listed:
+            then = frozen.get(one.segment_id)
+            if then is not None:
+                yield replace(one, sealed=then.sealed, end=min(one.end, then.end))
+
+    def _cutter(self, txn: ReadTransaction) -> Cutter:
+        if self._read.records is Records.ENTRIES:
+            return EntryEnds(txn)
+        if self._read.records is Records.BYTES:
+            return ByteEnds()
+        place, pinner = self._place(txn), self._pinner(txn)
+
+        def read(one: Listed, span: ByteRange) -> bytes:
+            return _read_bytes(place, self._connections, pinner.pin(one.path, _segment(txn, one), span))
+
+        return LineEnds(self._read.lines, read, self._unfinished)
+
+    def _report(self, lost: Sequence[str]) -> None:
+        """Fail for the first loss, or tell of each one once."""
+        if lost and self._read.fail_on_data_loss:
+            more = f" (and {len(lost) - 1} more like it)" if len(lost) > 1 else ""
+            raise DataLoss(f"{lost[0]}{more}", remedy=_REMEDY)
+        for text in lost:
+            if text not in self._told:
+                self._told.add(text)
+                log.warning("%s", text)
+
+
+def _read_bytes(place: Place, connections: Connections, pinned: PinnedSegment) -> bytes:
+    source = Source(pinned.segment.id, pinned.path, pinned.priority, pinned.ledger)
+    with Fetcher(place, connections, (source,)) as fetcher:
+        return fetcher.read(0, pinned.extents)
+
+
+def _segment(txn: ReadTransaction, one: Listed) -> SegmentRecord:
+    found = directories.segment(txn, one.segment_id)
+    if found is None:
+        raise DataLoss(f"segment {printable(one.path)} was deleted while it was read", remedy="run the query again")
+    return found
+
+
+def _missing(size_bytes: int, start: StreamOffset, end: StreamOffset, found: Sequence[Stretch]) -> str:
+    """What is wrong with a batch that has other bytes than it had."""
+    there = {one.listed.segment_id for one in found}
+    gone = sorted(one for one in start.open.keys() | end.open.keys() if one not in there)
+    named = f", perhaps of segments {', '.join(map(str, gone[:_NAMED]))}" if gone else ""
+    if size_bytes < 0:
+        return f"a batch that is read again has {-size_bytes} bytes more than before: a segment was unsealed meanwhile"
+    return f"{size_bytes} bytes of a batch are gone{named}: a segment was deleted or cut meanwhile"

@@ -1,0 +1,186 @@
+"""The steps of a stream: from an offset and what the store holds to the next offset, and to what lies between. Pure.
+
+The same two offsets give the same bytes, whenever they are asked for. What makes that impossible is a loss: a segment
+that was deleted, cut, recovered shorter or unsealed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tierfs.names import printable
+from tierfs.scan.stream_offset import StreamOffset
+from tierfs.types import SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A segment of the selection as it is now; positions are of bytes or of entries."""
+
+    segment_id: SegmentId
+    birth: int
+    path: str
+    sealed: bool
+    sealed_ms: int
+    start: int
+    end: int
+    """Up to where it can be read now."""
+    length: int
+    """Up to where it reaches."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing comes behind its end."""
+        return self.sealed and self.end >= self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a step through one segment ends."""
+
+    end: int
+    size_bytes: int = 0
+    all: bool = True
+    """Whether nothing is left for the next step; a record that is half written counts as nothing."""
+
+
+class Cutter(Protocol):
+    """Knows where records end."""
+
+    def cut(self, one: Listed, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+        """A step from `position`, where a record begins, through at most the budget, if there is one.
+
+        `must`: through one record in any case, if there is one.
+        """
+        ...
+
+    def size_bytes(self, one: Listed, start: int, end: int) -> int:
+        """Bytes between two positions."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What one batch reads of one segment."""
+
+    listed: Listed
+    start: int
+    end: int
+
+
+def advance(start: StreamOffset, listed: Sequence[Listed], cutter: Cutter, limit_bytes: int | None) -> StreamOffset:
+    """The offset behind the next batch; `start` itself where there is nothing to read and nothing ended.
+
+    The segments that appeared first come first. A limit that is smaller than a record still lets one through.
+    """
+    step = _Step(start)
+    for one in sorted(_unfinished(start, listed), key=lambda one: one.birth):
+        budget = None if limit_bytes is None else limit_bytes - step.size_bytes
+        if budget is not None and budget <= 0:
+            break
+        position = start.open.get(one.segment_id, one.start)
+        has_more = one.end > position
+        cut = cutter.cut(one, position, budget, must=not step.size_bytes) if has_more else Cut(position)
+        step.take(one, position, cut)
+        if not cut.all:
+            break
+    return step.offset() if step.changed else start
+
+
+def everything(start: StreamOffset, listed: Sequence[Listed], cutter: Cutter) -> StreamOffset:
+    """The offset behind all there is, of which nothing was read."""
+    return replace(advance(start, listed, cutter, None), bytes=start.bytes)
+
+
+def reconcile(
+    start: StreamOffset, listed: Sequence[Listed], store_id: str, next_id: int
+) -> tuple[StreamOffset, list[str]]:
+    """The offset to go on from, and what was lost since `start` was reached, a sentence each."""
+    if start.store != store_id:
+        fresh = StreamOffset(store_id, start.read, bytes=start.bytes)
+        return fresh, [f"the checkpoint is of store {start.store}, and this is {store_id}"]
+    if start.done >= next_id:
+        return replace(start, done=next_id - 1), [
+            f"the store is older than the checkpoint: number {start.done} was not given to a segment yet"
+        ]
+    by_id = {one.segment_id: one for one in listed}
+    kept, lost = dict(start.open), list(_changed_again(start, listed))
+    for segment_id, position in start.open.items():
+        one = by_id.get(segment_id)
+        if one is None:
+            lost.append(f"segment {segment_id}, read up to {position}, was deleted: what came behind it is not read")
+            del kept[segment_id]
+        elif position < one.start:
+            lost.append(f"segment {printable(one.path)} begins at {one.start} now, and was read up to {position}")
+            kept[segment_id] = one.start
+        elif position > one.length:
+            lost.append(f"segment {printable(one.path)} ends at {one.length} now, and was read up to {position}")
+            kept[segment_id] = one.length
+    return (replace(start, open=kept) if kept != start.open else start), lost
+
+
+def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[Listed]) -> list[Stretch]:
+    """What lies between two offsets, as far as it is still there; in the order of births."""
+    if start.store != end.store:
+        start = StreamOffset(end.store, end.read, bytes=start.bytes)
+    found = []
+    for one in sorted(listed, key=lambda one: one.birth):
+        if one.segment_id in start.open or start.done < one.birth <= end.done:
+            first = max(one.start, start.open.get(one.segment_id, one.start))
+            last = min(one.length, end.open.get(one.segment_id, one.length))
+            if last > first:
+                found.append(Stretch(one, first, last))
+    return found
+
+
+def missing_bytes(start: StreamOffset, end: StreamOffset, found: Sequence[Stretch], cutter: Cutter) -> int:
+    """How many bytes of a batch are gone; less than 0: there are more than there were."""
+    return end.bytes - start.bytes - sum(cutter.size_bytes(one.listed, one.start, one.end) for one in found)
+
+
+class _Step:
+    """A step as it grows."""
+
+    def __init__(self, start: StreamOffset) -> None:
+        self._start = start
+        self._open = dict(start.open)
+        self._done = start.done
+        self._sealed_ms = start.sealed_ms
+        self.size_bytes = 0
+        self.changed = False
+        """Whether something was read, or ended: empty segments alone are no reason for a batch."""
+
+    def take(self, one: Listed, position: int, cut: Cut) -> None:
+        """Go through a segment up to a cut."""
+        self.size_bytes += cut.size_bytes
+        self._done = max(self._done, one.birth)
+        self.changed = self.changed or cut.end > position or one.complete
+        if one.complete and cut.end >= one.length:
+            self._open.pop(one.segment_id, None)
+            self._sealed_ms = max(self._sealed_ms, one.sealed_ms)
+        else:
+            self._open[one.segment_id] = cut.end
+
+    def offset(self) -> StreamOffset:
+        """Where the step ends."""
+        start = self._start
+        return StreamOffset(
+            start.store, start.read, self._done, self._open, self._sealed_ms, start.bytes + self.size_bytes
+        )
+
+
+def _unfinished(start: StreamOffset, listed: Sequence[Listed]) -> Iterator[Listed]:
+    return (one for one in listed if one.segment_id in start.open or one.birth > start.done)
+
+
+def _changed_again(start: StreamOffset, listed: Sequence[Listed]) -> Iterator[str]:
+    """Finished segments that were unsealed, even if they are sealed again."""
+    for one in listed:
+        if one.birth > start.done or one.segment_id in start.open:
+            continue
+        if not one.sealed:
+            yield f"segment {printable(one.path)} was unsealed after its end was read: what was appended is not read"
+        elif one.sealed_ms > start.sealed_ms:
+            yield f"segment {printable(one.path)} was unsealed and sealed again: what was appended is not read"
