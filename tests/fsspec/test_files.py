@@ -15,6 +15,8 @@ from tests.fsspec.conftest import CHUNK_BYTES, PLACES, make_cold, put
 from tests.mount.conftest import append
 from tierfs import app
 from tierfs.fsspec import TierfsFileSystem
+from tierfs.fsspec.files import OpenSegment
+from tierfs.types import CRC_BLOCK_BYTES as BLOCK
 
 SIZE = 5 * CHUNK_BYTES + 321
 CUT = CHUNK_BYTES + 17
@@ -80,6 +82,26 @@ def test_slices(segment: bytes, fs: TierfsFileSystem) -> None:
         assert fs.cat_file("s", start, end) == segment[start:end]
     found = fs.cat_ranges(["s"] * len(cuts), [start for start, _ in cuts], [end for _, end in cuts])
     assert found == [segment[start:end] for start, end in cuts]
+
+
+def test_how_much_a_read_fetches(store: app.Store, fs: TierfsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole blocks of 128 KiB, at once all that is needed, and more each time that small reads go on."""
+    append(store, "s", DATA)
+    asked: list[tuple[int, int]] = []
+    original = OpenSegment.read_into
+
+    def noted(opened: OpenSegment, position: int, view: memoryview) -> int:
+        asked.append((position, position + len(view)))
+        return original(opened, position, view)
+
+    monkeypatch.setattr(OpenSegment, "read_into", noted)
+    with fs.open("s") as file:
+        for place, size in ((200_000, 10), (70_000, BLOCK), (0, 10), (None, BLOCK), (None, SIZE)):
+            if place is not None:
+                file.seek(place)
+            file.read(size)
+    assert asked[:4] == [(200_000, 2 * BLOCK), (70_000, 2 * BLOCK), (0, BLOCK), (BLOCK, 3 * BLOCK)]
+    assert asked[4][0] == 3 * BLOCK
 
 
 def test_a_segment_that_grows_has_the_length_it_was_opened_with(store: app.Store, fs: TierfsFileSystem) -> None:

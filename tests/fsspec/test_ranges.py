@@ -27,6 +27,7 @@ def test_neighbours_share_a_read() -> None:
     assert join(wanted, 5).reads == (ByteRange(0, 20), ByteRange(90, 100))
     assert join(wanted, 4).reads == (ByteRange(0, 10), ByteRange(15, 20), ByteRange(90, 100))
     assert join(wanted, 100, 20).reads == (ByteRange(0, 20), ByteRange(90, 100))
+    assert join([ByteRange(0, 100), ByteRange(10, 20)], 5, 50).reads == (ByteRange(0, 100),)
 
 
 @given(start=st.none() | st.integers(-250, 250), end=st.none() | st.integers(-250, 250))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from tests.fsspec.conftest import CHUNK_BYTES
 from tests.mount.conftest import append
 from tierfs import app
+from tierfs.errors import AlreadyExists
 from tierfs.fsspec import TierfsFileSystem
 from tierfs.segments import stat
+
+THREADS = 8
 
 
 def sealed(store: app.Store, name: str) -> bool:
@@ -79,6 +84,27 @@ def test_no_segment_is_written_over(store: app.Store, fs: TierfsFileSystem, mode
     with pytest.raises(FileExistsError):
         fs.touch("s")
     assert fs.cat_file("s") == b"old"
+
+
+def test_of_two_that_create_one_is_first(store: app.Store, fs: TierfsFileSystem) -> None:
+    """The other may have found nothing there, a moment before."""
+    fs.touch("s")
+    with pytest.raises(AlreadyExists):
+        store.engine.open_writer("s", new=True)
+    started = Barrier(THREADS)
+
+    def create(number: int) -> bool:
+        started.wait()
+        try:
+            fs.pipe_file("contended", b"%d" % number, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        won = list(pool.map(create, range(THREADS)))
+    assert won.count(True) == 1
+    assert fs.cat_file("contended") == b"%d" % won.index(True)
 
 
 def test_an_empty_segment_may_be_written_but_is_not_new(store: app.Store, fs: TierfsFileSystem) -> None:

@@ -248,8 +248,6 @@ class _RawAppend(io.RawIOBase):
         return True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        if self.closed:
-            raise ValueError("I/O operation on closed file")
         view = memoryview(data).cast("B")
         for start in range(0, len(view), APPEND_BYTES):
             with as_os_errors(writing=True):
