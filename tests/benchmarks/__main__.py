@@ -29,6 +29,8 @@ from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.resting import bench_rest
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.small_files import bench_small_files
+from tests.benchmarks.spark_planning import bench_spark_planning
+from tests.benchmarks.spark_reading import bench_spark
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
@@ -37,7 +39,10 @@ from tests.servers.rgw import RgwServer
 from tierfs import app
 from tierfs.segments.engine import Engine
 
-_ON_S3 = {"offload", "s3", "whole", "sustained-s3", "consolidate", "recover", "small-files", "ledgers", "url-s3"}
+_ON_S3 = {
+    *("offload", "s3", "whole", "sustained-s3", "consolidate", "recover"),
+    *("small-files", "ledgers", "spark", "url-s3"),
+}
 """Subjects that need Ceph RGW."""
 
 BLOCK = os.urandom(4 << 20)
@@ -271,6 +276,8 @@ def main() -> None:
             print(bench_week(), flush=True)
         if "scale" in chosen.subjects:
             print(bench_scale(directory), flush=True)
+        if "spark-planning" in chosen.subjects:
+            print(bench_spark_planning(directory, chosen.repetitions), flush=True)
         if "rest" in chosen.subjects:
             print(bench_rest(directory), flush=True)
         if "algebra" in chosen.subjects:
@@ -299,6 +306,8 @@ def main() -> None:
                 if "small-files" in chosen.subjects:
                     for line in bench_small_files(path):
                         print(line, flush=True)
+                if "spark" in chosen.subjects:
+                    print(bench_spark(path, server, bucket, chosen.repetitions), flush=True)
                 if "ledgers" in chosen.subjects:
                     for text in bench_ledgers(path, client(server), bucket, chosen.repetitions):
                         print(text, flush=True)

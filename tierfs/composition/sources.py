@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tierfs.app import ColdChoice, Store, open_store
 from tierfs.background.holder import HeldElsewhere
@@ -54,21 +54,35 @@ def open_source(
 def split_url(text: str) -> tuple[str | None, str]:
     """The store and the name inside it of `tierfs:///STORE/NAME`; no store for `tierfs://NAME` and a bare name.
 
-    STORE is the longest leading part that is a store. Raises NotFound where no part is one.
+    Raises NotFound where no part of the path is a store.
     """
-    if not text.startswith(URL_PREFIX):
-        return None, text
     path = text.removeprefix(URL_PREFIX)
-    if not path.startswith("/"):
+    if path == text or not path.startswith("/"):
         return None, path
-    whole = Path(path)
-    for candidate in (whole, *whole.parents):
-        if StorePaths(candidate).settings.is_file():
-            name = path[len(str(candidate)) :].strip("/")
-            return str(candidate), name
-    raise NotFound(
-        f"no part of {text} is a tierfs store", remedy="write tierfs:///STORE/NAME, or give the option store"
-    )
+    store = store_of(path)
+    if store is None:
+        raise NotFound(f"no part of {text} is a store", remedy="write tierfs:///STORE/NAME, or give the option store")
+    return store, below(store, path) or ""
+
+
+def store_of(path: str) -> str | None:
+    """The store that an absolute path leads into: its longest leading part that is one; None where none is."""
+    if not path.startswith("/"):
+        return None
+    place = PurePosixPath(os.path.normpath(path))
+    for candidate in (place, *place.parents):
+        if StorePaths(Path(candidate)).settings.is_file():
+            return str(candidate)
+    return None
+
+
+def below(store: str, path: str) -> str | None:
+    """What follows the store's directory in a path; None where the path does not begin with it."""
+    found, directory = PurePosixPath(os.path.normpath(path)), PurePosixPath(os.path.normpath(store))
+    if not found.is_relative_to(directory):
+        return None
+    inside = str(found.relative_to(directory))
+    return "" if inside == "." else inside
 
 
 def _choice(url: str, endpoint_url: str | None, region: str | None, profile: str | None) -> ColdChoice:

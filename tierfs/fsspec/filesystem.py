@@ -17,7 +17,7 @@ from fsspec.spec import AbstractFileSystem, make_instance
 from fsspec.utils import stringify_path
 
 from tierfs import names
-from tierfs.composition.sources import STORE_VARIABLE
+from tierfs.composition.sources import STORE_VARIABLE, store_of
 from tierfs.errors import AlreadyExists, InvalidRequest
 from tierfs.fsspec import listing, paths
 from tierfs.fsspec.connection import CONNECTIONS, Connection, Place
@@ -90,7 +90,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, str]:
-        found = paths.store_of(paths.strip(path))
+        found = store_of(paths.strip(path))
         return {} if found is None else {"url_store": found}
 
     def unstrip_protocol(self, name: str) -> str:

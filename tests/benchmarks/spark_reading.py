@@ -1,0 +1,206 @@
+"""Spark counts lines of 1.1 GB of log: by path, by name and by s3a, from the local tier and from S3, in one session.
+
+s3a needs jars that tierfs does not (686 MB): Maven fetches them once, when this benchmark is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tests.benchmarks.measuring import Series, heat, seconds, served
+from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
+from tests.servers.rgw import RgwServer
+from tierfs import app
+from tierfs.spark.source import register
+
+SIZE_BYTES = 1_100_000_000
+NAME = "logs/web"
+_HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"
+_POM = """<project><modelVersion>4.0.0</modelVersion><groupId>b</groupId><artifactId>b</artifactId><version>1</version>
+<dependencies><dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency></dependencies>
+</project>"""
+_DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+_LINE = "2031-01-30T12:{:02d}:{:02d} {} web 10.0.{}.{} GET /shop/article-{}.html {} took {} ms\n"
+_BLOCK_LINES = 50_000
+
+
+def bench_spark(path: Path, server: RgwServer, bucket: str, repetitions: int) -> str:
+    """Tables of both tiers. `path`: a store over this bucket."""
+    directory = path.parent
+    source = directory / "web.log"
+    count = _write_lines(source)
+    with app.open_store(path) as store:
+        _ingest(store, source)
+        with _session(directory, server, _jars(directory)) as spark:
+            local = _local_tier(spark, path, source, directory / "mnt", count, repetitions)
+            store.offload(NAME, lambda _: None)
+            store.evict(NAME, force=True, report=lambda _: None)
+            _upload(server, bucket, source)
+            return local + "\n" + _cold_tier(spark, path, bucket, directory / "mnt", count, repetitions)
+
+
+def _local_tier(spark: SparkSession, path: Path, source: Path, mnt: Path, count: int, repetitions: int) -> str:
+    """Lines from local chunks and by path, against Spark's reader of a plain file; nothing is in the page cache."""
+
+    def by_path() -> float:
+        with served(["tests.mount.runner", str(path), str(mnt)], mnt):
+            return _from_disk(lambda: spark.read.text(str(mnt / NAME)), count)
+
+    series = Series("Spark counts lines, local tier, 1.1 GB, nothing in the page cache", SIZE_BYTES, repetitions)
+    cold = series.run(
+        {
+            "text, a local file": lambda: _from_disk(lambda: spark.read.text(str(source)), count),
+            "text, the path on a mount": by_path,
+            "tierfs, lines by name": lambda: _from_disk(lambda: _by_name(spark, path), count),
+            "tierfs, lines with segment and offset": lambda: _from_disk(lambda: _all(spark, path), count),
+        }
+    )
+    warm = Series("Spark counts lines, local tier, 1.1 GB, all in the page cache", SIZE_BYTES, repetitions).run(
+        {
+            "text, a local file": lambda: _counted(lambda: spark.read.text(str(source)), count),
+            "tierfs, lines by name": lambda: _counted(lambda: _by_name(spark, path), count),
+        }
+    )
+    return cold.table("text, a local file") + "\n" + warm.table("text, a local file")
+
+
+def _cold_tier(spark: SparkSession, path: Path, bucket: str, mnt: Path, count: int, repetitions: int) -> str:
+    """The same bytes from Ceph RGW, by three ways; every mount is new."""
+
+    def by_path() -> float:
+        with served(["tests.mount.runner", str(path), str(mnt)], mnt):
+            return _hot(lambda: spark.read.text(str(mnt / NAME)), count)
+
+    series = Series("Spark counts lines, S3 tier (Ceph RGW), 1.1 GB", SIZE_BYTES, repetitions)
+    series.run(
+        {
+            "text, s3a": lambda: _hot(lambda: spark.read.text(f"s3a://{bucket}/plain/web.log"), count),
+            "text, the path on a mount": by_path,
+            "tierfs, lines by name": lambda: _hot(lambda: _by_name(spark, path), count),
+        }
+    )
+    return series.table("text, s3a")
+
+
+def _by_name(spark: SparkSession, path: Path) -> DataFrame:
+    return spark.read.format("tierfs").option("store", str(path)).schema("value string").load(NAME)
+
+
+def _all(spark: SparkSession, path: Path) -> DataFrame:
+    return spark.read.format("tierfs").option("store", str(path)).load(NAME)
+
+
+def _from_disk(frame: Callable[[], DataFrame], count: int) -> float:
+    """With nothing in the page cache; needs root."""
+    os.sync()
+    _DROP_CACHES.write_text("3")
+    heat()
+    return _counted(frame, count)
+
+
+def _hot(frame: Callable[[], DataFrame], count: int) -> float:
+    """With the server's own caches as they are."""
+    heat()
+    return _counted(frame, count)
+
+
+def _counted(frame: Callable[[], DataFrame], count: int) -> float:
+    """Seconds to plan, read and filter; the count must be right."""
+    found: list[int] = []
+    taken = seconds(lambda: found.append(frame().where(F.col("value").contains(" ERROR ")).count()))
+    assert found == [count], f"{found} lines instead of {count}"
+    return taken
+
+
+def _write_lines(path: Path) -> int:
+    """A log; returns how many lines have ERROR."""
+    chosen = random.Random(7)
+    block = "".join(
+        _LINE.format(
+            chosen.randrange(60),
+            chosen.randrange(60),
+            chosen.choice(("INFO", "INFO", "INFO", "WARN", "ERROR")),
+            chosen.randrange(256),
+            chosen.randrange(256),
+            chosen.randrange(100_000),
+            chosen.choice((200, 304, 404, 500)),
+            chosen.randrange(1000),
+        )
+        for _ in range(_BLOCK_LINES)
+    ).encode()
+    times = SIZE_BYTES // len(block)
+    with path.open("wb") as file:
+        for _ in range(times):
+            file.write(block)
+    return block.count(b" ERROR ") * times
+
+
+def _ingest(store: app.Store, source: Path) -> None:
+    writer = store.engine.open_writer(NAME)
+    with source.open("rb") as file:
+        while data := file.read(4 << 20):
+            writer.append(data)
+    store.engine.close_writer(writer)
+    store.engine.seal(NAME)
+
+
+def _upload(server: RgwServer, bucket: str, source: Path) -> None:
+    client = server.endpoint.client()
+    try:
+        client.upload_file(str(source), bucket, "plain/web.log")
+    finally:
+        client.close()
+
+
+def _jars(directory: Path) -> list[Path]:
+    """hadoop-aws and what it needs, from Maven Central."""
+    pom = directory / "pom.xml"
+    pom.write_text(_POM.format(*_HADOOP_AWS.split(":")))
+    jars = directory / "jars"
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+    try:
+        subprocess.run(command, check=True)
+    except FileNotFoundError:
+        raise SystemExit("s3a needs jars from Maven Central: apt-get install maven") from None
+    return sorted(jars.glob("*.jar"))
+
+
+@contextmanager
+def _session(directory: Path, server: RgwServer, jars: list[Path]) -> Iterator[SparkSession]:
+    """Two threads, and s3a tuned as Spark's documents say for large reads."""
+    work = directory / "spark"
+    work.mkdir()
+    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", SPARK_LOCAL_DIRS=str(work))
+    settings = {
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.hadoop.fs.s3a.endpoint": server.endpoint_url,
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.access.key": ACCESS_KEY,
+        "spark.hadoop.fs.s3a.secret.key": SECRET_KEY,
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        "spark.hadoop.fs.s3a.experimental.input.fadvise": "sequential",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("tierfs")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    try:
+        yield spark
+    finally:
+        spark.stop()
