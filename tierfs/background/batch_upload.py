@@ -80,6 +80,11 @@ class SegmentUpload:
         """Bytes written so far."""
         return self._length + len(self._gathered)
 
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes in memory, not sent yet."""
+        return len(self._gathered)
+
     def write(self, data: Buffer) -> None:
         """Add bytes. Raises what the storage raises; then nothing of the upload is left."""
         self._require_open()
@@ -91,12 +96,16 @@ class SegmentUpload:
             if len(self._gathered) >= self._plan.object_bytes:
                 self._or_abort(self._send)
 
+    def send(self) -> None:
+        """Send what was gathered, as a smaller object than it would become. Raises as `write`."""
+        self._require_open()
+        if self._gathered:
+            self._or_abort(self._send)
+
     def finish(self) -> UploadedSegment:
         """Send the rest; returns what the driver commits, and the same if called again. Raises as `write`."""
         if self._result is None:
-            self._require_open()
-            if self._gathered:
-                self._or_abort(self._send)
+            self.send()
             self._result = UploadedSegment(self.segment, tuple(self._objects), self._crc)
         return self._result
 

@@ -62,6 +62,17 @@ class TaskUpload:
         self._uploads.append(upload)
         return upload
 
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Send what the largest open segments gathered until no more than so much is in memory."""
+        gathered_bytes = sum(one.gathered_bytes for one in self._uploads)
+        if gathered_bytes <= limit_bytes:
+            return
+        for upload in sorted(self._uploads, key=lambda one: one.gathered_bytes, reverse=True):
+            gathered_bytes -= upload.gathered_bytes
+            upload.send()
+            if gathered_bytes <= limit_bytes // 2:
+                return
+
     def finish(self) -> tuple[UploadedSegment, ...]:
         """Finish every segment that is open; returns all of the task's, for the driver to commit."""
         return tuple(upload.finish() for upload in self._uploads)

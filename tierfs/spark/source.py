@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from tierfs.scan.fetching import Fetcher
@@ -19,12 +26,17 @@ from tierfs.spark.planning import SegmentRow, check, plan_read
 from tierfs.spark.schemas import arrow_schema, default_schema, require_columns
 from tierfs.spark.segment_rows import segments_batch
 from tierfs.spark.stream_options import STREAM_OPTIONS, Pace
+from tierfs.spark.stream_writer import TierfsStreamWriter
+from tierfs.spark.write_options import WriteOptions
+from tierfs.spark.writer import TierfsWriter
 
 NAME = "tierfs"
 
 
 class TierfsDataSource(DataSource):
     """Segments of a store as data frames; see docs/spark.md."""
+
+    _was_sent = False
 
     @classmethod
     def name(cls) -> str:
@@ -49,6 +61,22 @@ class TierfsDataSource(DataSource):
         from tierfs.spark.streaming import TierfsStreamReader
 
         return TierfsStreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write, which begins now."""
+        with explained():
+            return TierfsWriter(WriteOptions.of(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """One batch of a stream: for its tasks, or, of a source that was sent to another process, for its commit."""
+        with explained():
+            options = WriteOptions.of(self.options, stream=True)
+            return TierfsStreamWriter(options, schema, overwrite=overwrite, commits=self._was_sent)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Spark sends a source to where its batches are committed, and makes a new one for their tasks."""
+        self.__dict__.update(state)
+        self._was_sent = True
 
 
 class TierfsPartition(InputPartition):

@@ -1,0 +1,158 @@
+"""One task of a write without Spark: Arrow batches in, segments out."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from tierfs import app
+from tierfs.composition import writing
+from tierfs.composition.writing import WriteJob
+from tierfs.errors import InvalidRequest
+from tierfs.spark import write_task
+from tierfs.spark.write_columns import Columns
+from tierfs.spark.write_options import WriteOptions
+from tierfs.spark.write_task import TaskResult, write_batches
+
+TEXT = ["one", "größe\r", None, "", "日誌 𝄞"]
+LINES = "one\ngröße\r\n\n\n日誌 𝄞\n".encode()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[app.Store]:
+    app.init_store(tmp_path / "store", app.ColdChoice())
+    with app.open_store(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def job(store: app.Store) -> WriteJob:
+    return writing.begin(store, None, "out")
+
+
+def batch(**columns: Any) -> Any:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def write(job: WriteJob, *batches: Any, **options: str) -> TaskResult:
+    """What Spark does with a writer, as a task of an executor."""
+    columns = Columns.of(WriteOptions.of({"into": "out", **options}), from_arrow_schema(batches[0].schema))
+    result: TaskResult = pickle.loads(pickle.dumps(write_batches(job, columns, batches)))
+    return result
+
+
+def written(store: app.Store, job: WriteJob, *batches: Any, **options: str) -> dict[str, bytes]:
+    """What a commit makes of a task's rows: segments below `out`, the job's id left out of their names."""
+    done = write(job, *batches, **options)
+    writing.commit(store, job, done.uploaded, 0)
+    return {one.segment.replace(job.id[:12], "ID"): read(store, one.segment) for one in done.uploaded}
+
+
+def read(store: app.Store, name: str) -> bytes:
+    found: list[bytes] = []
+    store.cat(name, None, None, None, lambda data: found.append(bytes(data)))
+    return b"".join(found)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_each_row_is_a_line_and_one_without_a_value_an_empty_one(kind: Any, store: app.Store, job: WriteJob) -> None:
+    first, second = (batch(value=pa.array(TEXT).cast(pa.binary()).cast(kind)) for _ in range(2))
+    assert written(store, job, first, second) == {"out/part-00000-ID": 2 * LINES}
+
+
+def test_lines_end_with_what_lineSep_says(store: app.Store, job: WriteJob) -> None:
+    assert written(store, job, batch(value=["a", "b"]), lineSep="\r\n") == {"out/part-00000-ID": b"a\r\nb\r\n"}
+
+
+def test_a_slice_of_a_batch_is_its_own_rows_alone(store: app.Store, job: WriteJob) -> None:
+    rows = batch(content=[b"zero", b"one", None, b"two", b"three"])
+    assert written(store, job, rows[1:4], type="bytes") == {"out/part-00000-ID": b"onetwo"}
+
+
+def test_rows_go_into_the_directory_of_their_key_in_order(store: app.Store, job: WriteJob) -> None:
+    """Two spellings of one name are one segment; each keeps its own order in a batch."""
+    rows = batch(value=list("abcdefg"), key=["x", "y/z", "x", "", "/y//z", "x", "y/z"])
+    assert written(store, job, rows, rows[:3], keyColumn="key") == {
+        "out/x/part-00000-ID": b"a\nc\nf\na\nc\n",
+        "out/y/z/part-00000-ID": b"b\ng\ne\nb\n",
+        "out/part-00000-ID": b"d\n",
+    }
+
+
+def test_a_column_segment_is_the_name_itself(store: app.Store, job: WriteJob) -> None:
+    rows = batch(segment=["2031/web", "db", "2031/web"], value=["a", "b", "c"])
+    assert written(store, job, rows) == {"out/2031/web": b"a\nc\n", "out/db": b"b\n"}
+
+
+def test_a_row_without_a_key_is_refused_and_nothing_is_left(store: app.Store, job: WriteJob) -> None:
+    rows = batch(segment=["a", None], value=["a", "b"])
+    with pytest.raises(InvalidRequest, match="a row has no segment"):
+        write(job, rows[:1], rows)
+    assert writing.abort(store, job) == 0
+
+
+def test_a_task_without_rows_makes_no_segment(store: app.Store, job: WriteJob) -> None:
+    assert written(store, job, batch(value=pa.array([], pa.string()))) == {}
+
+
+def test_many_open_segments_share_one_limit_of_memory(
+    store: app.Store, job: WriteJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_task, "_GATHERED_BYTES", 100)
+    rows = batch(segment=["large", "small", "large"], value=["x" * 60, "y", "z" * 60])
+    done = write(job, rows, rows)
+    assert {one.segment: [each.length for each in one.objects] for one in done.uploaded} == {
+        "out/large": [122, 122],
+        "out/small": [4],
+    }
+    writing.commit(store, job, done.uploaded, 0)
+    assert read(store, "out/large") == 2 * (b"x" * 60 + b"\n" + b"z" * 60 + b"\n")
+    assert read(store, "out/small") == b"y\ny\n"
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "refusal"),
+    [
+        ("value, x", {}, "one column, value, besides segment or keyColumn, not value, x"),
+        ("segment", {}, "not none"),
+        ("value: long", {}, "the column value is bigint, not string or binary"),
+        ("content", {"type": "bytes"}, "the column content is string, not binary"),
+        ("value, segment: long", {}, "the column segment is bigint, not string"),
+        ("value, key", {"keyColumn": "other"}, "there is no column other, which keyColumn names"),
+        ("value", {"type": "entries"}, "rows of type entries cannot be written"),
+        ("value", {"lineSep": ""}, "lineSep is empty"),
+        ("value", {"type": "bytes", "lineSep": "x"}, "no lineSep"),
+        ("value", {"path": "b"}, "name two"),
+        ("value", {"endpointUrl": "http://x"}, "endpointUrl is for reading by URL"),
+        ("value", {"store": "s3://bucket/prefix"}, "s3://bucket/prefix is a URL"),
+        ("value", {"into": "s3://bucket/prefix"}, "s3://bucket/prefix is a URL"),
+        ("value", {"into": "a/../b"}, "'..' cannot be part"),
+        ("value", {"txnAppId": "a"}, "txnVersion is missing"),
+        ("value", {"txnVersion": "1"}, "txnAppId is missing"),
+        ("value", {"txnAppId": "a", "txnVersion": "-1"}, "txnVersion is '-1'"),
+        ("value", {"txnAppId": "", "txnVersion": "1"}, "txnAppId has 0 bytes"),
+        ("value", {"seal": "yes"}, "the option seal is 'yes'"),
+        ("value", {"linesep2": "x"}, "no option linesep2"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(schema: str, options: dict[str, str], refusal: str) -> None:
+    names = [one.strip() for one in schema.split(",")]
+    kinds = {"long": pa.int64()}
+    fields = [pa.field(one.split(":")[0], kinds.get(one.partition(": ")[2], pa.string())) for one in names]
+    with pytest.raises(InvalidRequest) as caught:
+        Columns.of(WriteOptions.of({"into": "out", **options}), from_arrow_schema(pa.schema(fields)))
+    assert refusal in str(caught.value)
+
+
+def test_a_stream_cannot_name_its_segments() -> None:
+    schema = from_arrow_schema(pa.schema([("value", pa.string()), ("segment", pa.string())]))
+    with pytest.raises(InvalidRequest, match="a stream makes new segments"):
+        Columns.of(WriteOptions.of({"into": "out"}, stream=True), schema, stream=True)
+    keyed = WriteOptions.of({"into": "out", "keyColumn": "segment", "checkpointLocation": "/c"}, stream=True)
+    assert not Columns.of(keyed, schema, stream=True).named
