@@ -170,3 +170,15 @@ def test_what_is_said_to_be_committed_is_seen_by_who_looks_then(tmp_path: Path) 
     writer.join()
     store.close()
     assert behind == 0
+
+
+def test_who_closes_does_not_close_for_others_of_the_process(tmp_path: Path) -> None:
+    first = MetadataStore.create(tmp_path / "metadata", ManualClock())
+    second = MetadataStore(tmp_path / "metadata", ManualClock())
+    with second.read() as txn:
+        first.close()
+        first.close()
+        assert txn.store.store_id == second.store_id
+    opened = environment.open_environment(second.path)
+    second.close()
+    assert environment.open_environment(second.path) is not opened

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from contextlib import AbstractContextManager
 from pathlib import Path
+from weakref import WeakSet
 
 from tierfs.clock import Clock
 from tierfs.errors import AlreadyExists, DataLoss
@@ -18,6 +19,9 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, read_
 from tierfs.types import ROOT_DIRECTORY, ROOT_INODE, DirectoryId
 
 _ID_BYTES = 16
+
+_users: dict[Path, WeakSet[MetadataStore]] = {}
+"""Who of this process has a store open: they share one environment."""
 
 COUNTED_AT_ONCE = 3000
 """Rows per commit where all are counted: some 5 ms, so that appends hardly wait."""
@@ -38,6 +42,7 @@ class MetadataStore:
         with self.read() as txn:
             _check_version(txn.store, path)
             self.store_id = txn.store.store_id
+        _users.setdefault(path, WeakSet()).add(self)
 
     @classmethod
     def create(cls, path: Path, clock: Clock, store_id: str | None = None) -> MetadataStore:
@@ -98,8 +103,12 @@ class MetadataStore:
         return lmdb_environment.open_environment(self.path).last_transaction_id()
 
     def close(self) -> None:
-        """Close the environment; idempotent."""
-        lmdb_environment.close_environment(self.path)
+        """Close the environment unless others of this process have the store open, too; idempotent."""
+        users = _users.get(self.path, WeakSet())
+        users.discard(self)
+        if not users:
+            _users.pop(self.path, None)
+            lmdb_environment.close_environment(self.path)
 
 
 def _write_empty_store(txn: WriteTransaction, store_id: str) -> None:
