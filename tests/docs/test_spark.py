@@ -1,0 +1,61 @@
+"""Every example of docs/spark.md and docs/tutorial.md runs, on a real mount and with real Spark."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.docs.blocks import ROOT, Reader
+from tests.mount.conftest import Mount, append
+from tests.spark.conftest import mount, spark, store
+from tierfs import app
+
+__all__ = ["mount", "spark", "store"]
+
+pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(240, method="thread")]
+
+
+def parquet(first: int) -> bytes:
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"id": range(first, first + 10)}), sink)
+    return sink.getvalue()
+
+
+def orders() -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows([("id", "amount", "note"), (1, 2.5, "first"), (2, 4.0, "second")])
+    return text.getvalue().encode()
+
+
+def fill(store: app.Store) -> None:
+    """What the examples name."""
+    for name in ("web", "app", "2031-01-30", "2031-02-01", "old/2030"):
+        append(store, f"logs/{name}", b"an INFO line\nan ERROR line\n" * 100, seal=name != "web")
+    append(store, "tables/orders", orders(), seal=True)
+    append(store, "tables/2031-01", parquet(0), seal=True)
+    append(store, "tables/2031-02", parquet(10), seal=True)
+    clicks = "".join(json.dumps({"at": "2031-01-30T12:00:00Z", "user": f"u{number}"}) + "\n" for number in range(10))
+    append(store, "events/clicks", clicks.encode(), seal=True)
+    append(store, "visits/day=1/clicks", clicks.encode(), seal=True)
+
+
+def test_the_examples_of_spark(store: app.Store, mount: Mount, spark: SparkSession, tmp_path: Path) -> None:
+    fill(store)
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    (incoming / "a").write_text("one\ntwo\n")
+    places = {"/srv/store": str(store.path), "/srv/": f"{tmp_path}/", "/mnt/logs": str(mount().path)}
+    reader = Reader(ROOT / "docs/spark.md", tmp_path, replace={**places, "/var/log/incoming": str(incoming)})
+    assert reader.run() > 10
+
+
+def test_the_tutorial(spark: SparkSession, tmp_path: Path) -> None:
+    reader = Reader(ROOT / "docs/tutorial.md", tmp_path, replace={"/srv/": f"{tmp_path}/"})
+    assert reader.run() > 15
