@@ -31,6 +31,7 @@ from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.small_files import bench_small_files
 from tests.benchmarks.spark_planning import bench_spark_planning
 from tests.benchmarks.spark_reading import bench_spark
+from tests.benchmarks.spark_scrub import bench_spark_scrub
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
@@ -41,7 +42,7 @@ from tierfs.segments.engine import Engine
 
 _ON_S3 = {
     *("offload", "s3", "whole", "sustained-s3", "consolidate", "recover"),
-    *("small-files", "ledgers", "spark", "url-s3"),
+    *("small-files", "ledgers", "spark", "url-s3", "spark-scrub"),
 }
 """Subjects that need Ceph RGW."""
 
@@ -306,6 +307,8 @@ def main() -> None:
                 if "small-files" in chosen.subjects:
                     for line in bench_small_files(path):
                         print(line, flush=True)
+                if "spark-scrub" in chosen.subjects:
+                    print(bench_spark_scrub(path, server, bucket, chosen.repetitions), flush=True)
                 if "spark" in chosen.subjects:
                     print(bench_spark(path, server, bucket, chosen.repetitions), flush=True)
                 if "ledgers" in chosen.subjects:

@@ -71,7 +71,7 @@ class EntryRows:
                 segment = directories.segment(txn, segment_id)
                 if segment is None or segment.kind is not SegmentKind.LEDGER:
                     continue
-                missing = _first_missing(txn, segment)
+                missing = first_missing(txn, segment)
                 holders = [] if missing is None else list(_holders(txn, segment))
             if missing is None:
                 continue
@@ -106,7 +106,7 @@ class EntryRows:
         for holder in holders:
             self._put_those_of(holder)
         with self._metadata.read() as txn:
-            missing = _first_missing(txn, segment)
+            missing = first_missing(txn, segment)
         if missing is not None:
             raise DataLoss(f"they end before the payload at {missing}")
 
@@ -145,7 +145,7 @@ class EntryRows:
         self._put(segment.id, (replace(run, lengths=run.lengths[: count - run.first_entry_id]) for run in runs))
 
 
-def _first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
+def first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
     """The first payload byte of a cold ledger that no run tells of; None when there is none."""
     last: EntryRun | None = entries.last_run(txn, segment.id)
     end = 0 if last is None else last.payload_end

@@ -39,6 +39,7 @@ _COMMANDS = {
     "status": "tierfs.cli.store:status",
     "doctor": "tierfs.cli.doctor:doctor",
     "bench": "tierfs.cli.bench:bench",
+    "pipeline": "tierfs.cli.pipeline:pipeline",
     "dump": "tierfs.cli.dump:dump",
     "load": "tierfs.cli.dump:load",
     "replica": "tierfs.cli.replica:replica",

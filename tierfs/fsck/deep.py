@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 
 from tierfs.errors import DataLoss
 from tierfs.fsck.chains import segment_name
+from tierfs.fsck.copy_reader import Checked
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Place, Severity
 from tierfs.fsck.located import copied
 from tierfs.fsck.pieces import Piece, pieces
-from tierfs.fsck.scrub import Checked, Scrubber
+from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata import keys
 from tierfs.metadata.messages import message
 from tierfs.metadata.store import MetadataStore

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from tierfs.checksum import combine
+from tierfs.fsck.copy_reader import Checked, Fault
 from tierfs.fsck.pieces import Piece, pieces
 from tierfs.fsck.ranges import union
-from tierfs.fsck.scrub import Checked, Fault, Scrubber
+from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore

@@ -1,0 +1,85 @@
+"""Scrubbing with Spark beside GETs of the same objects: how much of the server's speed checking keeps."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.benchmarks.measuring import Series, heat, seconds
+from tests.benchmarks.raw import presigned_get
+from tests.servers.rgw import RgwServer
+from tierfs import app
+from tierfs.metadata.tables import OBJECTS
+from tierfs.spark.jobs.scrub import scrub
+from tierfs.spark.jobs.session import job_session
+from tierfs.types import MIB, Tier
+
+SIZE_BYTES = 2048 * MIB
+RANGE_BYTES = 8 * MIB
+THREADS = 8
+"""As many GETs as two tasks have under way."""
+
+_BLOCK_BYTES = 4 * MIB
+_SEGMENTS = 8
+
+
+def bench_spark_scrub(path: Path, server: RgwServer, bucket: str, repetitions: int) -> str:
+    """A table. `path`: a store over this bucket."""
+    with app.open_store(path) as store:
+        _fill(store)
+        objects = _objects(store)
+        total_bytes = sum(length for _, length in objects)
+        with job_session("scrub", "local[2]") as spark:
+
+            def scrubbed() -> float:
+                heat()
+                found = []
+                taken = seconds(lambda: found.append(scrub(spark, store, ["scrub"])))
+                assert (found[0].rows, found[0].summary["cold_bytes"]) == ([], total_bytes)
+                return taken
+
+            scrubbed()  # starts the Python workers
+            series = Series(f"Scrub of {total_bytes / 1e9:.1f} GB of cold objects", total_bytes, repetitions)
+            series.run(
+                {
+                    f"GETs of 8 MiB, {THREADS} at a time": lambda: _read(server, bucket, objects),
+                    "pipeline scrub, local[2]": scrubbed,
+                }
+            )
+    return series.table(f"GETs of 8 MiB, {THREADS} at a time")
+
+
+def _fill(store: app.Store) -> None:
+    block = os.urandom(_BLOCK_BYTES)
+    for number in range(_SEGMENTS):
+        writer = store.engine.open_writer(f"scrub/{number}")
+        for _ in range(SIZE_BYTES // _SEGMENTS // _BLOCK_BYTES):
+            writer.append(block)
+        store.engine.close_writer(writer)
+        store.engine.seal(f"scrub/{number}")
+    store.offload("scrub", lambda _: None)
+    store.evict("scrub", force=True, report=lambda _: None)
+
+
+def _objects(store: app.Store) -> list[tuple[str, int]]:
+    """Keys in the bucket, and lengths."""
+    with store.metadata.read() as txn:
+        return [(f"p/{one.name}", one.length) for _, one in txn.scan(OBJECTS) if one.tier is Tier.COLD]
+
+
+def _read(server: RgwServer, bucket: str, objects: list[tuple[str, int]]) -> float:
+    get = presigned_get(server.endpoint, bucket)
+    ranges = [
+        (name, start, min(RANGE_BYTES, length - start))
+        for name, length in objects
+        for start in range(0, length, RANGE_BYTES)
+    ]
+    heat()
+
+    def read_all() -> None:
+        with ThreadPoolExecutor(THREADS) as pool:
+            for (_, _, length), data in zip(ranges, pool.map(lambda one: get(*one), ranges), strict=True):
+                assert len(data) == length
+
+    return seconds(read_all)

@@ -1,0 +1,151 @@
+"""The job `ingest` with a real Spark: files and rows become segments, all at once and exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.mount.conftest import append
+from tests.scan.scanning import store_of
+from tests.spark.test_jobs import Watcher
+from tierfs import app
+from tierfs.errors import AlreadyExists, Conflict, InvalidRequest, NotFound
+from tierfs.metadata import directories
+from tierfs.scan.selection import Selection, select
+from tierfs.spark.jobs.ingest import Batch, ingest, ingest_files
+from tierfs.spark.jobs.ingest_files import SourceFile, files_of, tasks_of
+from tierfs.types import Tier
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+DATA = {
+    "a.log": b"one\n" * 1000,
+    "deep/er/b.bin": random.Random(1).randbytes(700_000),
+    "deep/empty": b"",
+    "ä ö": b"umlauts",
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[app.Store]:
+    with store_of(tmp_path / "store", chunk_bytes=1 << 18, object_bytes=1 << 18) as opened:
+        yield opened
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    for name, data in DATA.items():
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    os.symlink("a.log", tmp_path / "source" / "link")
+    return tmp_path / "source"
+
+
+def held(store: app.Store) -> dict[str, str]:
+    """SHA-256 of each segment's bytes."""
+    with store.metadata.read() as txn:
+        found = [name for name, _ in select(txn, Selection(recursive=True))]
+    sums = {}
+    for name in found:
+        digest = hashlib.sha256()
+        store.cat(name, None, None, None, digest.update)
+        sums[name] = digest.hexdigest()
+    return sums
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_files_become_cold_sealed_segments_of_their_names(spark: SparkSession, store: app.Store, source: Path) -> None:
+    watcher = Watcher()
+    result = ingest_files(spark, store, [str(source)], "in/here", show=watcher)
+    assert held(store) == {f"in/here/{name}": sha(data) for name, data in DATA.items()}
+    assert sorted(result.rows) == sorted((f"in/here/{name}", len(data)) for name, data in DATA.items())
+    assert watcher.last == (sum(map(len, DATA.values())),) * 2
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, "in/here/deep/er/b.bin")
+    assert (segment.sealed, segment.readable_bytes(Tier.COLD), segment.local.count) == (True, 700_000, 0)
+
+
+def test_a_version_is_ingested_once(spark: SparkSession, store: app.Store, source: Path) -> None:
+    first = ingest_files(spark, store, [str(source)], "in", batch=Batch("nightly", 7))
+    again = ingest_files(spark, store, [str(source)], "in", batch=Batch("nightly", 7))
+    assert (first.summary["repeated"], again.summary["repeated"], again.rows) == (False, True, [])
+    with pytest.raises(AlreadyExists, match="4 of the segments exist already"):
+        ingest_files(spark, store, [str(source)], "in", batch=Batch("nightly", 8))
+    (source / "new").write_bytes(b"new")
+    more = ingest_files(spark, store, [str(source)], "in", skip_existing=True)
+    assert (more.rows, more.summary["skipped"]) == ([("in/new", 3)], 4)
+
+
+def test_a_task_that_fails_leaves_no_segment_and_no_object(spark: SparkSession, store: app.Store, source: Path) -> None:
+    rows = spark.createDataFrame([("a", "fine"), ("b", None)], "name string, value string")
+    with pytest.raises(InvalidRequest, match="a value is null"):
+        ingest(rows, store, "in", key="name")
+    assert held(store) == {}
+    store.collect(grace_s=0)
+    assert [path for path in (store.path / "cold" / "uploads").rglob("*") if path.is_file()] == []
+
+
+def test_rows_become_segments_by_key_in_their_order(spark: SparkSession, store: app.Store) -> None:
+    rows = [(f"day={day}", number, f"{day}: line {number}") for day in range(3) for number in range(500)]
+    random.Random(1).shuffle(rows)
+    frame = spark.createDataFrame(rows, "day string, number long, value string").repartition(5)
+    ingest(frame, store, "tables", key="day", order_by=["number"])
+    assert held(store) == {
+        f"tables/day={day}": sha("".join(f"{day}: line {number}\n" for number in range(500)).encode())
+        for day in range(3)
+    }
+
+
+def test_binary_values_stand_back_to_back(spark: SparkSession, store: app.Store) -> None:
+    frame = spark.createDataFrame([(1, 7, b"\0a"), (2, 7, b"\n")], "n long, k long, payload binary")
+    ingest(frame, store, "", key="k", value="payload", order_by=["n"])
+    assert held(store) == {"7": sha(b"\0a\n")}
+
+
+def test_what_cannot_be_ingested_is_told_before_tasks_start(spark: SparkSession, store: app.Store) -> None:
+    frame = spark.createDataFrame([("a/../b", 1, "x"), (None, 2, "y")], "k string, n long, value string")
+    for key, value, message in (
+        ("nope", "value", "no column nope"),
+        ("k", "n", "the column n is bigint"),
+        ("k", "value", "a key is null"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            ingest(frame, store, "in", key=key, value=value)
+    with pytest.raises(InvalidRequest):
+        ingest(frame.dropna(), store, "in", key="k")
+    append(store, "in/1", b"there")
+    with pytest.raises(AlreadyExists, match="1 of the segments exist already: in/1"):
+        ingest(frame, store, "in", key="n")
+    assert list(held(store)) == ["in/1"]
+
+
+def test_large_files_are_alone_and_small_ones_together() -> None:
+    files = [SourceFile(f"/{size}", f"{size}", size << 20, 0) for size in (1, 300, 2, 3)]
+    assert [[one.size_bytes >> 20 for one in task] for task in tasks_of(files)] == [[300], [3, 2, 1]]
+
+
+def test_two_files_of_one_name_are_refused(source: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"would both become a\.log"):
+        files_of([str(source), str(source / "a.log")])
+    with pytest.raises(NotFound):
+        files_of([str(source / "nope")])
+
+
+def test_a_file_that_changes_meanwhile_is_a_conflict(source: Path) -> None:
+    (one,) = files_of([str(source / "a.log")])
+    one.require_unchanged(one.size_bytes)
+    with pytest.raises(Conflict):
+        one.require_unchanged(one.size_bytes - 1)
+    (source / "a.log").write_bytes(b"other")
+    with pytest.raises(Conflict):
+        one.require_unchanged(one.size_bytes)

@@ -1,0 +1,213 @@
+"""Pipeline jobs with a real Spark: in this process, by the command line, and by spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.adoption.test_ledger_rescan import lose, rows
+from tests.commands import Done, tierfs
+from tests.ledger.message_entries import batch, in_batch
+from tests.scan.scanning import fill
+from tests.scan.test_scrubbing import BOTH, SMALL, cold_ledger, file_of, flip, holder_of
+from tests.scan.test_scrubbing import store as scrub_store
+from tests.servers.spark_cluster import ROOT, spark_home
+from tests.spark.conftest import SETTINGS
+from tierfs import app
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
+from tierfs.ledger.messages import decode
+from tierfs.spark.jobs.export import Exporting, IfThere, export
+from tierfs.spark.jobs.rebuild import rebuild
+from tierfs.spark.jobs.scrub import scrub
+from tierfs.spark.jobs.tasks import Tasks
+from tierfs.spark.options import RowType
+from tierfs.types import Tier
+
+__all__ = ["scrub_store"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+CONF = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
+
+
+def messages_of(number: int) -> list[bytes]:
+    return [f"message {number}.{index}".encode() for index in range(3)]
+
+
+def pulsar_batch(number: int) -> bytes:
+    return batch(*(in_batch(payload) for payload in messages_of(number)))
+
+
+def pipeline(store: app.Store, *words: object, code: int = 0) -> Done:
+    """The command line, with a JVM of its own."""
+    done = tierfs("pipeline", *words, *CONF, "--master", "local[2]", store=store.path, check=False, timeout_s=100)
+    assert done.code == code, done
+    return done
+
+
+class Watcher:
+    """Keeps what was shown of the progress."""
+
+    def __init__(self) -> None:
+        self.last = (0, 0)
+
+    def __call__(self, done_bytes: int, total_bytes: int, item: str) -> None:
+        self.last = (done_bytes, total_bytes)
+
+
+def test_scrub_reads_all_copies_and_shows_how_far_it_is(spark: SparkSession, scrub_store: app.Store) -> None:
+    watcher = Watcher()
+    result = scrub(spark, scrub_store, show=watcher, partition_bytes=1 << 20)
+    cold_bytes = len(BOTH) + sum(map(len, SMALL))
+    assert result.rows == []
+    assert (result.summary["local_bytes"], result.summary["cold_bytes"]) == (cold_bytes + 4, cold_bytes)
+    assert watcher.last == (2 * cold_bytes + 4, 2 * cold_bytes + 4)
+
+
+def test_scrub_names_what_is_wrong(spark: SparkSession, scrub_store: app.Store) -> None:
+    flip(scrub_store, "logs/both", Tier.LOCAL, 500_000)
+    flip(scrub_store, "small/3", Tier.COLD, 10)
+    gone, _ = holder_of(scrub_store, "logs/both", Tier.COLD, 0)
+    file_of(scrub_store, gone).unlink()
+    bad = scrub(spark, scrub_store).data_frame(spark).orderBy("segment", "tier").collect()
+    block = 500_000 - 500_000 % (1 << 17)
+    assert [(row.segment, row.tier, row.offset, row.length, row.fault) for row in bad] == [
+        ("logs/both", "cold", 0, gone.length, "missing"),
+        ("logs/both", "local", block, 1 << 17, "damaged"),
+        ("small/3", "cold", 0, len(SMALL[3]), "damaged"),
+    ]
+    assert bad[0].object == gone.name
+
+
+def test_a_cold_tier_that_is_away_makes_nothing_damaged(spark: SparkSession, scrub_store: app.Store) -> None:
+    cold_bytes = len(BOTH) + sum(map(len, SMALL))
+    (scrub_store.path / "cold").rename(scrub_store.path / "unmounted")
+    unseen = scrub(spark, scrub_store).summary  # this process has the directory open, and executors find none
+    with app.open_store(scrub_store.path) as again:
+        away = scrub(spark, again).summary
+    found = [(one["damaged_bytes"], one["unseen_bytes"], one["unreachable_bytes"]) for one in (unseen, away)]
+    assert found == [(0, cold_bytes, 0), (0, 0, cold_bytes)]
+
+
+def fail(number: int, done: object) -> int:
+    raise DataLoss(f"task {number}\nhas {{lost}} it", remedy="run: tierfs fsck")
+
+
+def test_an_error_of_a_task_arrives_as_it_was(spark: SparkSession, scrub_store: app.Store) -> None:
+    with pytest.raises(NotFound, match="nope does not exist in the store"):
+        scrub(spark, scrub_store, ["nope"])
+    with pytest.raises(DataLoss) as lost:
+        Tasks(spark).run(fail, [7])
+    assert (str(lost.value), lost.value.remedy) == ("task 7\nhas {lost} it", "run: tierfs fsck")
+
+
+def test_the_command_tells_rows_sums_and_exit_code(scrub_store: app.Store, tmp_path: Path) -> None:
+    flip(scrub_store, "small/3", Tier.COLD, 10)
+    done = pipeline(scrub_store, "scrub", "--json", "--output", tmp_path / "bad.csv", code=74)
+    assert done.err == ""
+    (row,) = done.json["rows"]
+    assert (row["segment"], row["tier"], row["fault"]) == ("small/3", "cold", "damaged")
+    assert pyarrow.csv.read_csv(tmp_path / "bad.csv").to_pylist() == [row]
+
+
+@pytest.fixture
+def lines(scrub_store: app.Store) -> list[tuple[str, str]]:
+    """Segments of lines, in chunks of both tiers, with and without an end."""
+    texts = {"text/a": b"one\r\ntwo\n" * 100, "text/deep/b": "drei\n\nvier äöü".encode(), "text/empty": b""}
+    for name, data in texts.items():
+        fill(scrub_store, data, name=name, seal=True)
+    return sorted((name, line) for name, data in texts.items() for line in data.decode().splitlines())
+
+
+def test_exported_lines_are_those_of_the_segments(
+    spark: SparkSession, scrub_store: app.Store, lines: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    target = str(tmp_path / "table")
+    how = Exporting(partition_by=("segment",), verify=True)
+    result = export(spark, str(scrub_store.path), ["text"], target, how)
+    found = spark.read.parquet(target).select("segment", "value").collect()
+    assert sorted(map(tuple, found)) == lines
+    assert result.rows[0][2:4] == (len(lines), sum(len(line.encode()) for _, line in lines))
+    again = export(spark, str(scrub_store.path), ["text"], str(tmp_path / "other"), Exporting(compression="gzip"))
+    assert again.rows[0][4] == result.rows[0][4]  # the checksum knows no order of rows
+
+
+def test_a_target_that_holds_something_is_kept(
+    spark: SparkSession, scrub_store: app.Store, lines: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    target = str(tmp_path / "table")
+
+    def count(if_there: IfThere) -> int:
+        export(spark, str(scrub_store.path), ["text"], target, Exporting(if_there=if_there))
+        return spark.read.parquet(target).count()
+
+    (tmp_path / "table").mkdir()
+    assert count(IfThere.REFUSE) == len(lines)
+    with pytest.raises(AlreadyExists, match="holds something"):
+        count(IfThere.REFUSE)
+    assert count(IfThere.APPEND) == 2 * len(lines)
+    assert count(IfThere.OVERWRITE) == len(lines)
+
+
+def test_exported_entries_are_unbatched_by_a_transform(
+    spark: SparkSession, scrub_store: app.Store, tmp_path: Path
+) -> None:
+    name = cold_ledger(scrub_store, [pulsar_batch(number) for number in range(5)])
+    whole, single = str(tmp_path / "whole"), str(tmp_path / "single")
+    export(spark, str(scrub_store.path), [name], whole, Exporting(RowType.ENTRIES, verify=True))
+    export(spark, str(scrub_store.path), [name], single, Exporting(RowType.ENTRIES, unbatch=True, verify=True))
+    assert [bytes(row.payload) for row in spark.read.parquet(whole).orderBy("entry_id").collect()] == [
+        pulsar_batch(number) for number in range(5)
+    ]
+    taken = spark.read.parquet(single).orderBy("entry_id", "batch_index").collect()
+    found = [decode(bytes(row.payload)).messages[0].payload for row in taken]
+    assert found == [message for number in range(5) for message in messages_of(number)]
+
+
+def test_what_cannot_be_exported_is_one_error(spark: SparkSession, scrub_store: app.Store, tmp_path: Path) -> None:
+    store, target = str(scrub_store.path), str(tmp_path / "table")
+    with pytest.raises(NotFound, match="nope does not exist"):
+        export(spark, store, ["nope"], target, Exporting())
+    with pytest.raises(InvalidRequest, match="no column day"):
+        export(spark, store, ["small"], target, Exporting(partition_by=("day",)))
+    with pytest.raises(InvalidRequest, match="only entries are unbatched"):
+        export(spark, store, ["small"], target, Exporting(unbatch=True))
+    assert not (tmp_path / "table").exists()
+
+
+def test_rows_of_entries_are_rebuilt_once(spark: SparkSession, scrub_store: app.Store) -> None:
+    names = [cold_ledger(scrub_store), cold_ledger(scrub_store)]
+    before = rows(scrub_store)
+    lose(scrub_store)
+    (scrub_store.path / "cold" / holder_of(scrub_store, names[1], Tier.COLD, 0)[0].name).unlink()
+    result = rebuild(spark, scrub_store)
+    assert [(row[0], row[4]) for row in result.rows] == [(names[0], True), (names[1], False)]
+    assert rows(scrub_store)[names[0]] == before[names[0]]
+    assert [row[0] for row in rebuild(spark, scrub_store).rows] == [names[1]]
+
+
+def submit(*words: object) -> Any:
+    """Run a job with spark-submit; its JSON."""
+    script = tierfs("pipeline", "--script").out.strip()
+    command = [spark_home() / "bin" / "spark-submit", "--master", "local[2]", *CONF, script, *words, "--json"]
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    line = [str(word) for word in command]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_spark_submit_takes_the_same_words(scrub_store: app.Store) -> None:
+    assert submit("scrub", "small", "--store", scrub_store.path)["cold_bytes"] == sum(map(len, SMALL))

@@ -1,0 +1,112 @@
+"""The report against what the store was filled with; no Spark is started for it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pyarrow.parquet
+import pytest
+
+from tests.commands import tierfs
+from tests.scan.scanning import fill, store_of
+from tierfs import app
+from tierfs.composition.reporting import GIB, Prices, age_of, make_report
+from tierfs.errors import NotFound
+from tierfs.metadata import policies
+from tierfs.metadata.tables import OBJECTS
+from tierfs.spark.jobs.report import result_of
+from tierfs.spark.jobs.report_html import html
+from tierfs.types import Tier
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[app.Store]:
+    """Five cold bytes and three local ones in `a`, four local ones in `b/<i>`, and a policy of its own for `b`."""
+    with store_of(tmp_path / "store") as opened:
+        fill(opened, b"coldloc", name="a/one", cold_bytes=4)
+        fill(opened, b"c", name="a/two")
+        fill(opened, b"dd", name="b/<i>/three")
+        fill(opened, b"ee", name="b/<i>/four", seal=True)
+        with opened.metadata.write() as txn:
+            policies.put(txn, policies.directories.find(txn, "b").id, {"retention_age": "86400"})
+        yield opened
+
+
+def sums(store: app.Store, section: str, path: str = "", depth: int = 1) -> dict[str, tuple[int, int, int, int]]:
+    """Segments, bytes, local and cold bytes by name."""
+    rows = result_of(make_report(store, path, depth=depth)).rows
+    return {row[1]: row[2:6] for row in rows if row[0] == section}
+
+
+def test_bytes_are_summed_by_tier_and_directory(store: app.Store) -> None:
+    assert sums(store, "total") == {"": (4, 12, 8, 4)}
+    assert sums(store, "directory") == {"a": (2, 8, 4, 4), "b": (2, 4, 4, 0)}
+    assert sums(store, "directory", "b") == {"b/<i>": (2, 4, 4, 0)}
+    assert sums(store, "directory", depth=5) == {"a": (2, 8, 4, 4), "b/<i>": (2, 4, 4, 0)}
+
+
+def test_bytes_are_summed_by_policy(store: app.Store) -> None:
+    found = sums(store, "policy")
+    assert [name.endswith("retention_age 1d") for name in found] == [False, True]
+    assert list(found.values()) == [(2, 8, 4, 4), (2, 4, 4, 0)]
+
+
+def test_ages_are_those_since_the_last_append(store: app.Store) -> None:
+    assert sums(store, "age") == {"below an hour": (4, 12, 8, 4)}
+    assert [age_of(hours * HOUR_MS) for hours in (0.9, 1, 24, 24 * 89, 24 * 400)] == [
+        *("below an hour", "below a day", "below a week", "below 90 days", "a year or more")
+    ]
+
+
+def test_costs_are_those_of_the_objects(store: app.Store) -> None:
+    with store.metadata.read() as txn:
+        own = [one.stored_bytes for _, one in txn.scan(OBJECTS) if one.tier is Tier.COLD]
+    found = make_report(store, prices=Prices(gib_month=GIB, thousand_gets=1000, thousand_puts=2000))
+    assert (found.storage_month, found.read_once, found.puts_month) == (sum(own), len(own), 2 * len(own))
+
+
+def test_what_was_deleted_is_garbage_and_still_costs(store: app.Store) -> None:
+    before = make_report(store).storage_month
+    tierfs("rm", "--yes", "a/one", store=store.path)
+    found = make_report(store)
+    assert (found.objects.count, found.objects.garbage) == (0, 1)
+    assert found.garbage_month == found.storage_month == before
+
+
+def test_a_path_that_is_not_there_is_an_error(store: app.Store) -> None:
+    with pytest.raises(NotFound):
+        make_report(store, "nope")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_files_have_the_rows_of_the_terminal(store: app.Store, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"report.{suffix}"
+    rows = tierfs("pipeline", "report", "--json", "--output", path, store=store.path).json["rows"]
+    if suffix == "parquet":
+        assert pyarrow.parquet.read_table(path).to_pylist() == rows
+    else:
+        found = list(csv.DictReader(path.read_text().splitlines()))
+        assert [(row["section"], row["name"]) for row in found] == [(row["section"], row["name"]) for row in rows]
+
+
+def test_people_get_a_table(store: app.Store) -> None:
+    lines = tierfs("pipeline", "report", store=store.path).out.splitlines()
+    assert lines[1].split() == ["4", "12", "B", "8", "B", "4", "B", "all"]
+    assert [line.split()[-1] for line in lines if line.endswith((" a", " b"))] == ["a", "b"]
+
+
+def test_the_page_needs_nothing_else_and_its_pictures_are_in_proportion(store: app.Store) -> None:
+    page = html(make_report(store, depth=2), "now")
+    assert not re.search(r"<script|<link|src=|href=|url\(", page)
+    assert "b/&lt;i&gt;" in page
+    assert "<i>" not in page
+    pictures = [ElementTree.fromstring(found) for found in re.findall(r"<svg.*?</svg>", page)]
+    assert [len(picture.findall("g")) for picture in pictures] == [1, 2]
+    widths = [float(box.get("width", 0)) for box in pictures[1].iter("rect")]
+    assert widths[0] == pytest.approx(widths[1]) == pytest.approx(widths[2])  # 4 local, 4 cold, 4 local

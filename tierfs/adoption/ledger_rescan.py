@@ -1,0 +1,140 @@
+"""Rows of a ledger's entries out of its objects, when they are lost: from their copy, else by reading all of the data.
+
+No metadata is asked for, so that many ledgers can be read on many machines. What was read has to be what the records
+tell of: each object's payload has the length and the CRC32C that it had when it was linked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from tierfs import names
+from tierfs.adoption.ledger_read import FoundLedger, LedgerReader
+from tierfs.adoption.plan import LedgerPart, LedgerPlan
+from tierfs.background.entry_rows import first_missing
+from tierfs.background.segment_dump import ObjectFile
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss, NotFound, TierfsError
+from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.index import StreamingIndex
+from tierfs.metadata import chains, directories, entries_copy, keys, ledgers
+from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.records import ObjectRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LEDGERS, SEGMENTS
+from tierfs.reading.ledger_objects import Pieces, magic_words_of, read_index
+from tierfs.types import LocationId, PayloadEncoding, SegmentId, Tier
+
+_JOBS = 4
+"""Requests at once, 8 MiB each."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostRows:
+    """A ledger whose rows are not there. Picklable."""
+
+    segment_id: SegmentId
+    name: str
+    entries: int
+    length_bytes: int
+    holders: tuple[ObjectRecord, ...]
+    own_location: LocationId
+    """Where copies of rows are."""
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes to read, at most."""
+        return sum(holder.stored_bytes for holder in self.holders)
+
+
+def lost_rows(metadata: MetadataStore) -> Iterator[LostRows]:
+    """The ledgers that cannot be read, as one snapshot has them. Those without a byte are left out."""
+    with metadata.read() as txn:
+        own = LocationId(txn.store.cold_location_id)
+        for _, record in txn.scan(LEDGERS):
+            segment = txn.get(SEGMENTS, keys.u64(SegmentId(record.segment_id)))
+            if segment is None or first_missing(txn, segment) is None:
+                continue
+            chunks = chains.chunks(txn, segment.id, Tier.COLD)
+            whole = {chunk.object_id: chains.object_of(txn, chunk) for chunk in chunks if chunk.object_id}
+            holders = tuple(replace(holder, stored=b"") for holder in whole.values())
+            if holders:
+                name = directories.path_of(txn, segment.parent_id, segment.name)
+                count = ledgers.find(txn, segment.id).entries
+                yield LostRows(segment.id, name, count, segment.length, holders, own)
+
+
+def rescan(
+    lost: LostRows,
+    storage_of: Callable[[LocationId], ChunkStorage],
+    advance: Callable[[int, str], None],
+) -> tuple[EntryRun, ...]:
+    """All rows of a ledger. Raises DataLoss where its objects are not what they were, and what the storage raises."""
+    with suppress(NotFound, DataLoss):
+        return _checked(lost, tuple(_copied(lost, storage_of(lost.own_location))))
+    found: list[EntryRun] = []
+    read = _read(lost, storage_of(lost.holders[0].location_id), found.append, advance)
+    for holder, part in zip(lost.holders, read.parts, strict=True):
+        if (part.payload_start, part.length, part.crc32c) != (holder.payload_start, holder.length, holder.crc32c):
+            raise DataLoss(
+                f"{names.printable(holder.name)}: its entries are not those that were adopted", remedy="adopt it again"
+            )
+    return _checked(lost, tuple(found))
+
+
+def _copied(lost: LostRows, storage: ChunkStorage) -> Iterator[EntryRun]:
+    """The rows in copies; one copy may tell of several objects."""
+    for name in dict.fromkeys(holder.entries_name for holder in lost.holders):
+        if not name:
+            raise NotFound(f"there is no copy of the entries of {names.printable(lost.name)}")
+        file = ObjectFile(storage, storage.stat(name))
+        yield from entries_copy.decode(file, name, lost.segment_id)
+
+
+def _read(
+    lost: LostRows,
+    storage: ChunkStorage,
+    take: Callable[[EntryRun], None],
+    advance: Callable[[int, str], None],
+) -> FoundLedger:
+    ledger_id = names.ledger_id(lost.name.rpartition("/")[2])
+    if ledger_id is None:
+        raise DataLoss(f"{names.printable(lost.name)} has no number in its name", remedy="rename it back")
+    parts = tuple(_part(storage, holder, ledger_id) for holder in lost.holders)
+    plan = LedgerPlan(lost.name, ledger_id, parts, lost.entries, lost.length_bytes)
+    first = lost.holders[0]
+    magic = magic_words_of(storage, parts[0].data) if first.encoding is PayloadEncoding.FIRST_BLOCK else None
+    with closing(Pieces(storage, _JOBS)) as pieces:
+        # Entries in no object have no bytes: with one they would be missed in the sums.
+        reader = LedgerReader(storage, pieces, advance, magic=magic, bridge=lambda _, __: True)
+        return reader.read(plan, take)
+
+
+def _part(storage: ChunkStorage, holder: ObjectRecord, ledger_id: int) -> LedgerPart:
+    data, index, first = storage.stat(holder.name), None, 0
+    if holder.index_name:
+        index = storage.stat(holder.index_name)
+        decoded = read_index(storage, index, Deviations())
+        if isinstance(decoded, StreamingIndex):
+            first = decoded.section(ledger_id).entries[0].first_entry_id
+    return LedgerPart(data, index, UUID(int=0), first, data.length_bytes)
+
+
+def _checked(lost: LostRows, runs: tuple[EntryRun, ...]) -> tuple[EntryRun, ...]:
+    """Rows that follow each other from the first entry to the end of the ledger. Raises DataLoss for others."""
+    entry_id = offset = 0
+    for run in runs:
+        if run.payload_start != offset or run.first_entry_id < entry_id:
+            raise DataLoss(f"{names.printable(lost.name)}: its entries do not follow each other at byte {offset}")
+        entry_id, offset = run.end_entry_id, run.payload_end
+    if offset < lost.length_bytes:
+        raise DataLoss(f"{names.printable(lost.name)}: its entries end at byte {offset} of {lost.length_bytes}")
+    return runs
+
+
+def told(error: TierfsError) -> str:
+    """An error in one line."""
+    return f"{error}; {error.remedy}" if error.remedy else str(error)

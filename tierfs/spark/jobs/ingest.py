@@ -1,0 +1,222 @@
+"""The job `ingest`: files, or the rows of a data frame by key, become segments; executors upload, one commit makes all.
+
+Exactly once per application and version: a job that is run again with the same ones changes nothing.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import Accumulator, TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType
+
+from tierfs import names
+from tierfs.app import Store
+from tierfs.chunkstore.chunkfiles import map_os_errors
+from tierfs.composition import writing
+from tierfs.composition.upload_spec import UploadSpec
+from tierfs.composition.writing import WriteJob, Written
+from tierfs.errors import InvalidRequest, TierfsError
+from tierfs.metadata.batch_records import UploadedSegment
+from tierfs.spark.jobs.ingest_files import SourceFile, existing, files_of, require_new, tasks_of
+from tierfs.spark.jobs.results import Result
+from tierfs.spark.jobs.tasks import Show, TaskError, Tasks, explained, show_nothing, told
+from tierfs.types import MIB
+
+COLUMNS = {"segment": "string", "bytes": "long"}
+
+_STEP_BYTES = 4 * MIB
+_MOST_KEYS = 100_000
+"""Segments of one commit."""
+
+Uploaded = tuple[UploadedSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Makes a job happen once: versions of an application go up. Without one the job counts as new each time."""
+
+    application: str | None = None
+    version: int = 0
+
+
+def ingest_files(
+    spark: SparkSession,
+    store: Store,
+    sources: Sequence[str],
+    into: str,
+    *,
+    batch: Batch | None = None,
+    skip_existing: bool = False,
+    seal: bool = True,
+    show: Show = show_nothing,
+) -> Result:
+    """Make a segment of each file, below the directory `into`; executors have to see the files at the same paths.
+
+    Raises AlreadyExists for segments that are there unless they are to be skipped, Conflict for a file that changes.
+    """
+    batch = batch or Batch()
+    if _is_done(store, batch):
+        return _repeated()
+    files = files_of(sources)
+    skipped = set(existing(store, into, (one.name for one in files))) if skip_existing else set()
+    above = names.split(into)
+    wanted = [one for one in files if names.join((*above, *names.split(one.name))) not in skipped]
+    require_new(store, into, (one.name for one in wanted))
+    tasks = Tasks(spark, show, sum(one.size_bytes for one in wanted))
+
+    def upload(job: WriteJob) -> list[Uploaded]:
+        return tasks.run(partial(upload_files, job.upload), list(enumerate(tasks_of(wanted))))
+
+    return _committed(store, into, batch, upload, seal=seal, skipped=len(skipped))
+
+
+def ingest(
+    frame: DataFrame,
+    store: Store,
+    into: str,
+    *,
+    key: str,
+    value: str = "value",
+    order_by: Sequence[str] = (),
+    batch: Batch | None = None,
+    seal: bool = True,
+) -> Result:
+    """Make a segment of all rows with the same `key`, which names it below `into`; `value` is a string or binary.
+
+    A string becomes a line; binary values stand back to back. Rows come in the order of `order_by`, else in any.
+    Raises InvalidRequest for columns, keys or values that cannot be written, AlreadyExists for segments that are there.
+    """
+    batch = batch or Batch()
+    if _is_done(store, batch):
+        return _repeated()
+    _require_columns(frame, key, value, order_by)
+    with explained():
+        keyed = frame.select(F.col(key).cast("string").alias("key"), F.col(value).alias("value"), *order_by)
+        found = [row[0] for row in keyed.select("key").distinct().limit(_MOST_KEYS + 1).collect()]
+    _require_keys(store, into, found)
+    ends_lines = isinstance(frame.schema[value].dataType, StringType)
+
+    def upload(job: WriteJob) -> list[Uploaded]:
+        spread = keyed.repartition("key").sortWithinPartitions("key", *order_by).select("key", "value")
+        write = partial(upload_rows, job.upload, ends_lines)
+        with explained():
+            return [pickle.loads(row[0]) for row in spread.mapInArrow(write, "uploaded binary").collect()]
+
+    return _committed(store, into, batch, upload, seal=seal, skipped=0)
+
+
+def upload_files(spec: UploadSpec, task: tuple[int, tuple[SourceFile, ...]], done: Accumulator[int]) -> Uploaded:
+    """One task, on an executor."""
+    number, files = task
+    with spec.task(number) as upload:
+        for one in files:
+            segment, read_bytes = upload.open(one.name), 0
+            with map_os_errors(one.path), open(one.path, "rb") as source:
+                while data := source.read(_STEP_BYTES):
+                    segment.write(data)
+                    read_bytes += len(data)
+                    done.add(len(data))
+                one.require_unchanged(read_bytes)
+            segment.finish()
+        return upload.finish()
+
+
+def upload_rows(spec: UploadSpec, ends_lines: bool, batches: Iterable[Any]) -> Iterator[Any]:
+    """One task, on an executor: rows sorted by key. Yields one row with what was uploaded, pickled."""
+    context = TaskContext.get()
+    assert context is not None
+    try:
+        with spec.task(context.partitionId()) as upload:
+            key, segment = None, None
+            for name, data in _runs(batches, ends_lines):
+                if name != key:
+                    if segment is not None:
+                        segment.finish()  # frees its memory
+                    key, segment = name, upload.open(name)
+                assert segment is not None
+                segment.write(data)
+            uploaded = upload.finish()
+    except TierfsError as exc:
+        raise TaskError(told(exc)) from None
+    yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(uploaded)], pa.binary())], ["uploaded"])
+
+
+def _runs(batches: Iterable[Any], ends_lines: bool) -> Iterator[tuple[str, bytes]]:
+    """Keys, and the bytes of neighbouring rows that have them."""
+    for batch in batches:
+        if batch.column(1).null_count:
+            raise InvalidRequest("a value is null", remedy="leave such rows out: frame.dropna()")
+        keys, values = batch.column(0), batch.column(1).cast(pa.large_binary())
+        ends = pc.run_end_encode(keys)
+        start = 0
+        for end, name in zip(ends.run_ends.to_pylist(), ends.values.to_pylist(), strict=True):
+            rows = values.slice(start, end - start).to_pylist()
+            yield name, b"".join(row + b"\n" for row in rows) if ends_lines else b"".join(rows)
+            start = end
+
+
+def _committed(
+    store: Store,
+    into: str,
+    batch: Batch,
+    upload: Callable[[WriteJob], list[Uploaded]],
+    *,
+    seal: bool,
+    skipped: int,
+) -> Result:
+    """Run the tasks and commit what they uploaded; after an error it is garbage."""
+    job = writing.begin(store, batch.application, into, seal=seal)
+    try:
+        uploaded = [segment for some in upload(job) for segment in some]
+        done = writing.commit(store, job, uploaded, batch.version)
+    except BaseException:
+        writing.abort(store, job)
+        raise
+    rows = [] if done.repeated else [(one.segment, one.length) for one in uploaded]
+    return Result(COLUMNS, sorted(rows), _summary(done, skipped))
+
+
+def _is_done(store: Store, batch: Batch) -> bool:
+    return batch.application is not None and writing.is_committed(store, batch.application, batch.version)
+
+
+def _repeated() -> Result:
+    return Result(COLUMNS, [], _summary(Written(0, 0, repeated=True, published=True), 0))
+
+
+def _summary(done: Written, skipped: int) -> dict[str, Any]:
+    return {
+        "segments": done.segments,
+        "bytes": done.bytes,
+        "skipped": skipped,
+        "repeated": done.repeated,
+        "published": done.published,
+    }
+
+
+def _require_columns(frame: DataFrame, key: str, value: str, order_by: Sequence[str]) -> None:
+    for name in (key, value, *order_by):
+        if name not in frame.columns:
+            raise InvalidRequest(f"rows have no column {name}", remedy=f"they have {', '.join(frame.columns)}")
+    if {key, value} & set(order_by):
+        raise InvalidRequest("rows are not ordered by the key or value column", remedy="copy the column: withColumn")
+    if not isinstance(frame.schema[value].dataType, StringType | BinaryType):
+        kind = frame.schema[value].dataType.simpleString()
+        raise InvalidRequest(f"the column {value} is {kind}", remedy="make it a string, as to_json(struct(*)) does")
+
+
+def _require_keys(store: Store, into: str, found: Sequence[str | None]) -> None:
+    if len(found) > _MOST_KEYS:
+        raise InvalidRequest(f"there are more than {_MOST_KEYS} keys", remedy="ingest fewer at a time")
+    if None in found:
+        raise InvalidRequest("a key is null", remedy="leave such rows out, or give them a key: coalesce")
+    require_new(store, into, [name for name in found if name is not None])

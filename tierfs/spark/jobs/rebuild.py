@@ -1,0 +1,104 @@
+"""The job `rebuild`: rows of entries that a store lacks, found by executors in the ledgers' objects.
+
+Run again, it does what is left: a ledger that has its rows is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark import Accumulator
+from pyspark.sql import SparkSession
+
+from tierfs.adoption.ledger_rescan import LostRows, lost_rows, rescan, told
+from tierfs.app import Store
+from tierfs.errors import Conflict, DataLoss, NotFound
+from tierfs.metadata import directories, entries
+from tierfs.metadata.ledger_records import EntryRun
+from tierfs.scan.places import Place
+from tierfs.scan.snapshot import place_of
+from tierfs.spark.jobs.results import Result
+from tierfs.spark.jobs.tasks import Show, Tasks, show_nothing
+from tierfs.spark.source import connections
+
+COLUMNS = {
+    "ledger": "string",
+    "entries": "long",
+    "bytes": "long",
+    "objects": "long",
+    "rebuilt": "boolean",
+    "why": "string",
+}
+
+_WAVE_ENTRIES = 20_000_000
+"""Of the ledgers whose rows come back together: some 200 MB of lengths (a guess)."""
+
+_WAVE_LEDGERS = 1000
+_RUNS_TOGETHER = 64
+"""Rows that one commit writes: some 10 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescanned:
+    """What a task found out about one ledger."""
+
+    runs: tuple[EntryRun, ...]
+    why_not: str = ""
+
+
+def rebuild(spark: SparkSession, store: Store, *, show: Show = show_nothing) -> Result:
+    """Find the rows of every ledger that lacks them, and write them; a row for each of those ledgers.
+
+    A ledger that cannot be rebuilt keeps no other one from it. Raises Unavailable when a tier does not answer.
+    """
+    lost = list(lost_rows(store.metadata))
+    with store.metadata.read() as txn:
+        place = place_of(txn, str(store.path), store.settings.cold)
+    tasks = Tasks(spark, show, sum(one.object_bytes for one in lost))
+    rows = []
+    for wave in _waves(lost):
+        for one, found in zip(wave, tasks.run(partial(rescan_ledger, place), wave), strict=True):
+            rebuilt = not found.why_not and _put(store, one, found.runs)
+            why = found.why_not or ("" if rebuilt else "the ledger was deleted meanwhile")
+            rows.append((one.name, one.entries, one.length_bytes, len(one.holders), rebuilt, why))
+    failed = sum(not row[4] for row in rows)
+    return Result(COLUMNS, sorted(rows), {"rebuilt": len(rows) - failed, "failed": failed})
+
+
+def rescan_ledger(place: Place, lost: LostRows, done: Accumulator[int]) -> Rescanned:
+    """One task, on an executor."""
+    try:
+        runs = rescan(lost, partial(connections().storage, place), lambda size_bytes, _: done.add(size_bytes))
+    except (Conflict, DataLoss, NotFound) as exc:
+        return Rescanned((), told(exc))
+    return Rescanned(runs)
+
+
+def _put(store: Store, lost: LostRows, runs: Sequence[EntryRun]) -> bool:
+    """Write rows, the last ones last: a ledger lacks rows until all are there. False where it is gone."""
+    write = store.metadata.write_replayed if store.is_replica else store.metadata.write
+    for first in range(0, len(runs), _RUNS_TOGETHER):
+        with write() as txn:
+            if directories.segment(txn, lost.segment_id) is None:
+                return False
+            if not first:
+                entries.remove(txn, lost.segment_id)
+            for run in runs[first : first + _RUNS_TOGETHER]:
+                entries.put(txn, lost.segment_id, run)
+    return True
+
+
+def _waves(lost: Sequence[LostRows]) -> Iterator[list[LostRows]]:
+    """Ledgers whose rows fit into the driver's memory together."""
+    wave: list[LostRows] = []
+    count = 0
+    for one in lost:
+        if wave and (count + one.entries > _WAVE_ENTRIES or len(wave) == _WAVE_LEDGERS):
+            yield wave
+            wave, count = [], 0
+        wave.append(one)
+        count += one.entries
+    if wave:
+        yield wave

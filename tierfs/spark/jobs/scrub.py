@@ -1,0 +1,146 @@
+"""The job `scrub`: every byte of every copy, local and cold, against its checksums, read by executors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+from pyspark import Accumulator
+from pyspark.sql import SparkSession
+
+from tierfs.app import Store
+from tierfs.errors import NotFound, Unavailable
+from tierfs.fsck.copy_reader import Fault
+from tierfs.fsck.places import Places
+from tierfs.metadata import keys
+from tierfs.metadata.tables import OBJECTS
+from tierfs.names import printable
+from tierfs.scan.places import Place
+from tierfs.scan.scrub_planning import PARTITION_BYTES, WAVE_PARTITIONS, wanted_segments, waves
+from tierfs.scan.scrubbing import CopyChecks, CopyFault, CopyPiece, CopyReport, joined, report_of
+from tierfs.scan.snapshot import place_of
+from tierfs.spark.jobs.results import Result
+from tierfs.spark.jobs.tasks import Show, Tasks, show_nothing
+from tierfs.spark.source import connections
+from tierfs.types import Tier
+
+COLUMNS = {
+    "segment": "string",
+    "tier": "string",
+    "object": "string",
+    "offset": "long",
+    "length": "long",
+    "fault": "string",
+    "why": "string",
+}
+
+
+@dataclass(slots=True)
+class Sums:
+    """What a scrub read and found."""
+
+    segments: int = 0
+    local_bytes: int = 0
+    cold_bytes: int = 0
+    damaged_bytes: int = 0
+    """Wrong or missing."""
+    unseen_bytes: int = 0
+    """Of copies in directories that executors do not see: they may be good or bad."""
+    unreachable_bytes: int = 0
+    seconds: float = 0.0
+
+
+def scrub(
+    spark: SparkSession,
+    store: Store,
+    paths: Sequence[str] = (),
+    *,
+    show: Show = show_nothing,
+    partition_bytes: int = PARTITION_BYTES,
+) -> Result:
+    """Check all copies of the segments at and below `paths`, by default of all; a row for each run of bad bytes.
+
+    Raises NotFound for a path, Unavailable when the cold tier does not answer.
+    """
+    started_s = time.monotonic()
+    segments, total_bytes = wanted_segments(store.metadata, paths)
+    with store.metadata.read() as txn:
+        place = place_of(txn, str(store.path), store.settings.cold)
+    tasks = Tasks(spark, show, total_bytes)
+    judge = _Judge(store)
+    sums = Sums(segments=len(segments))
+    faults: list[CopyFault] = []
+    wave_partitions = max(WAVE_PARTITIONS, 16 * spark.sparkContext.defaultParallelism)
+    for wave in waves(store.metadata, segments, partition_bytes, wave_partitions):
+        reports = tasks.run(partial(check_copies, place), wave.partitions)
+        for report in reports:
+            sums.local_bytes += report.local_bytes
+            sums.cold_bytes += report.cold_bytes
+            sums.unseen_bytes += report.unseen_bytes
+        faults += [*wave.faults, *judge.judged(fault for report in reports for fault in report.faults)]
+    found = list(joined(faults))
+    for fault in found:
+        _count(sums, fault)
+    sums.seconds = round(time.monotonic() - started_s, 3)
+    return Result(COLUMNS, [_row(fault) for fault in found], asdict(sums))
+
+
+def check_copies(place: Place, wanted: tuple[CopyPiece, ...], done: Accumulator[int]) -> CopyReport:
+    """One task, on an executor."""
+    report = report_of(CopyChecks(place, connections(), wanted).run())
+    done.add(sum(one.piece.range.length_bytes for one in wanted))
+    return report
+
+
+class _Judge:
+    """Looks at faults once more from the driver, which knows what moved and which places are away."""
+
+    def __init__(self, store: Store) -> None:
+        self._metadata = store.metadata
+        self._storage_of = store.storage_of
+        self._places = Places(store.metadata, store.storage_of)
+
+    def judged(self, faults: Iterable[CopyFault]) -> Iterator[CopyFault]:
+        """Faults that still count. Raises Unavailable when the store's own cold tier does not answer."""
+        for fault in faults:
+            if not self._is_there(fault):
+                continue
+            if fault.tier is Tier.LOCAL or fault.fault is Fault.DAMAGED:
+                yield fault
+                continue
+            yield self._out_of_reach(fault)
+
+    def _out_of_reach(self, fault: CopyFault) -> CopyFault:
+        """Whether an object is gone, or only executors do not find it."""
+        away = self._places.away(fault.object.location_id)
+        if away is not None:
+            return replace(fault, fault=Fault.AWAY, why=away)
+        try:
+            self._storage_of(fault.object.location_id).stat(fault.object.name)
+        except NotFound:
+            return replace(fault, fault=Fault.MISSING)
+        if fault.fault is Fault.AWAY:
+            raise Unavailable(f"{printable(fault.object.name)} did not answer: {fault.why}", remedy="run it again")
+        return replace(fault, fault=Fault.UNSEEN, why="this machine finds it, and an executor does not")
+
+    def _is_there(self, fault: CopyFault) -> bool:
+        """Whether the object is still one of the store's: eviction and consolidation go on meanwhile."""
+        with self._metadata.read() as txn:
+            return txn.get(OBJECTS, keys.u64(fault.object.id)) is not None
+
+
+def _count(sums: Sums, fault: CopyFault) -> None:
+    if fault.fault is Fault.AWAY:
+        sums.unreachable_bytes += fault.range.length_bytes
+    elif fault.fault is Fault.UNSEEN and fault.tier is Tier.COLD:  # tasks have counted local ones
+        sums.unseen_bytes += fault.range.length_bytes
+    elif fault.fault is not Fault.UNSEEN:
+        sums.damaged_bytes += fault.range.length_bytes
+
+
+def _row(fault: CopyFault) -> tuple[object, ...]:
+    tier = fault.tier.name.lower() if fault.object.id else "-"
+    span = fault.range
+    return fault.segment, tier, fault.object.name, span.start, span.length_bytes, fault.fault.value, fault.why

@@ -1,0 +1,150 @@
+"""The Spark session of a job: made for it, quiet, and ended with its JVM."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tierfs.errors import NotFound
+from tierfs.spark.executor_session import cause_of, no_session
+from tierfs.spark.executors import require_master
+
+JobSession: TypeAlias = SparkSession
+"""For modules that import nothing of Spark."""
+
+DEFAULT_MASTER = "local[*]"
+
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which has started the JVM and told it the master."""
+
+_SETTINGS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+_LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_STDOUT, _STDERR = 1, 2
+_STOP_S = 30
+_LAST_LINES = 5
+
+
+@contextmanager
+def job_session(
+    name: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, quiet: bool = True
+) -> Iterator[SparkSession]:
+    """A session for the block: on `master`, by default spark-submit's or all cores of this machine.
+
+    `quiet` keeps Spark's log from standard error. Raises NotFound without Java, Unavailable where no session begins.
+    """
+    submitted = _GATEWAY in os.environ
+    if not submitted:
+        require_java()
+        master = master or DEFAULT_MASTER
+        require_master(master)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    session = _open(name, master, settings or {}, quiet=quiet and not submitted)
+    try:
+        yield session
+    finally:
+        end(session)
+
+
+def require_java() -> None:
+    """Raise NotFound, with the remedy, where Spark would find no Java."""
+    home = os.environ.get("JAVA_HOME")
+    found = (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is not None
+    if not found:
+        raise NotFound(
+            f"Spark needs Java, and there is none in {home}" if home else "Spark needs Java, and there is none here",
+            remedy="as root: apt-get install default-jre-headless",
+        )
+
+
+def end(session: SparkSession) -> None:
+    """Stop the session, and the JVM where this process started it."""
+    with suppress(Py4JError, OSError):  # the JVM may be gone already
+        session.stop()
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    process.stdin.close()
+    process.wait(_STOP_S)
+
+
+def _open(name: str, master: str | None, settings: Mapping[str, str], *, quiet: bool) -> SparkSession:
+    builder = SparkSession.builder.appName(f"tierfs {name}")
+    local = master is not None and master.startswith("local")
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in {**_SETTINGS, **(_LOCAL_SETTINGS if local else {}), **settings}.items():
+        builder = builder.config(key, value)
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        try:
+            with _output_of_children(log.fileno() if quiet else None), ended_with_error():
+                session = builder.getOrCreate()
+        except (Py4JError, PySparkException) as exc:
+            log.seek(0)
+            said = [line.strip() for line in log if "ERROR" in line or "Exception" in line][:_LAST_LINES]
+            raise no_session(master or "this master", said[0] if said else cause_of(exc)) from exc
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@contextmanager
+def ended_with_error() -> Iterator[None]:
+    """End the processes that are started in the block when it fails: a JVM that Ctrl-C met early would stay."""
+    before = _children()
+    try:
+        yield
+    except BaseException:
+        for process in _children() - before:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+        raise
+
+
+def _children() -> set[int]:
+    found = set[int]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended
+            if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(int(path.parent.name))
+    return found
+
+
+@contextmanager
+def _output_of_children(fd: int | None) -> Iterator[None]:
+    """Let processes that are started in the block write to `fd`, for all their life; None changes nothing."""
+    if fd is None:
+        yield
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    own = {number: os.dup(number) for number in (_STDOUT, _STDERR)}
+    try:
+        for number in own:
+            os.dup2(fd, number)
+        yield
+    finally:
+        for number, kept in own.items():
+            os.dup2(kept, number)
+            os.close(kept)
