@@ -53,9 +53,9 @@ def test_the_examples_of_spark(store: app.Store, mount: Mount, spark: SparkSessi
     (incoming / "a").write_text("one\ntwo\n")
     places = {"/srv/store": str(store.path), "/srv/": f"{tmp_path}/", "/mnt/logs": str(mount().path)}
     reader = Reader(ROOT / "docs/spark.md", tmp_path, replace={**places, "/var/log/incoming": str(incoming)})
-    assert reader.run() > 10
+    assert reader.run() >= 7
 
 
 def test_the_tutorial(spark: SparkSession, tmp_path: Path) -> None:
     reader = Reader(ROOT / "docs/tutorial.md", tmp_path, replace={"/srv/": f"{tmp_path}/"})
-    assert reader.run() > 15
+    assert reader.run() == 14
