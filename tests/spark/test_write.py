@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
 from tests.commands import tierfs
+from tests.docs.blocks import ROOT, Reader
 from tests.mount.conftest import Mount
 from tierfs import app
 from tierfs.composition import writing
@@ -228,3 +229,28 @@ def test_a_new_checkpoint_is_a_new_stream_unless_it_has_the_name_of_the_old_one(
     assert not writing.is_committed(store, "web", 2)
     stream.run(txnAppId="web again")
     assert sorted(segments(store).values()) == [b"a\n", b"a\n", b"b\n", b"b\n"]
+
+
+def test_the_examples(spark: SparkSession, store: app.Store, tmp_path: Path) -> None:
+    """Every example on writing, in docs/spark.md."""
+    text = (ROOT / "docs/spark.md").read_text()
+    (tmp_path / "spark.md").write_text(text[text.index("## Writing") : text.index("# Jobs")])
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "incoming/1").write_text("a\nb\n")
+    replace = {
+        "/srv/store": str(store.path),
+        "/srv/checkpoints": str(tmp_path / "checkpoints"),
+        "/var/log/incoming": str(tmp_path / "incoming"),
+    }
+    names = {"spark": spark, "lines": lines(spark, ["x", "y"], 1)}
+    assert Reader(tmp_path / "spark.md", tmp_path, replace=replace, names=names).run() == 4
+    found = {re.sub(r"part-0000\d-\w{12}", "part", name): data for name, data in segments(store).items()}
+    assert found == {
+        "by-name/app/part": b"two\n",
+        "by-name/web/part": b"one\n",
+        "copies/web/part": b"x\ny\n",
+        "incoming/part": b"a\nb\n",
+        "named/app": b"two\n",
+        "named/web": b"one\n",
+        "nightly/2031-01-30/part": b"x\ny\n",
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +12,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from tests.conftest import Bucket
 from tierfs import app
 from tierfs.composition import writing
 from tierfs.composition.writing import WriteJob
-from tierfs.errors import InvalidRequest
+from tierfs.errors import InvalidRequest, PermissionDenied
+from tierfs.metadata.tables import INTENTS
 from tierfs.spark import write_task
 from tierfs.spark.write_columns import Columns
 from tierfs.spark.write_options import WriteOptions
 from tierfs.spark.write_task import TaskResult, write_batches
+from tierfs.spark.writer import begin
 
 TEXT = ["one", "größe\r", None, "", "日誌 𝄞"]
 LINES = "one\ngröße\r\n\n\n日誌 𝄞\n".encode()
@@ -156,3 +160,22 @@ def test_a_stream_cannot_name_its_segments() -> None:
         Columns.of(WriteOptions.of({"into": "out"}, stream=True), schema, stream=True)
     keyed = WriteOptions.of({"into": "out", "keyColumn": "segment", "checkpointLocation": "/c"}, stream=True)
     assert not Columns.of(keyed, schema, stream=True).named
+
+
+def test_a_bucket_that_takes_no_objects_is_told_before_tasks_start(tmp_path: Path, rgw_bucket: Bucket) -> None:
+    endpoint, bucket = rgw_bucket
+    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    app.init_store(tmp_path / "s3", choice)
+    denied = {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:PutObject",
+        "Resource": f"arn:aws:s3:::{bucket}/p/uploads/*",
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [denied]})
+    endpoint.client().put_bucket_policy(Bucket=bucket, Policy=policy)
+    options = WriteOptions.of({"into": "out", "store": str(tmp_path / "s3")})
+    with pytest.raises(PermissionDenied):
+        begin(options)
+    with app.open_store(tmp_path / "s3") as store, store.metadata.read() as txn:
+        assert list(txn.scan(INTENTS)) == []

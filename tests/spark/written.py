@@ -1,0 +1,56 @@
+"""What is left of distributed writes: segments, objects and records, in a store with a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.commands import tierfs
+from tests.conftest import Bucket
+from tierfs import app
+from tierfs.metadata import directories, policies
+from tierfs.metadata.tables import OBJECTS
+from tierfs.types import MIB, ROOT_DIRECTORY
+
+
+@contextmanager
+def bucket_store(path: Path, rgw_bucket: Bucket) -> Iterator[app.Store]:
+    """A store in a bucket, with objects of 1 MiB."""
+    endpoint, bucket = rgw_bucket
+    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    app.init_store(path, choice)
+    with app.open_store(path) as opened:
+        with opened.metadata.write() as txn:
+            policies.put(txn, ROOT_DIRECTORY, {"object_bytes": str(MIB), "read_priority": "local-first"})
+        yield opened
+
+
+def contents(store: app.Store) -> list[bytes]:
+    """The bytes of each segment."""
+    with store.metadata.read() as txn:
+        root = directories.find(txn, "")
+        assert root is not None
+        names = [name for name, _ in directories.segments_below(txn, root, "")]
+    return sorted(tierfs("cat", name, store=store.path).out.encode() for name in names)
+
+
+def uploads(store: app.Store) -> set[str]:
+    """What lies below `uploads/` besides manifests."""
+    location_id = store.cold_location_id
+    assert location_id is not None
+    return {one.name for one in store.storage_of(location_id).list("uploads/") if "/manifest-" not in one.name}
+
+
+def named(store: app.Store) -> set[str]:
+    """Objects that records name."""
+    with store.metadata.read() as txn:
+        return {record.name for _, record in txn.scan(OBJECTS)}
+
+
+def assert_written_once(store: app.Store, expected: list[bytes]) -> None:
+    """Every segment is there once, the bucket holds nothing else after a collection, and `fsck` agrees."""
+    assert contents(store) == expected
+    tierfs("-q", "gc", "--delete", "--grace", "0s", "--yes", store=store.path)
+    assert uploads(store) == named(store)
+    assert tierfs("fsck", "--deep", store=store.path).code == 0
