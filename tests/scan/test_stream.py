@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -279,8 +280,11 @@ def test_an_idle_store_is_not_listed_again(store: app.Store, monkeypatch: pytest
     append(store, "a", b"one\nhalf")
     query = Query(store)
     query.trigger()
-    monkeypatch.setattr("tierfs.scan.stream.select", lambda *_: pytest.fail("listed"))
-    monkeypatch.setattr("tierfs.scan.stream.Fetcher", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr("tierfs.scan.stream_listing.select", lambda *_: pytest.fail("listed"))
+    append(store, "a", b" of")
+    assert query.trigger() is None
+    monkeypatch.setattr("tierfs.scan.stream_listing.Fetcher", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr("tierfs.scan.stream.advance", lambda *_: pytest.fail("looked"))
     assert query.trigger() is None
 
 
@@ -304,7 +308,7 @@ def sealed_again(store: app.Store) -> None:
 @pytest.mark.parametrize(
     ("lose", "text", "rows"),
     [
-        (deleted, "segment [0-9]+, read up to 8, was deleted", []),
+        (deleted, "segment (a|[0-9]+), read up to 8, was deleted", []),
         (cut, "segment a begins at 10 now, and was read up to 8", [("a", 10, b"ree")]),
         (unsealed, "segment z was unsealed", [("a", 8, b"three")]),
         (sealed_again, "segment z was unsealed and sealed again", [("a", 8, b"three")]),
@@ -328,6 +332,7 @@ def test_losses(
     with pytest.raises(DataLoss, match=text) as caught:
         query.trigger()
     assert "failOnDataLoss" in (caught.value.remedy or "")
+    assert re.match("segment [az]", str(caught.value)), "known by name as long as the query runs"
     query.read = replace(query.read, fail_on_data_loss=False)
     query.restart()
     expected_warnings.append(text)
@@ -335,6 +340,20 @@ def test_losses(
         assert query.trigger() == rows
         assert query.trigger() is None
     assert len(caplog.records) == 1, "what was skipped is told once"
+
+
+@pytest.mark.parametrize("path", ["d", "d/a", "b"])
+def test_what_is_still_to_be_taken_apart_is_gone(store: app.Store, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the process that deletes is killed."""
+    append(store, "d/a", b"one\n" * 9)
+    append(store, "b", b"two\n" * 9)
+    query = Query(store)
+    query.trigger()
+    monkeypatch.setattr("tierfs.segments.dismantle.BATCH_RECORDS", 1)
+    monkeypatch.setattr("tierfs.segments.dismantle.dismantle", lambda *_, **__: None)
+    store.engine.delete(path, recursive=True, cold_due_ms=0)
+    with pytest.raises(DataLoss, match="was deleted"):
+        query.trigger()
 
 
 def test_a_batch_whose_segment_was_deleted(store: app.Store, expected_warnings: list[str]) -> None:
@@ -404,7 +423,7 @@ def test_a_bucket_that_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             refresh_source(replica)
             assert query.trigger() == [*lines("a", b"two", b"three", at=4), *lines("b", b"new")]
             assert StreamOffset.of(json.loads(query.checkpoint)).open.keys() == {
-                one.segment_id for one in query.stream._listed[2] if not one.sealed
+                one.segment_id for one in query.stream._listing.known if not one.sealed
             }
 
 

@@ -202,10 +202,10 @@ def test_segments_that_appeared_first_come_first() -> None:
     for text in (b"1\n", b"2\n", b"3\n"):
         world.create()
         world.append(len(world.data) - 1, text)
-    one = world.next(START, 2)
-    two = world.next(one, 2)
+    one = world.next(START, 3)
+    two = world.next(one, 3)
     assert [world.between(START, one), world.between(one, two)] == [{999: b"1\n"}, {998: b"2\n"}]
-    assert len(one.open) == 1, "segments that were not begun are not in the offset"
+    assert len(one.open) == 2, "only the one that the limit ends in has begun besides"
 
 
 def test_empty_segments_make_no_batch() -> None:

@@ -10,7 +10,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -69,8 +69,8 @@ class Piece:
 class Fetcher:
     """Reads for one task. Close it, or use it as a context manager."""
 
-    def __init__(self, place: Place, connections: Connections, sources: tuple[Source, ...]) -> None:
-        """`sources`: what the numbers of owners stand for."""
+    def __init__(self, place: Place, connections: Connections, sources: Sequence[Source]) -> None:
+        """`sources`: what the numbers of owners stand for; more may be added."""
         self._place = place
         self._connections = connections
         self._sources = sources

@@ -1,7 +1,6 @@
 """A stream over the segments of a selection, as its driver sees it: where it begins, ends for now, and lies in between.
 
-The list of segments is kept until somebody commits: asking an idle store again costs some microseconds. Used by one
-thread at a time.
+As long as nobody commits, asking again costs some microseconds. Used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tierfs.config import ColdSettings
-from tierfs.errors import DataLoss, InvalidRequest, NotFound
-from tierfs.metadata import directories, entries
-from tierfs.metadata.records import SegmentRecord
+from tierfs.errors import DataLoss
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.names import printable
-from tierfs.scan.fetching import Fetcher, Ledger, Source
+from tierfs.scan.fetching import Ledger
 from tierfs.scan.lines import LineFormat
 from tierfs.scan.places import Connections, Place
-from tierfs.scan.record_ends import ByteEnds, EntryEnds, LineEnds, Unfinished, entry_at, entry_offset, runs_of
-from tierfs.scan.selection import Selection, select
-from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, cold_end_of, place_of
+from tierfs.scan.record_ends import ByteEnds, EntryEnds, LineEnds, Unfinished, entry_offset, runs_of
+from tierfs.scan.selection import Selection
+from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, place_of
+from tierfs.scan.stream_listing import DriverReader, Listing, segment_of
 from tierfs.scan.stream_offset import StreamOffset
 from tierfs.scan.stream_plan import (
     Cutter,
@@ -35,7 +32,7 @@ from tierfs.scan.stream_plan import (
     reconcile,
     stretches,
 )
-from tierfs.types import ByteRange, ReadPriority, SegmentId, SegmentKind
+from tierfs.types import ByteRange, ReadPriority, SegmentId
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +78,9 @@ class Stream:
         self._settings = settings
         self._connections = connections
         self._read = read
-        self._listed: tuple[int, int, tuple[Listed, ...]] = (-1, 0, ())
-        """Transaction, next id and segments of the last look."""
+        self._listing = Listing(read.selection, cold_only=read.cold_only, of_entries=read.records is Records.ENTRIES)
+        self._idle: tuple[int, StreamOffset] | None = None
+        """A transaction in which there was nothing behind an offset."""
         self._frozen: dict[SegmentId, Listed] | None = None
         self._unfinished: Unfinished = {}
         self._told = set[str]()
@@ -93,14 +91,13 @@ class Stream:
 
     def latest(self) -> StreamOffset:
         """Behind everything that is there. Raises what reading raises."""
-        _, listed = self._look()
-        with self._metadata.read() as txn:
-            return everything(self.earliest(), listed, self._cutter(txn))
+        with self._metadata.read() as txn, self._reader(txn) as reader:
+            return everything(self.earliest(), self._listing.at(txn, self.earliest()), self._cutter(txn, reader))
 
     def freeze(self) -> None:
         """Read no further than the store reaches now."""
-        _, listed = self._look()
-        self._frozen = {one.segment_id: one for one in listed}
+        with self._metadata.read() as txn:
+            self._frozen = {one.segment_id: one for one in self._listing.at(txn, self.earliest())}
 
     def next_offset(self, start: StreamOffset, limit_bytes: int | None) -> StreamOffset:
         """Behind the next batch, of at most `limit_bytes` or one record; `start` where there is nothing to read.
@@ -108,16 +105,21 @@ class Stream:
         Raises DataLoss where something that was not read yet is gone, and what reading raises.
         """
         start.require_read(self._read.name)
-        next_id, listed = self._look()
-        start, lost = reconcile(start, listed, self._metadata.store_id, next_id)
-        self._report(lost)
-        known = listed if self._frozen is None else tuple(self._as_frozen(listed, self._frozen))
-        with self._metadata.read() as txn:
-            return advance(start, known, self._cutter(txn), limit_bytes)
+        if self._idle == (self._metadata.last_transaction_id(), start):
+            return start
+        with self._metadata.read() as txn, self._reader(txn) as reader:
+            before, listed = self._listing.known, self._listing.at(txn, start)
+            begin, lost = reconcile(start, listed, self._metadata.store_id, txn.store.next_id, before)
+            self._report(lost)
+            if self._frozen is not None:
+                listed = tuple(self._as_frozen(listed, self._frozen))
+            end = advance(begin, listed, self._cutter(txn, reader), limit_bytes)
+            self._idle = (txn.id, start) if end == start else None
+            return end
 
     def reaches(self) -> StreamOffset:
         """Up to where the store was seen to reach, to be shown; half written lines included."""
-        _, _, listed = self._listed
+        listed = self._listing.known
         open_ends = {one.segment_id: one.end for one in listed if not one.complete}
         done = max((one.birth for one in listed), default=0)
         return StreamOffset(self._metadata.store_id, self._read.name, done, open_ends)
@@ -125,9 +127,9 @@ class Stream:
     def pinned(self, start: StreamOffset, end: StreamOffset) -> tuple[Place, list[PinnedSegment]]:
         """What lies between two offsets: the same bytes whenever it is asked. Raises DataLoss for what is gone."""
         end.require_read(self._read.name)
-        with self._metadata.read() as txn:
-            found = stretches(start, end, tuple(self._list(txn)))
-            missing = missing_bytes(start, end, found, self._cutter(txn))
+        with self._metadata.read() as txn, self._reader(txn) as reader:
+            found = stretches(start, end, self._listing.at(txn, start))
+            missing = missing_bytes(start, end, found, self._cutter(txn, reader))
             if missing:
                 self._report([_missing(missing, start, end, found)])
             pinner = self._pinner(txn)
@@ -144,7 +146,7 @@ class Stream:
         return Pinner(txn, priority, Tail.LOCAL)
 
     def _pin(self, txn: ReadTransaction, pinner: Pinner, one: Stretch) -> PinnedSegment:
-        segment = _segment(txn, one.listed)
+        segment = segment_of(txn, one.listed)
         if self._read.records is not Records.ENTRIES:
             return pinner.pin(one.listed.path, segment, ByteRange(one.start, one.end))
         wanted = ByteRange(entry_offset(txn, segment.id, one.start), entry_offset(txn, segment.id, one.end))
@@ -152,57 +154,21 @@ class Stream:
         ledger = Ledger(segment.id, runs, one.start, one.end)
         return replace(pinner.pin(one.listed.path, segment, wanted), ledger=ledger)
 
-    def _look(self) -> tuple[int, tuple[Listed, ...]]:
-        """The next id and the segments of the store, as they are now."""
-        transaction, next_id, listed = self._listed
-        if transaction != self._metadata.last_transaction_id():
-            with self._metadata.read() as txn:
-                next_id, listed = txn.store.next_id, tuple(self._list(txn))
-                self._listed = (txn.id, next_id, listed)
-        return next_id, listed
-
-    def _list(self, txn: ReadTransaction) -> Iterator[Listed]:
-        """The segments of the selection; a path that is gone, or not there yet, has none."""
-        seen = set[SegmentId]()
-        for path in self._read.selection.paths:
-            try:
-                for name, segment in select(txn, replace(self._read.selection, paths=(path,))):
-                    if segment.id not in seen:
-                        seen.add(segment.id)
-                        yield self._describe(txn, name, segment)
-            except NotFound:
-                continue
-
-    def _describe(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> Listed:
-        start, length = segment.start_offset, segment.length
-        end = cold_end_of(txn, segment) if self._read.cold_only else length
-        if self._read.records is Records.ENTRIES:
-            if segment.kind is not SegmentKind.LEDGER:
-                raise InvalidRequest(
-                    f"segment {printable(name)} is not a ledger", remedy="read type lines or bytes, or other paths"
-                )
-            count = entries.count(txn, segment.id)
-            end = count if end == length else entry_at(txn, segment.id, end)
-            start, length = entry_at(txn, segment.id, start) if start else 0, count
-        return Listed(segment.id, segment.birth, name, segment.sealed, segment.sealed_ms, start, end, length)
-
     def _as_frozen(self, listed: Sequence[Listed], frozen: dict[SegmentId, Listed]) -> Iterator[Listed]:
         for one in listed:
             then = frozen.get(one.segment_id)
             if then is not None:
                 yield replace(one, sealed=then.sealed, end=min(one.end, then.end))
 
-    def _cutter(self, txn: ReadTransaction) -> Cutter:
+    def _cutter(self, txn: ReadTransaction, reader: DriverReader) -> Cutter:
         if self._read.records is Records.ENTRIES:
             return EntryEnds(txn)
         if self._read.records is Records.BYTES:
             return ByteEnds()
-        place, pinner = self._place(txn), self._pinner(txn)
+        return LineEnds(self._read.lines, reader.read, self._unfinished)
 
-        def read(one: Listed, span: ByteRange) -> bytes:
-            return _read_bytes(place, self._connections, pinner.pin(one.path, _segment(txn, one), span))
-
-        return LineEnds(self._read.lines, read, self._unfinished)
+    def _reader(self, txn: ReadTransaction) -> DriverReader:
+        return DriverReader(txn, self._pinner(txn), self._place(txn), self._connections)
 
     def _report(self, lost: Sequence[str]) -> None:
         """Fail for the first loss, or tell of each one once."""
@@ -213,19 +179,6 @@ class Stream:
             if text not in self._told:
                 self._told.add(text)
                 log.warning("%s", text)
-
-
-def _read_bytes(place: Place, connections: Connections, pinned: PinnedSegment) -> bytes:
-    source = Source(pinned.segment.id, pinned.path, pinned.priority, pinned.ledger)
-    with Fetcher(place, connections, (source,)) as fetcher:
-        return fetcher.read(0, pinned.extents)
-
-
-def _segment(txn: ReadTransaction, one: Listed) -> SegmentRecord:
-    found = directories.segment(txn, one.segment_id)
-    if found is None:
-        raise DataLoss(f"segment {printable(one.path)} was deleted while it was read", remedy="run the query again")
-    return found
 
 
 def _missing(size_bytes: int, start: StreamOffset, end: StreamOffset, found: Sequence[Stretch]) -> str:

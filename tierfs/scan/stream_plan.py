@@ -6,7 +6,7 @@ that was deleted, cut, recovered shorter or unsealed meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -76,7 +76,7 @@ def advance(start: StreamOffset, listed: Sequence[Listed], cutter: Cutter, limit
     The segments that appeared first come first. A limit that is smaller than a record still lets one through.
     """
     step = _Step(start)
-    for one in sorted(_unfinished(start, listed), key=lambda one: one.birth):
+    for one in sorted(unfinished(start, listed), key=lambda one: one.birth):
         budget = None if limit_bytes is None else limit_bytes - step.size_bytes
         if budget is not None and budget <= 0:
             break
@@ -94,10 +94,18 @@ def everything(start: StreamOffset, listed: Sequence[Listed], cutter: Cutter) ->
     return replace(advance(start, listed, cutter, None), bytes=start.bytes)
 
 
+def unfinished(start: StreamOffset, listed: Iterable[Listed]) -> Iterator[Listed]:
+    """The segments of which something may still have to be read."""
+    return (one for one in listed if one.segment_id in start.open or one.birth > start.done)
+
+
 def reconcile(
-    start: StreamOffset, listed: Sequence[Listed], store_id: str, next_id: int
+    start: StreamOffset, listed: Sequence[Listed], store_id: str, next_id: int, before: Sequence[Listed] = ()
 ) -> tuple[StreamOffset, list[str]]:
-    """The offset to go on from, and what was lost since `start` was reached, a sentence each."""
+    """The offset to go on from, and what was lost since `start` was reached, a sentence each.
+
+    `before`: an earlier list, which names what was deleted.
+    """
     if start.store != store_id:
         fresh = StreamOffset(store_id, start.read, bytes=start.bytes)
         return fresh, [f"the checkpoint is of store {start.store}, and this is {store_id}"]
@@ -110,7 +118,8 @@ def reconcile(
     for segment_id, position in start.open.items():
         one = by_id.get(segment_id)
         if one is None:
-            lost.append(f"segment {segment_id}, read up to {position}, was deleted: what came behind it is not read")
+            name = next((printable(old.path) for old in before if old.segment_id == segment_id), str(segment_id))
+            lost.append(f"segment {name}, read up to {position}, was deleted: what came behind it is not read")
             del kept[segment_id]
         elif position < one.start:
             lost.append(f"segment {printable(one.path)} begins at {one.start} now, and was read up to {position}")
@@ -169,10 +178,6 @@ class _Step:
         return StreamOffset(
             start.store, start.read, self._done, self._open, self._sealed_ms, start.bytes + self.size_bytes
         )
-
-
-def _unfinished(start: StreamOffset, listed: Sequence[Listed]) -> Iterator[Listed]:
-    return (one for one in listed if one.segment_id in start.open or one.birth > start.done)
 
 
 def _changed_again(start: StreamOffset, listed: Sequence[Listed]) -> Iterator[str]:

@@ -86,13 +86,13 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             opened = self._open()
             place, pinned = opened.stream.pinned(StreamOffset.of(start), StreamOffset.of(end))
             read = opened.options.read
-            return [TierfsPartition((place, one)) for one in plan(pinned, read.sizes, reach_of(read))]
+            return [TierfsPartition((read, place, one)) for one in plan(pinned, read.sizes, reach_of(read))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Batches of one partition, on an executor."""
         with explained():
-            place, value = partition.value
-            yield from read_partition(StreamOptions.of(self._given).read, place, self._schema, value)
+            options, place, value = partition.value  # options are not read here: a path may name a store elsewhere
+            yield from read_partition(options, place, self._schema, value)
 
     def stop(self) -> None:
         """Close the store."""

@@ -1,0 +1,146 @@
+"""The segments of a stream's selection, and their bytes as its driver reads them: few, to find where lines end.
+
+The list is made anew when a number was given away, as for each new or unsealed segment; else only the segments that
+are not finished are looked at. So a stream over very many sealed segments costs little while one of them grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import TracebackType
+
+from tierfs.errors import DataLoss, InvalidRequest, NotFound
+from tierfs.metadata import directories, entries
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.names import printable
+from tierfs.scan.fetching import Fetcher, Source
+from tierfs.scan.places import Connections, Place
+from tierfs.scan.record_ends import entry_at
+from tierfs.scan.requests import Wanted
+from tierfs.scan.selection import Selection, select
+from tierfs.scan.snapshot import Pinner, cold_end_of
+from tierfs.scan.stream_offset import StreamOffset
+from tierfs.scan.stream_plan import Listed, unfinished
+from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, SegmentId, SegmentKind
+
+
+class Listing:
+    """The segments of a selection. Used by one thread at a time."""
+
+    def __init__(self, selection: Selection, *, cold_only: bool, of_entries: bool) -> None:
+        """`cold_only`: they end where the cold tier does; `of_entries`: positions are of entries, not of bytes."""
+        self._selection = selection
+        self._cold_only = cold_only
+        self._of_entries = of_entries
+        self._next_id = 0
+        self._found: dict[SegmentId, Listed] = {}
+
+    def at(self, txn: ReadTransaction, start: StreamOffset) -> tuple[Listed, ...]:
+        """As they are now; of those that are finished at `start` only that they are there.
+
+        Raises InvalidRequest for a segment that is no ledger where entries are wanted.
+        """
+        if txn.store.next_id != self._next_id:
+            self._found = {one.segment_id: one for one in self._all(txn)}
+            self._next_id = txn.store.next_id
+        else:
+            self._look_again(txn, start)
+        return tuple(self._found.values())
+
+    def _look_again(self, txn: ReadTransaction, start: StreamOffset) -> None:
+        """The same segments, of which some may be gone."""
+        going = _Going(txn)
+        for one in list(unfinished(start, self._found.values())):
+            segment = directories.segment(txn, one.segment_id)
+            if segment is None or going.has(segment):
+                del self._found[one.segment_id]
+            else:
+                self._found[one.segment_id] = self._describe(txn, one.path, segment)
+
+    @property
+    def known(self) -> tuple[Listed, ...]:
+        """As they were seen last."""
+        return tuple(self._found.values())
+
+    def _all(self, txn: ReadTransaction) -> Iterator[Listed]:
+        """A path that is gone, or not there yet, has no segments."""
+        seen = set[SegmentId]()
+        for path in self._selection.paths:
+            try:
+                for name, segment in select(txn, replace(self._selection, paths=(path,))):
+                    if segment.id not in seen:
+                        seen.add(segment.id)
+                        yield self._describe(txn, name, segment)
+            except NotFound:
+                continue
+
+    def _describe(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> Listed:
+        start, length = segment.start_offset, segment.length
+        end = cold_end_of(txn, segment) if self._cold_only else length
+        if self._of_entries:
+            if segment.kind is not SegmentKind.LEDGER:
+                raise InvalidRequest(
+                    f"segment {printable(name)} is not a ledger", remedy="read type lines or bytes, or other paths"
+                )
+            count = entries.count(txn, segment.id)
+            end = count if end == length else entry_at(txn, segment.id, end)
+            start, length = entry_at(txn, segment.id, start) if start else 0, count
+        return Listed(segment.id, segment.birth, name, segment.sealed, segment.sealed_ms, start, end, length)
+
+
+class _Going:
+    """Tells which segments were removed and are still to be taken apart; each directory is looked up once."""
+
+    def __init__(self, txn: ReadTransaction) -> None:
+        self._txn = txn
+        self._below: dict[DirectoryId, bool] = {}
+
+    def has(self, segment: SegmentRecord) -> bool:
+        """Whether a segment is one."""
+        parent_id = segment.parent_id
+        if parent_id == ROOT_DIRECTORY:
+            return directories.is_removed(parent_id, segment.name)
+        if parent_id not in self._below:
+            self._below[parent_id] = directories.is_going(self._txn, segment)
+        return self._below[parent_id]
+
+
+class DriverReader:
+    """Reads bytes of segments in one transaction; its threads begin with the first read."""
+
+    def __init__(self, txn: ReadTransaction, pinner: Pinner, place: Place, connections: Connections) -> None:
+        self._txn = txn
+        self._pinner = pinner
+        self._place = place
+        self._connections = connections
+        self._sources: list[Source] = []
+        self._fetcher: Fetcher | None = None
+
+    def read(self, one: Listed, span: ByteRange) -> bytes:
+        """The bytes of a segment. Raises DataLoss where it is gone, and what reading raises."""
+        pinned = self._pinner.pin(one.path, segment_of(self._txn, one), span)
+        if self._fetcher is None:
+            self._fetcher = Fetcher(self._place, self._connections, self._sources)
+        owner = len(self._sources)
+        self._sources.append(Source(one.segment_id, one.path, pinned.priority, pinned.ledger))
+        wanted = (Wanted(owner, extent) for extent in pinned.extents)
+        return b"".join(bytes(piece.view) for piece in self._fetcher.pieces(wanted))
+
+    def __enter__(self) -> DriverReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._fetcher is not None:
+            self._fetcher.close()
+
+
+def segment_of(txn: ReadTransaction, one: Listed) -> SegmentRecord:
+    """The record of a listed segment. Raises DataLoss where it is gone."""
+    found = directories.segment(txn, one.segment_id)
+    if found is None:
+        raise DataLoss(f"segment {printable(one.path)} was deleted while it was read", remedy="run the query again")
+    return found
