@@ -108,7 +108,7 @@ def test_rows_become_segments_by_key_in_their_order(spark: SparkSession, store: 
 
 def test_binary_values_stand_back_to_back(spark: SparkSession, store: app.Store) -> None:
     frame = spark.createDataFrame([(1, 7, b"\0a"), (2, 7, b"\n")], "n long, k long, payload binary")
-    ingest(frame, store, "", key="k", value="payload", order_by=["n"])
+    ingest(frame, store, "", key="k", value="payload", order_by=["payload", "n"])
     assert held(store) == {"7": sha(b"\0a\n")}
 
 

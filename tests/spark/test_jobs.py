@@ -209,5 +209,13 @@ def submit(*words: object) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_spark_submit_takes_the_same_words(scrub_store: app.Store) -> None:
-    assert submit("scrub", "small", "--store", scrub_store.path)["cold_bytes"] == sum(map(len, SMALL))
+def test_spark_submit_takes_the_same_words(spark: SparkSession, scrub_store: app.Store, tmp_path: Path) -> None:
+    table = spark.createDataFrame([("a", "1"), ("b", "2"), ("a", "3")], "k string, value string")
+    table.coalesce(1).write.json(str(tmp_path / "table"))
+    words = ["--key", "k", "--format", "json", "--into", "t", "--order-by", "value"]
+    words += ["--application", "x", "--version", "1", "--store", str(scrub_store.path)]
+    found = submit("ingest", tmp_path / "table", *words)
+    assert found["rows"] == [{"segment": "t/a", "bytes": 4}, {"segment": "t/b", "bytes": 2}]
+    read = bytearray()
+    scrub_store.cat("t/a", None, None, None, read.extend)
+    assert read == b"1\n3\n"

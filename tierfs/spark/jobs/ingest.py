@@ -100,15 +100,17 @@ def ingest(
         return _repeated()
     _require_columns(frame, key, value, order_by)
     with explained():
-        keyed = frame.select(F.col(key).cast("string").alias("key"), F.col(value).alias("value"), *order_by)
+        order = {f"order{number}": F.col(name) for number, name in enumerate(order_by)}
+        renamed = {"key": F.col(key).cast("string"), "value": F.col(value), **order}  # a column may have two uses
+        keyed = frame.select(*(column.alias(name) for name, column in renamed.items()))
         found = [row[0] for row in keyed.select("key").distinct().limit(_MOST_KEYS + 1).collect()]
     _require_keys(store, into, found)
     ends_lines = isinstance(frame.schema[value].dataType, StringType)
 
     def upload(job: WriteJob) -> list[Uploaded]:
-        spread = keyed.repartition("key").sortWithinPartitions("key", *order_by).select("key", "value")
         write = partial(upload_rows, job.upload, ends_lines)
         with explained():
+            spread = keyed.repartition("key").sortWithinPartitions("key", *order).select("key", "value")
             return [pickle.loads(row[0]) for row in spread.mapInArrow(write, "uploaded binary").collect()]
 
     return _committed(store, into, batch, upload, seal=seal, skipped=0)
@@ -207,8 +209,6 @@ def _require_columns(frame: DataFrame, key: str, value: str, order_by: Sequence[
     for name in (key, value, *order_by):
         if name not in frame.columns:
             raise InvalidRequest(f"rows have no column {name}", remedy=f"they have {', '.join(frame.columns)}")
-    if {key, value} & set(order_by):
-        raise InvalidRequest("rows are not ordered by the key or value column", remedy="copy the column: withColumn")
     if not isinstance(frame.schema[value].dataType, StringType | BinaryType):
         kind = frame.schema[value].dataType.simpleString()
         raise InvalidRequest(f"the column {value} is {kind}", remedy="make it a string, as to_json(struct(*)) does")

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark import Accumulator
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from tierfs.errors import TierfsError, Unavailable, named
+from tierfs.errors import InvalidRequest, TierfsError, Unavailable, named
 from tierfs.spark.executor_session import cause_of
 
 T = TypeVar("T")
@@ -122,6 +122,8 @@ def explained() -> Iterator[None]:
         told = _TOLD.search(text)
         if told is None and (known := _KNOWN.search(text)):
             raise Unavailable(known[1]) from None
+        if told is None and isinstance(exc, AnalysisException):
+            raise InvalidRequest(cause_of(exc)) from None
         if told is None:
             raise Unavailable(
                 f"a Spark task failed: {cause_of(exc)}", remedy="look at Spark's log: -v shows it"
