@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tierfs.errors import DataLoss, Unavailable
-from tierfs.metadata import chains, checksums
+from tierfs.metadata import checksums
 from tierfs.metadata.layout import PlacedChunk, load
+from tierfs.metadata.placements import Placement, placements
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
@@ -97,12 +98,19 @@ def extents_of(
 def _of_one_tier(txn: ReadTransaction, segment: SegmentRecord, wanted: ByteRange, tier: Tier) -> Iterator[Extent]:
     """Extents as far as the chain goes without a gap: where nothing is to be chosen, in half of the time."""
     at = wanted.start
-    for chunk in chains.chunks(txn, segment.id, tier, at):
-        if at >= wanted.end or chunk.start_offset > at or chunk.lost:
+    for placement in placements(txn, segment.id, tier, at):
+        if at >= wanted.end or placement.range.start > at:
             return
-        span = ByteRange(at, min(chunk.end_offset, wanted.end))
-        yield Extent(span, (_copy(txn, span, PlacedChunk(chunk, chains.object_of(txn, chunk))),))
+        span = ByteRange(at, min(placement.range.end, wanted.end))
+        yield Extent(span, (_placed_copy(span, placement),))
         at = span.end
+
+
+def _placed_copy(span: ByteRange, placement: Placement) -> Copy:
+    start = placement.object_offset + span.start - placement.range.start
+    held = ByteRange(start, start + span.length_bytes)
+    grid = cut_grid(placement.grid_start, placement.crcs, held, placement.object.length)
+    return Copy(placement.object, held, grid, placement.crc32c if span == placement.range else None)
 
 
 def clip(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...]:

@@ -1,7 +1,7 @@
 """Fetching on an executor: requests read ahead in threads, every block checked, another copy where one fails.
 
-Shared state: a pool of threads and of buffers per Fetcher, which one task has. A buffer is used again once the reader
-asks for the next bytes.
+Shared state: a pool of threads per Fetcher, which one task has. A buffer is used again once the next bytes are asked
+for.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tierfs.metadata.ledger_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
 from tierfs.names import printable
 from tierfs.reading.payloads import Payloads
+from tierfs.scan.buffers import BUFFERS
 from tierfs.scan.extents import Copy, Extent, extents_of
 from tierfs.scan.places import Connections, Place
 from tierfs.scan.requests import Request, Wanted, requests_of
@@ -77,7 +78,6 @@ class Fetcher:
         self._payloads = Payloads(self._run)
         self._sees_store = connections.sees(place)
         self._pool = ThreadPoolExecutor(_AHEAD, "tierfs-scan")
-        self._buffers: deque[bytearray] = deque()
         self._stopped = threading.Event()
 
     def pieces(self, wanted: Iterable[Wanted]) -> Iterator[Piece]:
@@ -87,13 +87,13 @@ class Fetcher:
         try:
             while True:
                 while len(waiting) < _AHEAD and (request := next(requests, None)) is not None:
-                    buffer = self._buffer(request.range.length_bytes)
+                    buffer = BUFFERS.take(request.range.length_bytes)
                     waiting.append((buffer, self._pool.submit(self._fetch, request, buffer)))
                 if not waiting:
                     return
                 buffer, fetched = waiting.popleft()
                 yield from fetched.result()
-                self._buffers.append(buffer)
+                BUFFERS.give(buffer)
         finally:
             for _, left in waiting:
                 left.cancel()
@@ -122,14 +122,6 @@ class Fetcher:
             return wanted
         sorted_copies = tuple(sorted(copies, key=lambda copy: copy.object.tier is Tier.LOCAL))
         return replace(wanted, extent=replace(wanted.extent, copies=sorted_copies))
-
-    def _buffer(self, size_bytes: int) -> bytearray:
-        """Memory that was used before where it is large enough: the first touch of fresh memory is dear."""
-        for _ in range(len(self._buffers)):
-            buffer = self._buffers.popleft()
-            if len(buffer) >= size_bytes:
-                return buffer
-        return bytearray(size_bytes)
 
     def _fetch(self, request: Request, buffer: bytearray) -> list[Piece]:
         """In a thread. Copies that fail are replaced one extent at a time."""

@@ -97,13 +97,14 @@ def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Pa
     cuts = list(_cuts(pinned, split_bytes)) if reach.splits else []
     if reach.cuts_at_entries and pinned.ledger is not None:
         cuts = sorted({_entry_start(pinned.ledger, one) for one in cuts} - {whole.start})
+    starts = [one.range.start for one in pinned.extents]
     start = whole.start
     for end in [*cuts, whole.end]:
         owned = ByteRange(start, end)
         needed = ByteRange(max(whole.start, start - reach.before_bytes), min(whole.end, end + reach.behind_bytes))
         ledger = None if pinned.ledger is None else _clipped(pinned.ledger, needed)
         source = Source(pinned.segment.id, pinned.path, pinned.priority, ledger)
-        yield Part(source, owned, whole, _touching(pinned.extents, needed))
+        yield Part(source, owned, whole, _touching(pinned.extents, starts, needed))
         start = end
 
 
@@ -163,9 +164,9 @@ def _place(part: Part) -> tuple[int, int]:
     return (int(first.object.id), first.range.start)
 
 
-def _touching(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...]:
-    first = max(0, bisect_right(extents, wanted.start, key=lambda one: one.range.start) - 1)
-    last = bisect_right(extents, wanted.end - 1, key=lambda one: one.range.start)
+def _touching(extents: Sequence[Extent], starts: Sequence[int], wanted: ByteRange) -> tuple[Extent, ...]:
+    first = max(0, bisect_right(starts, wanted.start) - 1)
+    last = bisect_right(starts, wanted.end - 1)
     return clip(extents[first:last], wanted)
 
 

@@ -5,7 +5,6 @@ Neighbouring bytes of one object are one request; what looks bad there is read o
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,14 +20,12 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.ledger_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
 from tierfs.reading.payloads import Payloads
+from tierfs.scan.buffers import BUFFERS, REQUEST_BYTES
 from tierfs.scan.places import Connections, Place
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, PayloadEncoding, Tier
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, PayloadEncoding, Tier
 
 _THREADS = 4
 """Requests of a task at the same time: 32 MiB of memory."""
-
-_REQUEST_BYTES = 8 * MIB + 2 * CRC_BLOCK_BYTES
-"""Most bytes of a request: two pieces, which may begin and end inside a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,6 @@ class CopyChecks:
         self._wanted = sorted(wanted, key=lambda one: one.place)
         self._runs = _runs_by_segment(wanted)
         self._payloads = Payloads(self._run)
-        self._local = threading.local()
         self._sees_store = connections.sees(place) and connections.metadata(place) is not None
         self._reader = CopyReader(
             partial(connections.files, place), self._storage_of, self._read_into, self._away, lambda _, __: None
@@ -111,17 +107,24 @@ class CopyChecks:
         """In a thread: one request for all; alone what is not right then."""
         good: set[int] = set()
         if len(group) > 1:
-            start = group[0].blocks.start
-            view = self._buffer()[: max(one.blocks.end for one in group) - start]
-            holder = group[0].placed.object
+            buffer = BUFFERS.take()
             try:
-                self._read_into(self._storage_of(holder.location_id), holder, start, view)
-                good = {index for index, one in enumerate(group) if _is_right(one, view, start)}
+                good = self._good(group, memoryview(buffer))
             except TierfsError:
                 good = set()
+            finally:
+                BUFFERS.give(buffer)
         return [
             (one, Checked(one.piece) if index in good else self._check_alone(one)) for index, one in enumerate(group)
         ]
+
+    def _good(self, group: list[CopyPiece], memory: memoryview) -> set[int]:
+        """Which of the pieces are right, by one request for all."""
+        start = group[0].blocks.start
+        view = memory[: max(one.blocks.end for one in group) - start]
+        holder = group[0].placed.object
+        self._read_into(self._storage_of(holder.location_id), holder, start, view)
+        return {index for index, one in enumerate(group) if _is_right(one, view, start)}
 
     def _check_alone(self, one: CopyPiece) -> Checked:
         """Bad bytes count when they come twice: the way may have damaged them once."""
@@ -153,12 +156,6 @@ class CopyChecks:
         runs = self._runs.get(holder.segment_id, [])
         index = bisect_right(runs, offset, key=lambda run: run.payload_start) - 1
         return runs[index] if index >= 0 and offset < runs[index].payload_end else None
-
-    def _buffer(self) -> memoryview:
-        buffer: memoryview | None = getattr(self._local, "buffer", None)
-        if buffer is None:
-            buffer = self._local.buffer = memoryview(bytearray(_REQUEST_BYTES))
-        return buffer
 
 
 def report_of(found: Iterable[tuple[CopyPiece, Checked]]) -> CopyReport:
@@ -218,7 +215,7 @@ def _goes_with(group: list[CopyPiece], one: CopyPiece) -> bool:
     if holder.id != last.placed.object.id or holder.tier is Tier.LOCAL or holder.encoding is not PayloadEncoding.RAW:
         return False
     near = one.blocks.start <= last.blocks.end + CRC_BLOCK_BYTES
-    return near and one.blocks.end - first.blocks.start <= _REQUEST_BYTES
+    return near and one.blocks.end - first.blocks.start <= REQUEST_BYTES
 
 
 def _is_right(one: CopyPiece, view: memoryview, origin: int) -> bool:

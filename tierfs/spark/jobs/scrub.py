@@ -24,7 +24,7 @@ from tierfs.scan.snapshot import place_of
 from tierfs.spark.jobs.results import Result
 from tierfs.spark.jobs.tasks import Show, Tasks, show_nothing
 from tierfs.spark.source import connections
-from tierfs.types import Tier
+from tierfs.types import MIB, Tier
 
 COLUMNS = {
     "segment": "string",
@@ -35,6 +35,10 @@ COLUMNS = {
     "fault": "string",
     "why": "string",
 }
+
+
+_TASKS_PER_SLOT = 4
+_MOST_PARTITION_BYTES = 512 * MIB
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ def scrub(
     paths: Sequence[str] = (),
     *,
     show: Show = show_nothing,
-    partition_bytes: int = PARTITION_BYTES,
+    partition_bytes: int | None = None,
 ) -> Result:
     """Check all copies of the segments at and below `paths`, by default of all; a row for each run of bad bytes.
 
@@ -72,7 +76,11 @@ def scrub(
     judge = _Judge(store)
     sums = Sums(segments=len(segments))
     faults: list[CopyFault] = []
-    wave_partitions = max(WAVE_PARTITIONS, 16 * spark.sparkContext.defaultParallelism)
+    slots = spark.sparkContext.defaultParallelism
+    if partition_bytes is None:
+        # Each task begins and ends without others in its process: four a slot, but not too many to begin again.
+        partition_bytes = min(max(total_bytes // (_TASKS_PER_SLOT * slots), PARTITION_BYTES), _MOST_PARTITION_BYTES)
+    wave_partitions = max(WAVE_PARTITIONS, 16 * slots)
     for wave in waves(store.metadata, segments, partition_bytes, wave_partitions):
         reports = tasks.run(partial(check_copies, place), wave.partitions)
         for report in reports:
