@@ -10,6 +10,7 @@ import pytest
 
 from tests.ledgers import new_ledger
 from tests.scan.scanning import fill, planned, store_of
+from tests.scan.scanning import rows_of as lines
 from tierfs import app, names
 from tierfs.errors import InvalidRequest, Unavailable
 from tierfs.scan.entry_batches import EntryBatch, read_entries
@@ -18,6 +19,8 @@ from tierfs.scan.places import Connections
 from tierfs.scan.planning import Partition, Reach, Sizes
 from tierfs.scan.selection import Selection
 from tierfs.scan.snapshot import Tail
+from tierfs.spark.options import ReadOptions
+from tierfs.spark.planning import plan_read
 from tierfs.types import ByteRange, Tier
 
 WHOLE = Reach()
@@ -139,3 +142,15 @@ def test_what_is_no_ledger_has_no_entries(store: app.Store) -> None:
     fill(store, b"x", name="ml/s")
     with pytest.raises(InvalidRequest, match="segment ml/s is not a ledger"):
         entries_of(store, 25)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 3), (1, 3), (2, 9), (3, 4), (3, 3), (8, 100), (100, 200)])
+def test_bounds_select_whole_lines(store: app.Store, start: int, end: int) -> None:
+    fill(store, b"ab\ncd\nef\ngh", cold_bytes=6)
+    options = ReadOptions.of(
+        {"store": str(store.path), "path": "s", "startOffset": str(start), "endOffset": str(end), "minPartitions": "1"}
+    )
+    planned_read = plan_read(options)
+    rows = [row for one in planned_read.partitions for row in lines(planned_read.place, one, options.lines)]
+    all_lines = [("s", 0, b"ab"), ("s", 3, b"cd"), ("s", 6, b"ef"), ("s", 9, b"gh")]
+    assert rows == [row for row in all_lines if start <= row[1] < end]

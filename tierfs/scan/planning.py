@@ -86,20 +86,20 @@ def _part_from_flat(source: Source, start: int, end: int, first: int, last: int,
 
 def plan(pinned: Sequence[PinnedSegment], sizes: Sizes, reach: Reach) -> list[Partition]:
     """Partitions that together own every byte of the snapshot once, the largest first."""
-    total = sum(one.range.length_bytes for one in pinned)
+    total = sum(one.owned.length_bytes for one in pinned)
     split_bytes = sizes.split_bytes(total, len(pinned))
     parts = [part for one in pinned for part in _parts(one, split_bytes, reach)]
     return list(_packed(parts, split_bytes, sizes.open_cost_bytes))
 
 
 def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Part]:
-    whole = pinned.range
+    whole, mine = pinned.range, pinned.owned
     cuts = list(_cuts(pinned, split_bytes)) if reach.splits else []
     if reach.cuts_at_entries and pinned.ledger is not None:
-        cuts = sorted({_entry_start(pinned.ledger, one) for one in cuts} - {whole.start})
+        cuts = sorted({_entry_start(pinned.ledger, one) for one in cuts} - {mine.start})
     starts = [one.range.start for one in pinned.extents]
-    start = whole.start
-    for end in [*cuts, whole.end]:
+    start = mine.start
+    for end in [*cuts, mine.end]:
         owned = ByteRange(start, end)
         needed = ByteRange(max(whole.start, start - reach.before_bytes), min(whole.end, end + reach.behind_bytes))
         ledger = None if pinned.ledger is None else _clipped(pinned.ledger, needed)
@@ -111,7 +111,7 @@ def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Pa
 def _cuts(pinned: PinnedSegment, split_bytes: int) -> Iterator[int]:
     """Where splits of a segment end, but for the last one."""
     object_ends = [one.range.end for one in pinned.extents]
-    at, end = pinned.range.start, pinned.range.end
+    at, end = pinned.owned.start, pinned.owned.end
     while end - at > split_bytes * (1 + _SLACK):
         at = _cut_near(at, split_bytes, object_ends)
         if at >= end:

@@ -44,11 +44,18 @@ class PinnedSegment:
     segment: SegmentRecord
     path: str
     range: ByteRange
-    """The bytes that are read."""
+    """The bytes that may be read."""
     extents: tuple[Extent, ...]
     """Where all of them lie."""
     priority: ReadPriority
     ledger: Ledger | None = None
+    part: ByteRange | None = None
+    """Whose records are read, if not those of the whole range."""
+
+    @property
+    def owned(self) -> ByteRange:
+        """The records that begin here are read."""
+        return self.range if self.part is None else self.part
 
 
 class Pinner:

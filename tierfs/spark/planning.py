@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from tierfs.app import Store
@@ -107,9 +107,18 @@ def _pinned(txn: ReadTransaction, options: ReadOptions) -> Iterator[PinnedSegmen
             raise InvalidRequest(
                 f"segment {printable(path)} is not a ledger", remedy="read type lines or bytes, or name ledgers only"
             )
-        bounds = options.bounds
-        span = bounded(txn, segment, bounds)
-        yield pinner.pin(path, segment, span, bounds.start_entry or 0, bounds.end_entry)
+        yield _pin(txn, pinner, path, segment, options)
+
+
+def _pin(
+    txn: ReadTransaction, pinner: Pinner, path: str, segment: SegmentRecord, options: ReadOptions
+) -> PinnedSegment:
+    """What the options ask for of a segment, and what lies beside it: lines are whole wherever bounds are."""
+    part, reach, bounds = bounded(txn, segment, options.bounds), reach_of(options), options.bounds
+    start = max(segment.start_offset, part.start - reach.before_bytes) if part else part.start
+    end = min(segment.length, part.end + reach.behind_bytes) if part else part.end
+    found = pinner.pin(path, segment, ByteRange(start, end), bounds.start_entry or 0, bounds.end_entry)
+    return replace(found, part=part.intersect(found.range))
 
 
 def _segment_rows(txn: ReadTransaction, options: ReadOptions) -> Iterator[tuple[SegmentRow, ...]]:
