@@ -30,10 +30,10 @@ from tierfs.spark.schemas import default_schema
 from tierfs.spark.stream_options import StreamOptions
 from tierfs.spark.streaming import TierfsStreamReader
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240, method="thread")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420, method="thread")]
 
 Row = tuple[str, int, str]
-WAIT_S = 60
+WAIT_S = 180
 
 
 @pytest.fixture(scope="module", autouse=True)
