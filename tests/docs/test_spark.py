@@ -19,7 +19,7 @@ from tierfs import app
 
 __all__ = ["mount", "spark", "store"]
 
-pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(240, method="thread")]
+pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
 
 def parquet(first: int) -> bytes:

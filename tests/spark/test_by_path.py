@@ -25,7 +25,7 @@ from tests.mount.waiting import eventually
 from tierfs import app
 from tierfs.names import hadoop_warning
 
-pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(180, method="thread")]
+pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
 SOURCE_BYTES = 2_000_000
 SCHEMA = "id LONG, amount LONG, word STRING"

@@ -26,7 +26,7 @@ from tierfs import app
 from tierfs.metadata import policies
 from tierfs.types import ROOT_DIRECTORY
 
-pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(240, method="thread")]
+pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
 MANY = 30_000
 """Lines of about 1.4 MB: three splits, and chunks of both tiers."""

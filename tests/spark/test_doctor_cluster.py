@@ -20,7 +20,7 @@ from tierfs import app
 from tierfs.errors import Unavailable
 from tierfs.spark.executors import ExecutorQuestion, check_executors
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300, method="thread")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420, method="thread")]
 
 DOCTOR_S = 240
 EXECUTORS = ("executor 0", "executor 1")

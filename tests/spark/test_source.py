@@ -18,7 +18,7 @@ from tierfs import app
 from tierfs.background.journal_names import slot_name
 from tierfs.segments.bulk_create import WholeSegment
 
-pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(240, method="thread")]
+pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
 WORDS = ("tier", "größe", "log, or not", "", "日誌", "𝄞 x", "y" * 60)
 SPLIT = "512k"

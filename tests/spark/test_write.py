@@ -19,7 +19,7 @@ from tierfs.composition import writing
 from tierfs.metadata import directories
 from tierfs.metadata.tables import INTENTS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180, method="thread")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
 LINES = [f"line {number} größe {'x' * (number % 50)}" for number in range(20_000)]
 BYTES = "".join(f"{line}\n" for line in LINES).encode()

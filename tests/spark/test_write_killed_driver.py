@@ -19,7 +19,7 @@ from tests.spark.written import assert_written_once, bucket_store, contents
 from tierfs import app
 from tierfs.metadata.tables import BATCHES
 
-pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(300, method="thread")]
+pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(420, method="thread")]
 
 
 class Driver:
