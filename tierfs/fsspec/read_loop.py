@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import trio
@@ -23,6 +24,9 @@ _STEP_BYTES = MIB
 """The most that one read asks for: what a mount's readers ask for, so read-ahead sees the same."""
 
 _END_S = 30.0
+
+_SIGNAL_CHECK_S = 0.5
+"""A wait without an end may miss a signal that comes just before it: CPython runs handlers in between only."""
 
 
 class ReadLoop:
@@ -82,7 +86,7 @@ class ReadLoop:
         except trio.RunFinishedError:
             raise _closed() from None
         try:
-            return answer.result()
+            return _waited_for(answer)
         except BaseException:
             if not answer.done():
                 self._token.run_sync_soon(scope.cancel)
@@ -141,6 +145,14 @@ async def _answer(work: Callable[[], Awaitable[T]], answer: Future[T], scope: tr
         raise
     except BaseException as exc:
         answer.set_exception(exc)
+
+
+def _waited_for(answer: Future[T]) -> T:
+    """Its result, for a thread that an interrupt may end at any moment."""
+    while not answer.done():
+        with suppress(TimeoutError):
+            answer.exception(_SIGNAL_CHECK_S)
+    return answer.result()
 
 
 def _fill_now(handle: ReadHandle, offset: int, view: memoryview) -> int | None:
