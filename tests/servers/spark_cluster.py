@@ -30,7 +30,10 @@ _STEP_S = 0.1
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _MASTER_PORT = re.compile(r"Bound MasterWebUI .* started at http://[^:\s]+:(\d+)")
 _ALIVE = "ALIVE"
-_SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false"
+QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Options of a JVM that lives for minutes: compiling for longer ones takes two cores for more than it gives back."""
+
+_DAEMON_JAVA = f"{QUICK_JAVA} -Dspark.master.rest.enabled=false"
 """Its other REST server would take port 6066, whoever has it."""
 
 
@@ -98,7 +101,7 @@ def environment(directory: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(directory / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _SMALL_JVM,
+        "SPARK_DAEMON_JAVA_OPTS": _DAEMON_JAVA,
     }
 
 
@@ -107,8 +110,8 @@ def start(directory: Path, stack: ExitStack) -> tuple[str, str]:
     environ, deadline_s = environment(directory), time.monotonic() + READY_S
     daemons: list[Daemon] = []
 
-    def run(name: str, program: str, *words: str) -> Daemon:
-        where = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    def run(name: str, program: str, *words: str, host: str = "127.0.0.1") -> Daemon:
+        where = ("--host", host, "--port", "0", "--webui-port", "0")
         daemons.append(Daemon(name, [f"org.apache.spark.deploy.{program}", *where, *words], directory, environ))
         stack.callback(daemons[-1].stop)
         return daemons[-1]
@@ -127,7 +130,8 @@ def start(directory: Path, stack: ExitStack) -> tuple[str, str]:
     assert master is not None
     for number in range(WORKERS):
         own = ("--cores", "1", "--memory", WORKER_MEMORY, "--work-dir", str(directory / f"worker{number}"))
-        run(f"worker{number}", "worker.Worker", *own, master[1])
+        # Addresses of their own: Spark runs a second attempt of a slow task on another host only.
+        run(f"worker{number}", "worker.Worker", *own, master[1], host=f"127.0.0.{number + 1}")
     web = f"http://127.0.0.1:{port[1]}"
     while living_workers(web) < WORKERS:
         pause()

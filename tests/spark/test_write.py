@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tierfs import app
 from tierfs.composition import writing
 from tierfs.metadata import directories
 from tierfs.metadata.tables import INTENTS
+from tierfs.spark.source import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
@@ -116,6 +118,18 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, store: app.Store)
     assert uploads(store) == set()
     with store.metadata.read() as txn:
         assert list(txn.scan(INTENTS)) == []
+
+
+def test_a_thread_of_its_own_writes_once_the_format_is_registered_there(spark: SparkSession, store: app.Store) -> None:
+    table = lines(spark, ["a"], parts=1)
+
+    def write() -> None:
+        register(spark)
+        writer(table, store).save("out")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write).result()
+    assert list(segments(store).values()) == [b"a\n"]
 
 
 def replica(store: app.Store, tmp_path: Path) -> Path:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import Bucket
 from tests.mount.waiting import eventually
-from tests.servers.spark_cluster import ROOT, SparkCluster
+from tests.servers.spark_cluster import ROOT
 from tests.spark.write_jobs import GO_S, Gate
 from tests.spark.written import assert_written_once, bucket_store, contents
 from tierfs import app
@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(420, method
 class Driver:
     """A process that runs the stream of write_jobs; `kill` ends it with its JVM and all its workers."""
 
-    def __init__(self, cluster: SparkCluster, store: app.Store, work: Path) -> None:
-        words = [sys.executable, "-m", "tests.spark.write_jobs", cluster.master, str(store.path), str(work)]
+    def __init__(self, store: app.Store, work: Path) -> None:
+        words = [sys.executable, "-m", "tests.spark.write_jobs", str(store.path), str(work)]
         (work / "spark").mkdir(exist_ok=True)
         self._process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
 
@@ -39,12 +39,12 @@ class Driver:
 
 
 @pytest.fixture
-def start(spark_cluster: SparkCluster, store: app.Store, tmp_path: Path) -> Iterator[Callable[[], Driver]]:
+def start(store: app.Store, tmp_path: Path) -> Iterator[Callable[[], Driver]]:
     """Starts drivers of one stream, one after another."""
     started: list[Driver] = []
 
     def begin() -> Driver:
-        started.append(Driver(spark_cluster, store, tmp_path))
+        started.append(Driver(store, tmp_path))
         return started[-1]
 
     yield begin

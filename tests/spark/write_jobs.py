@@ -1,23 +1,29 @@
-"""A driver of its own, to be killed: a stream whose tasks wait until they may go on.
+"""Writes that wait in the middle, for tests that kill an executor; and a driver of its own, to be killed too.
 
-    python -m tests.spark.write_jobs MASTER STORE WORK
+    python -m tests.spark.write_jobs STORE WORK
 
 writes the files in WORK/files as a stream, from where its checkpoint is.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.spark.conftest import ON_A_CLUSTER, SETTINGS, open_session
+from tests.spark.conftest import SETTINGS, open_session
 
-GO_S = 90
+GO_S = 180
 _STEP_S = 0.02
+_JVM = b"CoarseGrainedExecutorBackend"
 
 
 class Gate:
@@ -27,9 +33,14 @@ class Gate:
         self.directory = directory
         directory.mkdir(exist_ok=True)
 
-    def arrive(self, name: str) -> None:
-        """Tell that `name` is reached, or let those go that wait for it."""
-        (self.directory / name).touch()
+    def arrive(self, name: str, executor: int = 0) -> None:
+        """Tell that `name` is reached, in an executor's process, or let those go that wait for it."""
+        (self.directory / f".{name}").write_text(str(executor))
+        (self.directory / f".{name}").rename(self.directory / name)
+
+    def executor(self, name: str) -> int:
+        """The process of the executor that arrived there."""
+        return int((self.directory / name).read_text())
 
     def has(self, name: str) -> bool:
         """Whether something arrived there."""
@@ -42,7 +53,48 @@ class Gate:
             time.sleep(_STEP_S)
 
 
-def main(master: str, store: str, work: Path) -> None:
+def line(partition: int, number: int) -> str:
+    """One row of 1,000 bytes, its line end included."""
+    return f"partition {partition} line {number:06d} ".ljust(999, "x")
+
+
+def rows_that_wait(gate: Gate, partition: int, count: int) -> Iterator[tuple[str]]:
+    """The rows of a task. Each attempt of partition 0 waits in front of the last tenth."""
+    context = TaskContext.get()
+    assert context is not None
+    attempt = context.attemptNumber()
+    for number in range(count):
+        if partition == 0 and number == count * 9 // 10:
+            gate.arrive(f"waiting-{attempt}", executor_of_this_task())
+            gate.wait(f"go-{attempt}")
+        yield (line(partition, number),)
+
+
+def executor_of_this_task() -> int:
+    """The JVM above this process."""
+    process = os.getpid()
+    while _JVM not in Path(f"/proc/{process}/cmdline").read_bytes():
+        process = parent(process)
+    return process
+
+
+def kill_executor(jvm: int) -> None:
+    """Kill an executor with all of its Python workers, as if its machine lost power: none of them sees another end."""
+    os.kill(jvm, signal.SIGSTOP)
+    daemons = [int(one.name) for one in Path("/proc").glob("[0-9]*") if parent(int(one.name)) == jvm]
+    for daemon in daemons:
+        os.killpg(daemon, signal.SIGKILL)  # its workers are in its group
+    os.kill(jvm, signal.SIGKILL)
+
+
+def parent(process: int) -> int:
+    """The parent of a process; 0 of one that ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def main(store: str, work: Path) -> None:
     """Run the stream until everything that is there is written."""
     gate = Gate(work / "gate")
 
@@ -51,12 +103,12 @@ def main(master: str, store: str, work: Path) -> None:
         gate.wait("go")
         return value
 
-    with open_session(master, work / "spark", SETTINGS | ON_A_CLUSTER) as spark:
+    with open_session("local[1]", work / "spark", SETTINGS) as spark:
         run_stream(spark, store, work, F.udf(waiting, "string"))
 
 
 def run_stream(spark: SparkSession, store: str, work: Path, through: object) -> None:
-    """From files, through a function on executors, to a store."""
+    """From files, through a function in tasks, to a store."""
     table = spark.readStream.text(str(work / "files")).select(through("value").alias("value"))  # type: ignore[operator]
     sink = table.writeStream.format("tierfs").option("store", store)
     sink = sink.option("checkpointLocation", str(work / "checkpoint")).trigger(availableNow=True)
@@ -64,4 +116,4 @@ def run_stream(spark: SparkSession, store: str, work: Path, through: object) -> 
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -10,7 +10,7 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs import app
 from tierfs.metadata import directories, policies
-from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.types import MIB, ROOT_DIRECTORY
 
 
@@ -46,6 +46,12 @@ def named(store: app.Store) -> set[str]:
     """Objects that records name."""
     with store.metadata.read() as txn:
         return {record.name for _, record in txn.scan(OBJECTS)}
+
+
+def garbage(store: app.Store) -> set[str]:
+    """Objects that the next collection deletes."""
+    with store.metadata.read() as txn:
+        return {record.name for _, record in txn.scan(GARBAGE)}
 
 
 def assert_written_once(store: app.Store, expected: list[bytes]) -> None:

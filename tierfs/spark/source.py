@@ -140,5 +140,7 @@ def connections() -> Connections:
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session know the format, where Spark does not find it by itself."""
+    """Let a session know the format, in this thread too, where Spark does not find it by itself."""
     spark.dataSource.register(TierfsDataSource)
+    # Spark looks for a format that is written to in the session of the thread, which this sets.
+    spark.createDataFrame([], "value string")
