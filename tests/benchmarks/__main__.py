@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
@@ -32,6 +33,7 @@ from tests.benchmarks.small_files import bench_small_files
 from tests.benchmarks.spark_planning import bench_spark_planning
 from tests.benchmarks.spark_reading import bench_spark
 from tests.benchmarks.spark_scrub import bench_spark_scrub
+from tests.benchmarks.spark_writing import bench_spark_writing
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
@@ -39,12 +41,6 @@ from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs import app
 from tierfs.segments.engine import Engine
-
-_ON_S3 = {
-    *("offload", "s3", "whole", "sustained-s3", "consolidate", "recover"),
-    *("small-files", "ledgers", "spark", "url-s3", "spark-scrub"),
-}
-"""Subjects that need Ceph RGW."""
 
 BLOCK = os.urandom(4 << 20)
 APPENDS = 64
@@ -257,73 +253,85 @@ def _output(command: str, directory: Path) -> str:
     return subprocess.run(command, shell=True, cwd=directory, capture_output=True, text=True, check=True).stdout
 
 
+@dataclass(frozen=True)
+class Run:
+    """What was asked for, and where it may write."""
+
+    directory: Path
+    repetitions: int
+    seconds: int
+    other: Path | None
+
+
+def _sustained(run: Run) -> str:
+    app.init_store(run.directory / "sustained", app.ColdChoice())
+    return bench_sustained(run.directory / "sustained", "a directory as the cold tier", run.seconds)
+
+
+SUBJECTS: dict[str, Callable[[Run], str]] = {
+    "versus": lambda run: bench_versus(run.directory, run.other.resolve(), run.repetitions),
+    "week": lambda _: bench_week(),
+    "scale": lambda run: bench_scale(run.directory),
+    "spark-planning": lambda run: bench_spark_planning(run.directory, run.repetitions),
+    "rest": lambda run: bench_rest(run.directory),
+    "algebra": lambda run: bench_algebra(run.directory),
+    "fsck": lambda run: bench_fsck(run.directory),
+    "many": lambda run: bench_many_writers(run.directory),
+    "sustained": _sustained,
+    "append": lambda run: bench_append(run.directory, run.repetitions),
+    "local": lambda run: bench_local(run.directory, run.repetitions),
+    "url": lambda run: bench_by_url(run.directory, run.repetitions),
+}
+ON_S3: dict[str, Callable[[Run, Path, RgwServer, str], str]] = {
+    "recover": lambda _, path, server, bucket: bench_recover(path, server, bucket),
+    "sustained-s3": lambda run, path, *_: bench_sustained(path, "Ceph RGW as the cold tier", run.seconds),
+    "url-s3": lambda run, path, server, bucket: bench_by_url_s3(path, server, bucket, run.repetitions),
+    "small-files": lambda _, path, *__: "\n".join(bench_small_files(path)),
+    "spark-scrub": lambda run, path, server, bucket: bench_spark_scrub(path, server, bucket, run.repetitions),
+    "spark-writing": lambda run, path, server, bucket: bench_spark_writing(path, server, bucket, run.repetitions),
+    "spark": lambda run, path, server, bucket: bench_spark(path, server, bucket, run.repetitions),
+    "ledgers": lambda run, path, server, bucket: "\n".join(
+        bench_ledgers(path, client(server), bucket, run.repetitions)
+    ),
+    "consolidate": lambda _, path, *__: bench_consolidate(path),
+    "whole": lambda _, path, *__: bench_whole(path),
+    "offload": lambda run, path, server, bucket: bench_offload(path, server, bucket, run.repetitions),
+    "s3": lambda run, path, server, bucket: bench_s3(path, server, bucket, run.repetitions),
+}
+"""Each gets a store over Ceph RGW, which is started once for all of them."""
+
+
 def main() -> None:
     if sys.argv[1:2] == [reading_command.NAME]:
         reading_command.main(sys.argv[2:])
         return
+    chosen = _parsed()
+    directory = Path(tempfile.mkdtemp(prefix="tierfs-bench-", dir="/var/tmp"))
+    run = Run(directory, chosen.repetitions, chosen.seconds, chosen.other)
+    try:
+        for name in (name for name in SUBJECTS if name in chosen.subjects):
+            print(SUBJECTS[name](run), flush=True)
+        if ON_S3.keys() & set(chosen.subjects):
+            with s3_store(directory) as place:
+                for name in (name for name in ON_S3 if name in chosen.subjects):
+                    print(ON_S3[name](run, *place), flush=True)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(epilog="`reading --help`: the figures of reading, against other mounts of S3")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=120, help="of the sustained subjects")
     parser.add_argument("--other", type=Path, help="checkout of another version, with its .venv; for `versus`")
-    parser.add_argument("subjects", nargs="*", default=["append", "local", "offload", "s3"])
+    subjects = [*SUBJECTS, *ON_S3]
+    parser.add_argument("subjects", nargs="*", default=["append", "local", "offload", "s3"], help=", ".join(subjects))
     chosen = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="tierfs-bench-", dir="/var/tmp"))
-    try:
-        if "versus" in chosen.subjects:
-            if chosen.other is None:
-                parser.error("versus needs --other DIR")
-            print(bench_versus(directory, chosen.other.resolve(), chosen.repetitions), flush=True)
-        if "week" in chosen.subjects:
-            print(bench_week(), flush=True)
-        if "scale" in chosen.subjects:
-            print(bench_scale(directory), flush=True)
-        if "spark-planning" in chosen.subjects:
-            print(bench_spark_planning(directory, chosen.repetitions), flush=True)
-        if "rest" in chosen.subjects:
-            print(bench_rest(directory), flush=True)
-        if "algebra" in chosen.subjects:
-            print(bench_algebra(directory), flush=True)
-        if "fsck" in chosen.subjects:
-            print(bench_fsck(directory), flush=True)
-        if "many" in chosen.subjects:
-            print(bench_many_writers(directory), flush=True)
-        if "sustained" in chosen.subjects:
-            app.init_store(directory / "sustained", app.ColdChoice())
-            print(bench_sustained(directory / "sustained", "a directory as the cold tier", chosen.seconds), flush=True)
-        if "append" in chosen.subjects:
-            print(bench_append(directory, chosen.repetitions), flush=True)
-        if "local" in chosen.subjects:
-            print(bench_local(directory, chosen.repetitions), flush=True)
-        if "url" in chosen.subjects:
-            print(bench_by_url(directory, chosen.repetitions), flush=True)
-        if _ON_S3 & set(chosen.subjects):
-            with s3_store(directory) as (path, server, bucket):
-                if "recover" in chosen.subjects:
-                    print(bench_recover(path, server, bucket), flush=True)
-                if "sustained-s3" in chosen.subjects:
-                    print(bench_sustained(path, "Ceph RGW as the cold tier", chosen.seconds), flush=True)
-                if "url-s3" in chosen.subjects:
-                    print(bench_by_url_s3(path, server, bucket, chosen.repetitions), flush=True)
-                if "small-files" in chosen.subjects:
-                    for line in bench_small_files(path):
-                        print(line, flush=True)
-                if "spark-scrub" in chosen.subjects:
-                    print(bench_spark_scrub(path, server, bucket, chosen.repetitions), flush=True)
-                if "spark" in chosen.subjects:
-                    print(bench_spark(path, server, bucket, chosen.repetitions), flush=True)
-                if "ledgers" in chosen.subjects:
-                    for text in bench_ledgers(path, client(server), bucket, chosen.repetitions):
-                        print(text, flush=True)
-                if "consolidate" in chosen.subjects:
-                    print(bench_consolidate(path), flush=True)
-                if "whole" in chosen.subjects:
-                    print(bench_whole(path), flush=True)
-                if "offload" in chosen.subjects:
-                    print(bench_offload(path, server, bucket, chosen.repetitions), flush=True)
-                if "s3" in chosen.subjects:
-                    print(bench_s3(path, server, bucket, chosen.repetitions), flush=True)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    if unknown := set(chosen.subjects) - set(subjects):
+        parser.error(f"no such subject: {', '.join(sorted(unknown))}")
+    if "versus" in chosen.subjects and chosen.other is None:
+        parser.error("versus needs --other DIR")
+    return chosen
 
 
 if __name__ == "__main__":

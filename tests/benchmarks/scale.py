@@ -9,22 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
+from tests.benchmarks.cold_records import put_cold_segment
 from tests.benchmarks.measuring import seconds, served
 from tierfs import app
 from tierfs.clock import SystemClock
-from tierfs.metadata import directories, keys
+from tierfs.metadata import directories
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.layout import load
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, DIRENTS, OBJECTS, SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
 from tierfs.reading.resolve import resolve
-from tierfs.segments.create import create
-from tierfs.types import MIB, ByteRange, LocationId, ObjectId, ReadPriority, Tier
+from tierfs.types import MIB, ByteRange, ReadPriority
 
 SEGMENTS_COUNT = 100_000
 CHUNKS_PER_SEGMENT = 10
@@ -41,35 +38,7 @@ def build(path: Path) -> None:
         for first in range(0, SEGMENTS_COUNT, _BATCH):
             with store.metadata.write() as txn:
                 for number in range(first, first + _BATCH):
-                    _cold_segment(txn, f"d/s{number:06d}")
-
-
-def _cold_segment(txn: WriteTransaction, name: str) -> None:
-    segment = create(txn, name)
-    last = (CHUNKS_PER_SEGMENT - 1) * CHUNK_BYTES
-    for start in range(0, last + 1, CHUNK_BYTES):
-        object_id = ObjectId(txn.allocate_id())
-        following = start + CHUNK_BYTES if start < last else 0
-        chunk = ChunkRecord(start_offset=start, length=CHUNK_BYTES, next=following, object_id=object_id)
-        txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, start), chunk)
-        attempt = f"{object_id:032x}"
-        holder = ObjectRecord(
-            id=object_id,
-            tier=Tier.COLD,
-            location_id=LocationId(1),
-            name=f"segments/{name}/{segment.id}/chunk-{start:020d}-{start + CHUNK_BYTES:020d}-e1-{attempt}",
-            length=CHUNK_BYTES,
-            etag=attempt,
-            references=1,
-            crc32c=object_id,
-            store_epoch=1,
-            created_ms=txn.now_ms,
-            linked_sequence=1,
-        )
-        txn.put(OBJECTS, keys.u64(object_id), holder)
-    state = TierState(first_chunk=0, last_chunk=last, count=CHUNKS_PER_SEGMENT, bytes=CHUNKS_PER_SEGMENT * CHUNK_BYTES)
-    grown = replace(segment, cold=state, length=state.bytes, modified_ms=txn.now_ms)
-    txn.put(SEGMENTS, keys.u64(segment.id), grown)
+                    put_cold_segment(txn, f"d/s{number:06d}", CHUNKS_PER_SEGMENT, CHUNK_BYTES)
 
 
 def bytes_per_chunk(path: Path) -> float:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import pickle
 import statistics
 import time
-from dataclasses import replace
 from pathlib import Path
 
+from tests.benchmarks.cold_records import put_cold_segment
 from tierfs import app
-from tierfs.metadata import checksums, keys
-from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
-from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments.create import create
 from tierfs.spark.options import ReadOptions
 from tierfs.spark.planning import plan_read
-from tierfs.types import CRC_BLOCK_BYTES, MIB, LocationId, ObjectId, SegmentStatus, Tier
+from tierfs.types import CRC_BLOCK_BYTES, MIB, SegmentStatus
 
 SEGMENTS_COUNT = 100
 CHUNKS_PER_SEGMENT = 1000
@@ -30,34 +25,14 @@ def build(path: Path) -> None:
     with app.open_store(path) as store:
         for number in range(SEGMENTS_COUNT):
             with store.metadata.write() as txn:
-                _cold_segment(txn, f"d/s{number:06d}")
-
-
-def _cold_segment(txn: WriteTransaction, name: str) -> None:
-    segment = create(txn, name)
-    last = (CHUNKS_PER_SEGMENT - 1) * CHUNK_BYTES
-    for start in range(0, last + 1, CHUNK_BYTES):
-        object_id = ObjectId(txn.allocate_id())
-        following = start + CHUNK_BYTES if start < last else 0
-        chunk = ChunkRecord(start_offset=start, length=CHUNK_BYTES, next=following, object_id=object_id)
-        txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, start), chunk)
-        holder = ObjectRecord(
-            id=object_id,
-            tier=Tier.COLD,
-            location_id=LocationId(1),
-            name=f"segments/{name}/{segment.id}/chunk-{start:020d}-{start + CHUNK_BYTES:020d}-e1-{object_id:032x}",
-            length=CHUNK_BYTES,
-            etag=f"{object_id:032x}",
-            references=1,
-            store_epoch=1,
-            created_ms=txn.now_ms,
-        )
-        txn.put(OBJECTS, keys.u64(object_id), holder)
-        for run in checksums.runs_of(object_id, _CRCS):
-            checksums.put_run(txn, object_id, replace(run, object_id=0))
-    length = CHUNKS_PER_SEGMENT * CHUNK_BYTES
-    cold = TierState(first_chunk=0, last_chunk=last, count=CHUNKS_PER_SEGMENT, bytes=length)
-    txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, cold=cold, length=length, status=SegmentStatus.SEALED))
+                put_cold_segment(
+                    txn,
+                    f"d/s{number:06d}",
+                    CHUNKS_PER_SEGMENT,
+                    CHUNK_BYTES,
+                    status=SegmentStatus.SEALED,
+                    crcs=_CRCS,
+                )
 
 
 def bench_spark_planning(work: Path, repetitions: int) -> str:

@@ -8,19 +8,17 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.benchmarks.measuring import Series, heat, seconds, served
+from tests.benchmarks.spark_session import session
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs import app
-from tierfs.spark.source import register
 
 SIZE_BYTES = 1_100_000_000
 NAME = "logs/web"
@@ -40,7 +38,7 @@ def bench_spark(path: Path, server: RgwServer, bucket: str, repetitions: int) ->
     count = _write_lines(source)
     with app.open_store(path) as store:
         _ingest(store, source)
-        with _session(directory, server, _jars(directory)) as spark:
+        with session(directory, _s3a(server, _jars(directory))) as spark:
             local = _local_tier(spark, path, source, directory / "mnt", count, repetitions)
             store.offload(NAME, lambda _: None)
             store.evict(NAME, force=True, report=lambda _: None)
@@ -174,17 +172,9 @@ def _jars(directory: Path) -> list[Path]:
     return sorted(jars.glob("*.jar"))
 
 
-@contextmanager
-def _session(directory: Path, server: RgwServer, jars: list[Path]) -> Iterator[SparkSession]:
-    """Two threads, and s3a tuned as Spark's documents say for large reads."""
-    work = directory / "spark"
-    work.mkdir()
-    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", SPARK_LOCAL_DIRS=str(work))
-    settings = {
-        "spark.driver.memory": "2g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.warehouse.dir": str(work / "warehouse"),
+def _s3a(server: RgwServer, jars: list[Path]) -> dict[str, str]:
+    """s3a, tuned as Spark's documents say for large reads."""
+    return {
         "spark.jars": ",".join(map(str, jars)),
         "spark.hadoop.fs.s3a.endpoint": server.endpoint_url,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
@@ -194,13 +184,3 @@ def _session(directory: Path, server: RgwServer, jars: list[Path]) -> Iterator[S
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
         "spark.hadoop.fs.s3a.experimental.input.fadvise": "sequential",
     }
-    builder = SparkSession.builder.master("local[2]").appName("tierfs")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    register(spark)
-    try:
-        yield spark
-    finally:
-        spark.stop()
