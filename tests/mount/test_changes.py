@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
 VISIBLE_S = 1.0
 TAIL_S = 1.5
-SLACK_S = 1.0
+SLACK_S = 5.0
 """For a machine that is busy with other tests."""
 
 

@@ -90,7 +90,7 @@ def test_a_server_that_stays_away_is_an_error_at_the_deadline(
     gate.close() if how == "refused" else gate.silence()
     started = time.monotonic()
     assert errno_of((mnt / "s").read_bytes) == errno.EIO
-    assert DEADLINE_S * 0.9 <= time.monotonic() - started < DEADLINE_S * 1.5
+    assert DEADLINE_S * 0.9 <= time.monotonic() - started < DEADLINE_S * 4
     gate.open()
     assert (mnt / "s").read_bytes() == reference(0, SIZE)
 

@@ -22,8 +22,8 @@ from tierfs.mounts import mounts
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
-QUICK_S = 2.0
-ENDS_WITHIN_S = 20
+QUICK_S = 6.0
+ENDS_WITHIN_S = 60
 """A read may wait 30 s for a tier; the end of the mount waits less."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 _STEP_S = 0.01
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
+def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
     """Whether the condition came true in time."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:

@@ -24,8 +24,8 @@ from tierfs.types import ReadPriority, Tier
 
 DOWN = Unavailable("cannot reach http://cold", remedy="check the network")
 DEADLINE_S = 0.5
-IN_TIME_S = 2.0
-LATE_S, POLL_S = 10.0, 0.01
+IN_TIME_S = 10.0
+LATE_S, POLL_S = 60.0, 0.01
 
 
 class Failing(WatchedStorage):

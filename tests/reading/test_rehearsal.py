@@ -71,7 +71,7 @@ async def test_who_reads_the_same_bytes_meanwhile_gets_them(store: TestStore, st
         assert bytes(await handle.read(start, 10)) == DATA[start : start + 10]
         handle.close()
 
-    async with reader_of(store, deadline_s=5.0) as reader, trio.open_nursery() as nursery:
+    async with reader_of(store, deadline_s=60.0) as reader, trio.open_nursery() as nursery:
         nursery.start_soon(rehearse, reader)
         for _ in range(30):
             nursery.start_soon(read)

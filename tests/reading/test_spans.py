@@ -181,7 +181,7 @@ async def test_a_reply_stays_intact_while_read_ahead_of_the_same_call_makes_room
 
 async def test_a_read_of_more_than_the_memory_is_answered_piece_by_piece(store: TestStore) -> None:
     make_cold(store, data=DATA)
-    async with reader_of(store, budget_bytes=MIB, deadline_s=5.0) as reader:
+    async with reader_of(store, budget_bytes=MIB, deadline_s=60.0) as reader:
         handle = reader.open(store.segment("s").id)
         assert bytes(await handle.read(1000, 3 * MIB)) == DATA[1000 : 1000 + 3 * MIB]
         handle.close()
@@ -189,7 +189,7 @@ async def test_a_read_of_more_than_the_memory_is_answered_piece_by_piece(store: 
 
 async def test_room_that_a_reader_leaves_is_found_by_one_who_waits_for_it(store: TestStore) -> None:
     make_cold(store, data=DATA)
-    async with reader_of(store, budget_bytes=BLOCK, deadline_s=5.0) as reader:
+    async with reader_of(store, budget_bytes=BLOCK, deadline_s=60.0) as reader:
 
         async def one(offset: int) -> None:
             handle = reader.open(store.segment("s").id)

@@ -231,5 +231,5 @@ def appended_while_the_leader_is_interrupted(
         with pytest.raises(KeyboardInterrupt):
             writers[0].append(b"abc")
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
     return results
