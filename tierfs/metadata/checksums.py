@@ -70,25 +70,29 @@ def runs_covering(txn: ReadTransaction, object_id: ObjectId, wanted: ByteRange) 
     return tuple(found)
 
 
-def packed_covering(txn: ReadTransaction, object_id: ObjectId, wanted: ByteRange) -> tuple[int, bytes]:
-    """The checksums that cover a range of an object: where the first block begins, and all of them, packed.
+class PackedChecksums:
+    """Checksums of many objects, through one cursor. Measured: a fifth of the time of runs_covering."""
 
-    Raises what runs_covering raises. Measured: a third of its time, for those who read very many.
-    """
-    start = wanted.start - wanted.start % RUN_BYTES
-    first, end, packed = start, start, []
-    rows = txn.scan_raw(CHECKSUMS.name, keys.pair(object_id, start), prefix=keys.u64(object_id))
-    for key, data in rows if wanted else ():
-        begin = int.from_bytes(key[keys.U64_BYTES :], "big")
-        if begin != end:
-            break
-        crcs = pb.ChecksumRun.FromString(data).crcs
-        packed.append(crcs)
-        end = begin + len(crcs) // 4 * CRC_BLOCK_BYTES
-        if end >= wanted.end:
-            return first, b"".join(packed)
-    runs = runs_covering(txn, object_id, wanted)  # runs that begin elsewhere, or what is missing
-    return runs[0].start, b"".join(run.crcs for run in runs)
+    def __init__(self, txn: ReadTransaction) -> None:
+        self._txn = txn
+        self._cursor = txn.cursor_raw(CHECKSUMS.name)
+
+    def covering(self, object_id: ObjectId, wanted: ByteRange) -> tuple[int, bytes]:
+        """The checksums that cover a range of an object: where the first block begins, and all of them, packed.
+
+        Raises what runs_covering raises.
+        """
+        cursor, packed = self._cursor, b""
+        first = end = wanted.start - wanted.start % RUN_BYTES
+        found = cursor.set_range(keys.pair(object_id, first))
+        while found and end < wanted.end and cursor.key() == keys.pair(object_id, end):
+            packed += pb.ChecksumRun.FromString(cursor.value()).crcs
+            end = first + len(packed) // 4 * CRC_BLOCK_BYTES
+            found = end < wanted.end and cursor.next()
+        if wanted.start < wanted.end <= end:
+            return first, packed
+        runs = runs_covering(self._txn, object_id, wanted)  # runs that begin elsewhere, or what is missing
+        return runs[0].start, b"".join(run.crcs for run in runs)
 
 
 def write_blocks(txn: WriteTransaction, object_id: ObjectId, first_block: int, crcs: Sequence[int]) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import lmdb
+
 from tierfs import forks
 from tierfs.clock import Clock
 from tierfs.errors import DataLoss, NotFound, Unavailable
@@ -100,6 +102,11 @@ class ReadTransaction:
                 if not key.startswith(prefix):
                     return
                 yield key, data
+
+    def cursor_raw(self, name: bytes) -> lmdb.Cursor[bytes]:
+        """A cursor for many seeks; it ends with the transaction."""
+        cursor: lmdb.Cursor[bytes] = self._txn.cursor(db=self._databases[name])
+        return cursor
 
     def at_or_before(self, table: Table[R], key: bytes, *, prefix: bytes = b"") -> R | None:
         """The record with the greatest key <= `key` that begins with `prefix`."""

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import checksums
 from tierfs.metadata.layout import PlacedChunk, load
-from tierfs.metadata.placements import Placement, placements
-from tierfs.metadata.records import ObjectRecord, SegmentRecord
+from tierfs.metadata.placements import HeldObject, Placement, held_object, placements
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.reading.grid import Grid, cut_grid
@@ -31,7 +31,7 @@ Flat: TypeAlias = tuple[int, int, tuple[tuple[Any, ...], ...]]
 class Copy:
     """One object that holds the bytes of an extent."""
 
-    object: ObjectRecord
+    object: HeldObject
     range: ByteRange
     """Of the object: the extent's bytes."""
     grid: Grid
@@ -54,9 +54,9 @@ class Extent:
 
     def clipped(self, wanted: ByteRange) -> Extent:
         """The part inside `wanted`, which it touches, with the checksums of no other blocks."""
-        kept = self.range.intersect(wanted)
-        if kept == self.range:
+        if wanted.start <= self.range.start and self.range.end <= wanted.end:
             return self
+        kept = self.range.intersect(wanted)
         return Extent(
             kept, tuple(_clipped(copy, kept.start - self.range.start, kept.length_bytes) for copy in self.copies)
         )
@@ -101,22 +101,21 @@ def _of_one_tier(txn: ReadTransaction, segment: SegmentRecord, wanted: ByteRange
     for placement in placements(txn, segment.id, tier, at):
         if at >= wanted.end or placement.range.start > at:
             return
-        span = ByteRange(at, min(placement.range.end, wanted.end))
-        yield Extent(span, (_placed_copy(span, placement),))
-        at = span.end
+        yield Extent(placement.range, (_placed_copy(placement),)).clipped(wanted)
+        at = placement.range.end
 
 
-def _placed_copy(span: ByteRange, placement: Placement) -> Copy:
-    start = placement.object_offset + span.start - placement.range.start
-    held = ByteRange(start, start + span.length_bytes)
-    grid = cut_grid(placement.grid_start, placement.crcs, held, placement.object.length)
-    return Copy(placement.object, held, grid, placement.crc32c if span == placement.range else None)
+def _placed_copy(placement: Placement) -> Copy:
+    grid = cut_grid(placement.grid_start, placement.crcs, placement.held, placement.object.length)
+    return Copy(placement.object, placement.held, grid, placement.crc32c)
 
 
 def clip(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...]:
-    """The extents inside `wanted`."""
-    touched = (extent for extent in extents if extent.range.start < wanted.end and extent.range.end > wanted.start)
-    return tuple(extent.clipped(wanted) for extent in touched)
+    """The extents inside `wanted`, of some that are in order."""
+    touched = [extent for extent in extents if extent.range.start < wanted.end and extent.range.end > wanted.start]
+    for index in {0, len(touched) - 1} if touched else ():  # only the first and the last one may be cut
+        touched[index] = touched[index].clipped(wanted)
+    return tuple(touched)
 
 
 def _good(piece: Piece) -> Iterator[PlacedChunk]:
@@ -125,49 +124,38 @@ def _good(piece: Piece) -> Iterator[PlacedChunk]:
 
 def _copy(txn: ReadTransaction, span: ByteRange, placed: PlacedChunk) -> Copy:
     held = in_object(span, placed)
-    begin, packed = checksums.packed_covering(txn, placed.object.id, held)
+    begin, packed = checksums.PackedChecksums(txn).covering(placed.object.id, held)
     own = placed.chunk.bytes_crc32c if span == placed.range else None
-    return Copy(placed.object, held, cut_grid(begin, packed, held, placed.object.length), own)
+    return Copy(held_object(placed.object), held, cut_grid(begin, packed, held, placed.object.length), own)
 
 
 def _flat(copy: Copy) -> tuple[Any, ...]:
     held, one = copy.range, copy.object
-    encoded = (int(one.encoding), one.stored_length, one.segment_id, one.payload_start) if one.encoding else ()
-    grid = (copy.grid.range.start, copy.grid.range.end, copy.grid.crcs)
-    named = (int(one.id), int(one.tier), int(one.location_id), one.name, one.length, one.etag)
-    return (*named, held.start, held.end, *grid, copy.crc32c, *encoded)
+    of_object = (one.id, int(one.tier), *one[2:6])
+    encoded = (int(one.encoding), *one[7:]) if one.encoding else ()
+    return (held.start, held.end, copy.grid.range.start, copy.grid.range.end, copy.grid.crcs, copy.crc32c) + (
+        of_object + encoded
+    )
 
 
 def _copy_from_flat(
-    object_id: int,
-    tier: int,
-    location_id: int,
-    name: str,
-    length: int,
-    etag: str,
     start: int,
     end: int,
     grid_start: int,
     grid_end: int,
     crcs: bytes,
     crc32c: int | None,
+    object_id: int,
+    tier: int,
+    location_id: int,
+    name: str,
+    length: int,
+    etag: str,
     encoding: int = 0,
-    stored_length: int = 0,
-    segment_id: int = 0,
-    payload_start: int = 0,
+    *ledger: int,
 ) -> Copy:
-    holder = ObjectRecord(
-        id=ObjectId(object_id),
-        tier=Tier(tier),
-        location_id=LocationId(location_id),
-        name=name,
-        length=length,
-        etag=etag,
-        encoding=PayloadEncoding(encoding),
-        stored_length=stored_length,
-        segment_id=segment_id,
-        payload_start=payload_start,
-    )
+    of_object = (ObjectId(object_id), Tier(tier), LocationId(location_id), name, length, etag)
+    holder = HeldObject(*of_object, PayloadEncoding(encoding), *ledger)
     return Copy(holder, ByteRange(start, end), Grid(ByteRange(grid_start, grid_end), crcs), crc32c)
 
 

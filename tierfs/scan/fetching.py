@@ -21,6 +21,7 @@ from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.metadata import directories
 from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.placements import HeldObject
 from tierfs.metadata.records import ObjectRecord
 from tierfs.names import printable
 from tierfs.reading.payloads import Payloads
@@ -197,10 +198,11 @@ class Fetcher:
             )
         return error
 
-    def _read(self, holder: ObjectRecord, offset: int, view: memoryview) -> None:
-        if holder.tier is Tier.LOCAL:
-            self._read_file(holder.name, offset, view)
+    def _read(self, held: HeldObject, offset: int, view: memoryview) -> None:
+        if held.tier is Tier.LOCAL:
+            self._read_file(held.name, offset, view)
             return
+        holder = held.record
         storage = self._connections.storage(self._place, holder.location_id)
         try:
             self._read_object(storage, holder, offset, view, holder.etag)

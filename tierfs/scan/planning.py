@@ -15,7 +15,7 @@ from typing import Any
 from tierfs.scan.extents import Extent, Flat, clip, from_flat
 from tierfs.scan.fetching import Ledger, Source
 from tierfs.scan.snapshot import PinnedSegment
-from tierfs.types import MIB, ByteRange
+from tierfs.types import MIB, ByteRange, ReadPriority
 
 _SLACK = 0.25
 """A split may be so much longer or shorter than wanted, to end where an object does."""
@@ -63,9 +63,11 @@ class Part:
     extents: tuple[Extent, ...]
     """Of the owned bytes and what is needed beside them."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def flat(self) -> tuple[Any, ...]:
+        """What `_part_from_flat` takes."""
+        source = (self.source.segment_id, self.source.name, self.source.priority.value, self.source.ledger)
         ranges = (self.owned.start, self.owned.end, self.pinned.start, self.pinned.end)
-        return _part_from_flat, (self.source, *ranges, tuple(extent.flat() for extent in self.extents))
+        return source, ranges, [extent.flat() for extent in self.extents]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,19 @@ class Partition:
         """Bytes that belong to it."""
         return sum(part.owned.length_bytes for part in self.parts)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_flat_parts, ([part.flat() for part in self.parts],)
 
-def _part_from_flat(source: Source, start: int, end: int, first: int, last: int, extents: Sequence[Flat]) -> Part:
-    return Part(source, ByteRange(start, end), ByteRange(first, last), tuple(map(from_flat, extents)))
+
+def _from_flat_parts(parts: Iterable[tuple[Any, ...]]) -> Partition:
+    return Partition(tuple(_part_from_flat(*part) for part in parts))
+
+
+def _part_from_flat(source: tuple[Any, ...], ranges: tuple[int, int, int, int], extents: Iterable[Flat]) -> Part:
+    segment_id, name, priority, ledger = source
+    start, end, first, last = ranges
+    read = Source(segment_id, name, ReadPriority(priority), ledger)
+    return Part(read, ByteRange(start, end), ByteRange(first, last), tuple(map(from_flat, extents)))
 
 
 def plan(pinned: Sequence[PinnedSegment], sizes: Sizes, reach: Reach) -> list[Partition]:
