@@ -19,7 +19,7 @@ from tierfs import app
 from tierfs.composition import writing
 from tierfs.metadata import directories
 from tierfs.metadata.tables import INTENTS
-from tierfs.spark.source import register
+from tierfs.spark import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 

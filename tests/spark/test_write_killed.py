@@ -18,7 +18,7 @@ from tests.spark.conftest import ON_A_CLUSTER, SETTINGS, open_session
 from tests.spark.write_jobs import GO_S, Gate, kill_executor, line, rows_that_wait
 from tests.spark.written import assert_written_once, bucket_store, garbage, named, uploads
 from tierfs import app
-from tierfs.spark.source import register
+from tierfs.spark import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(420, method="thread")]
 

@@ -2,3 +2,19 @@
 
 The only folder that imports pyspark. It plans with `scan` and turns records into Arrow batches; it holds no policy.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session know the format, in this thread too, where Spark does not find it by itself."""
+    from tierfs.spark.source import TierfsDataSource  # options and plans are used without Spark, too
+
+    spark.dataSource.register(TierfsDataSource)
+    # Spark looks for a format that is written to in the session of the thread, which this sets.
+    spark.createDataFrame([], "value string")

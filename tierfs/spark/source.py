@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -137,10 +136,3 @@ _connections = Connections()
 def connections() -> Connections:
     """The connections of this executor's process, kept from task to task."""
     return _connections
-
-
-def register(spark: SparkSession) -> None:
-    """Let a session know the format, in this thread too, where Spark does not find it by itself."""
-    spark.dataSource.register(TierfsDataSource)
-    # Spark looks for a format that is written to in the session of the thread, which this sets.
-    spark.createDataFrame([], "value string")

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest
 from tierfs.ledger.unbatch import unbatch
+from tierfs.spark import register
 from tierfs.spark.jobs.results import Result
 from tierfs.spark.jobs.tasks import Show, explained, show_nothing, stages_watched
 from tierfs.spark.options import ReadOptions, RowType
 from tierfs.spark.planning import check
-from tierfs.spark.source import register
 
 COLUMNS = {
     "target": "string",
