@@ -10,7 +10,7 @@ from typing import Any
 
 from tests import forked
 
-TIMEOUT_S = 60
+TIMEOUT_S = 100
 
 
 @dataclass(frozen=True, slots=True)

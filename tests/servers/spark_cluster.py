@@ -23,7 +23,7 @@ from tests.servers.process import ServerError, ServerProcess
 ROOT = Path(__file__).parents[2]
 WORKERS = 2
 WORKER_MEMORY = "1g"
-READY_S = 90
+READY_S = 180
 STOP_S = 15
 
 _STEP_S = 0.1

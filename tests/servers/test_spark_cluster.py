@@ -17,7 +17,7 @@ from tests.servers.spark_cluster import ROOT, WORKERS, SparkCluster, living_work
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-GONE_S = 30
+GONE_S = 90
 
 
 def test_stop_ends_every_daemon(tmp_path: Path) -> None:

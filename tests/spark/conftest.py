@@ -21,7 +21,7 @@ from tests.servers.spark_cluster import ROOT, SparkCluster
 
 __all__ = ["cluster_spark", "mount", "spark", "spark_cluster", "store"]
 
-STOP_S = 30
+STOP_S = 90
 
 SETTINGS = {
     "spark.driver.memory": "512m",

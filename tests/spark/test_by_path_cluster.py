@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, met
 MANY = 30_000
 """Lines of about 1.4 MB: three splits, and chunks of both tiers."""
 
-GO_S = 60
+GO_S = 180
 WORDS = ("tier", "größe", "log, or not", "", "日誌", "𝄞 x", "y" * 60)
 LINE_END = re.compile(rb"\r\n|\r|\n")
 
