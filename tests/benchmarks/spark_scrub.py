@@ -15,7 +15,7 @@ from tierfs.spark.jobs.scrub import scrub
 from tierfs.spark.jobs.session import job_session
 from tierfs.types import MIB, Tier
 
-SIZE_BYTES = 2048 * MIB
+SIZE_BYTES = 6 * 1024 * MIB
 RANGE_BYTES = 8 * MIB
 THREADS = 8
 """As many GETs as two tasks have under way."""

@@ -116,8 +116,7 @@ from tierfs.locks import LockFile
 file = LockFile(Path({str(tmp_path / "lock")!r}))
 assert file.try_lock()
 if os.fork() == 0:
-    input()
-print("forked", flush=True)
+    print("forked", flush=True)
 input()
 """
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
