@@ -49,6 +49,8 @@ OFFLOAD_BYTES = GIB // 2
 OBJECT_BYTES = 64 << 20
 RAW_RANGE_BYTES = 8 << 20
 RAW_THREADS = 8
+CEPH_BYTES = 16 * GIB
+"""Room for all subjects one after another: a full server takes nothing and never says so."""
 WHOLE_FILES = 60
 WHOLE_BLOCKS = (1, 2, 8, 16, 64)
 """4 MiB blocks of a file; the mean makes 60 files about 5 GB."""
@@ -110,6 +112,7 @@ def bench_local(directory: Path, repetitions: int) -> str:
 @contextmanager
 def s3_store(directory: Path) -> Iterator[tuple[Path, RgwServer, str]]:
     """A store over Ceph RGW with one cold segment `s`, and a plain object `raw` of the same size."""
+    os.environ.setdefault("CEPH_MEMORY_BYTES", str(CEPH_BYTES))
     server = RgwServer(directory / "ceph")
     with server:
         os.environ.update(
