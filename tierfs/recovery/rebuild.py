@@ -28,7 +28,7 @@ from tierfs.recovery.bucket import JournalListing
 
 log = logging.getLogger(__name__)
 
-FROM_OBJECTS = "rebuild the bytes, not the verbs, from the objects alone: tierfs recover --from-objects"
+FROM_OBJECTS = "rebuild the bytes, without what was done to them, from the objects alone: tierfs recover --from-objects"
 
 _STORE_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -68,7 +68,7 @@ class Rebuilder:
         raises.
         """
         if not listing.last_slot:
-            raise NotFound(f"{self.location.url} holds no journal", remedy=FROM_OBJECTS)
+            raise NotFound(f"{self.location.url} holds no journal", remedy=f"check the prefix; if the journal is lost, {FROM_OBJECTS}")
         warnings: list[str] = []
         for slot in sorted(listing.checkpoints, reverse=True):
             try:
