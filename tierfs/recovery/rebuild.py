@@ -68,7 +68,10 @@ class Rebuilder:
         raises.
         """
         if not listing.last_slot:
-            raise NotFound(f"{self.location.url} holds no journal", remedy=f"check the prefix; if the journal is lost, {FROM_OBJECTS}")
+            raise NotFound(
+                f"{self.location.url} holds no journal",
+                remedy=f"check the prefix; if the journal is lost, {FROM_OBJECTS}",
+            )
         warnings: list[str] = []
         for slot in sorted(listing.checkpoints, reverse=True):
             try:

@@ -15,17 +15,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tierfs.scan.fetching import Fetcher
-from tierfs.scan.places import Connections
-from tierfs.scan.planning import Partition
-from tierfs.spark.batches import RowReader
 from tierfs.spark.errors import explained
-from tierfs.spark.options import ReadOptions, RowType
-from tierfs.spark.planning import SegmentRow, check, plan_read
-from tierfs.spark.schemas import arrow_schema, default_schema, require_columns
-from tierfs.spark.segment_rows import segments_batch
+from tierfs.spark.options import ReadOptions
+from tierfs.spark.partitions import TierfsPartition, read_partition
+from tierfs.spark.planning import check, plan_read
+from tierfs.spark.schemas import default_schema, require_columns
 from tierfs.spark.stream_options import STREAM_OPTIONS, Pace
 from tierfs.spark.stream_writer import TierfsStreamWriter
+from tierfs.spark.streaming import TierfsStreamReader
 from tierfs.spark.write_options import WriteOptions
 from tierfs.spark.writer import TierfsWriter
 
@@ -57,8 +54,6 @@ class TierfsDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of what is there and of what comes."""
-        from tierfs.spark.streaming import TierfsStreamReader
-
         return TierfsStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -76,10 +71,6 @@ class TierfsDataSource(DataSource):
         """Spark sends a source to where its batches are committed, and makes a new one for their tasks."""
         self.__dict__.update(state)
         self._was_sent = True
-
-
-class TierfsPartition(InputPartition):
-    """What one task reads, as plain data."""
 
 
 class TierfsReader(DataSourceReader):
@@ -107,32 +98,3 @@ class TierfsReader(DataSourceReader):
             return
         with explained():
             yield from read_partition(self._options, self._place, self._schema, partition.value)
-
-
-def read_partition(
-    options: ReadOptions, place: Any, schema: StructType, value: Partition | tuple[SegmentRow, ...]
-) -> Iterator[Any]:
-    """Arrow batches of what one partition holds, on an executor."""
-    arrow = arrow_schema(schema)
-    if not isinstance(value, Partition):
-        yield segments_batch(value, arrow)
-        return
-    rows = RowReader(arrow)
-    sources = tuple(part.source for part in value.parts)
-    with Fetcher(place, connections(), sources) as fetcher:
-        if options.row_type is RowType.LINES:
-            yield from rows.lines(fetcher, value, options.lines)
-        elif options.row_type is RowType.BYTES:
-            yield from rows.bytes(fetcher, value, options.block_bytes)
-        elif options.row_type is RowType.ENTRIES:
-            yield from rows.entries(fetcher, value)
-        else:
-            yield from rows.messages(fetcher, value)
-
-
-_connections = Connections()
-
-
-def connections() -> Connections:
-    """The connections of this executor's process, kept from task to task."""
-    return _connections

@@ -19,9 +19,9 @@ from tierfs.scan.snapshot import Tail
 from tierfs.scan.stream import Stream
 from tierfs.scan.stream_offset import StreamOffset
 from tierfs.spark.errors import explained
+from tierfs.spark.partitions import TierfsPartition, connections, read_partition
 from tierfs.spark.planning import offload_tails, open_store, reach_of
 from tierfs.spark.schemas import require_columns
-from tierfs.spark.source import TierfsPartition, connections, read_partition
 from tierfs.spark.stream_options import Starting, StreamOptions
 
 log = logging.getLogger(__name__)

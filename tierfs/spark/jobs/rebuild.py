@@ -21,7 +21,7 @@ from tierfs.scan.places import Place
 from tierfs.scan.snapshot import place_of
 from tierfs.spark.jobs.results import Result
 from tierfs.spark.jobs.tasks import Show, Tasks, show_nothing
-from tierfs.spark.source import connections
+from tierfs.spark.partitions import connections
 
 COLUMNS = {
     "ledger": "string",

@@ -23,7 +23,7 @@ from tierfs.scan.scrubbing import CopyChecks, CopyFault, CopyPiece, CopyReport, 
 from tierfs.scan.snapshot import place_of
 from tierfs.spark.jobs.results import Result
 from tierfs.spark.jobs.tasks import Show, Tasks, show_nothing
-from tierfs.spark.source import connections
+from tierfs.spark.partitions import connections
 from tierfs.types import MIB, Tier
 
 COLUMNS = {
