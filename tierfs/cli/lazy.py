@@ -20,19 +20,35 @@ class LazyGroup(click.Group):
     """A group whose commands are named by module and attribute; errors end at the edge."""
 
     def __init__(
-        self, *arguments: Any, lazy: Mapping[str, str], store_variable: str | None = "TIERFS_STORE", **named: Any
+        self,
+        *arguments: Any,
+        lazy: Mapping[str, str],
+        lines: Mapping[str, Mapping[str, str]] | None = None,
+        store_variable: str | None = "TIERFS_STORE",
+        **named: Any,
     ) -> None:
-        """`lazy` maps a command's name to `module:attribute`.
+        """`lazy` maps a command's name to `module:attribute`; `lines` has what `--help` says of each, by section.
 
         A group inside a group takes no `store_variable`: it would override the --store given before it.
         """
         super().__init__(*arguments, **named)
         self._lazy = lazy
+        self._lines = lines
         self.params.extend(shared_options(store_variable))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order in which they were given: that of a segment's life."""
         return list(self._lazy)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Sections with the lines that were given, and no import; else a line of each command's own help."""
+        if self._lines is None:
+            super().format_commands(ctx, formatter)
+            return
+        width = max(map(len, self._lazy))
+        for title, lines in self._lines.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, line in lines.items()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command."""

@@ -6,46 +6,11 @@ import click
 
 from tierfs import __version__
 from tierfs.cli import standard_streams
+from tierfs.cli.commands import SECTIONS
 from tierfs.cli.lazy import LazyGroup
 
-_COMMANDS = {
-    "init": "tierfs.cli.store:init",
-    "append": "tierfs.cli.append:append",
-    "ingest": "tierfs.cli.ingest:ingest",
-    "ls": "tierfs.cli.look:ls",
-    "info": "tierfs.cli.look:info",
-    "map": "tierfs.cli.map:map_",
-    "du": "tierfs.cli.du:du",
-    "cat": "tierfs.cli.cat:cat",
-    "seal": "tierfs.cli.change:seal",
-    "unseal": "tierfs.cli.unseal:unseal",
-    "concat": "tierfs.cli.concat:concat",
-    "truncate": "tierfs.cli.truncate:truncate",
-    "rm": "tierfs.cli.change:rm",
-    "ledger": "tierfs.cli.ledger:ledger",
-    "offload": "tierfs.cli.tiers:offload",
-    "evict": "tierfs.cli.tiers:evict",
-    "consolidate": "tierfs.cli.consolidate:consolidate",
-    "warmup": "tierfs.cli.warmup:warmup",
-    "verify": "tierfs.cli.verify:verify",
-    "fsck": "tierfs.cli.fsck:fsck",
-    "gc": "tierfs.cli.gc:gc",
-    "recover": "tierfs.cli.recover:recover",
-    "adopt": "tierfs.cli.adopt:adopt",
-    "mount": "tierfs.cli.mounting:mount",
-    "umount": "tierfs.cli.mounting:umount",
-    "daemon": "tierfs.cli.daemon:daemon",
-    "top": "tierfs.cli.top:top",
-    "status": "tierfs.cli.store:status",
-    "doctor": "tierfs.cli.doctor:doctor",
-    "bench": "tierfs.cli.bench:bench",
-    "pipeline": "tierfs.cli.pipeline:pipeline",
-    "dump": "tierfs.cli.dump:dump",
-    "load": "tierfs.cli.dump:load",
-    "replica": "tierfs.cli.replica:replica",
-    "policy": "tierfs.cli.policy:policy",
-    "config": "tierfs.cli.config:config",
-}
+_COMMANDS = {name: entry.target for section in SECTIONS.values() for name, entry in section.items()}
+_LINES = {title: {name: entry.line for name, entry in section.items()} for title, section in SECTIONS.items()}
 
 _EPILOG = """
 \b
@@ -61,7 +26,7 @@ Exit codes:
 """
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog=_EPILOG)
+@click.group(cls=LazyGroup, lazy=_COMMANDS, lines=_LINES, epilog=_EPILOG)
 @click.version_option(__version__, prog_name="tierfs")
 def cli() -> None:
     """Tiered, append-only log storage: local chunks and S3 objects, as one directory of files.
