@@ -122,7 +122,11 @@ def test_listings(store: Path) -> None:
     assert tierfs("ls", store=store).out == "d/\ntwo\n"
     lines = [json.loads(line) for line in tierfs("ls", "--json", store=store).out.splitlines()]
     assert [(line["name"], line["kind"]) for line in lines] == [("d", "directory"), ("two", "segment")]
-    assert "o        2 B" in tierfs("ls", "-l", store=store).out
+    header, *lines = tierfs("ls", "-l", store=store).out.splitlines()
+    assert header.split() == ["bytes", "local", "cold", "modified", "(UTC)", "name"]
+    assert header.index("name") == lines[1].index("two"), "columns stand below each other"
+    assert "o        2 B" in lines[1]
+    assert tierfs("-q", "ls", "-l", store=store).out.splitlines() == lines
 
 
 def test_names_cannot_play_tricks_on_a_terminal(store: Path) -> None:

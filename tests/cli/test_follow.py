@@ -103,7 +103,7 @@ def test_a_stream_is_followed_into_the_successor(store: Path) -> None:
             receive(process, line)
         tierfs("seal", "s", store=store)
         assert process.wait(WAIT_S) == 0
-    listed = tierfs("ls", "-l", store=store).out.splitlines()
+    listed = tierfs("-q", "ls", "-l", store=store).out.splitlines()
     assert listed[0].endswith("  s  (sealed by policy, goes on in s.5)")
     assert [line.split()[1:3] for line in listed] == [["5", "B"], ["3", "B"], ["8", "B"]], "sizes, of s, s.13 and s.5"
     assert "sealed by policy, goes on in s.13" in tierfs("info", "s.5", store=store).out

@@ -13,7 +13,7 @@ from tierfs.app import Store
 from tierfs.background.endangered import UnreachablePlace, unreachable_of
 from tierfs.cli import format
 from tierfs.cli.lazy import command
-from tierfs.cli.session import Session
+from tierfs.cli.session import QUIET, Session
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord, TierState
 from tierfs.names import join, printable, split
@@ -25,17 +25,25 @@ from tierfs.types import EntryKind, SegmentStatus
 
 _SIZE_WIDTH = len("1023.9 MiB")
 _TIME_WIDTH = len("2026-11-20T10:00:00Z")
+_COLUMNS = ("bytes", "local", "cold")
 
 
 @command("ls")
 @click.argument("path", metavar="[DIR]", default="")
-@click.option("-l", "long", is_flag=True, help="With sealed (S) or open (o), size, local, cold and modified (UTC).")
+@click.option(
+    "-l",
+    "long",
+    is_flag=True,
+    help="With sealed (S) or open (o), size, local, cold and modified (UTC), under a header but for -q.",
+)
 def ls(session: Session, path: str, long: bool) -> None:
     """List a directory's names; directories end in a slash. With --json one object per line."""
     show = _json_line if session.json else _long_line if long else _short_line
     with session.open_store() as store:
         lines = _listing(store, store.segment_of_path(path), show)
     # Printed once the snapshot is released: a pager may take its time.
+    if lines and show is _long_line and session.verbosity > QUIET:
+        click.echo(_long("", _COLUMNS, "modified (UTC)", "name"))
     for line in lines:
         click.echo(line)
 
@@ -64,9 +72,13 @@ def _long_line(name: str, item: Listed) -> str:
         sizes = [
             format.size(number) for number in (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes)
         ]
-    columns = "  ".join(f"{size:>{_SIZE_WIDTH}}" for size in sizes)
     goes_on = f"  (sealed by policy, goes on in {printable(item.successor)})" if item.successor is not None else ""
-    return f"{flag} {columns}  {modified:<{_TIME_WIDTH}}  {_short_line(name, item)}{goes_on}"
+    return _long(flag, sizes, modified, _short_line(name, item) + goes_on)
+
+
+def _long(flag: str, sizes: Sequence[str], modified: str, name: str) -> str:
+    columns = "  ".join(f"{size:>{_SIZE_WIDTH}}" for size in sizes)
+    return f"{flag:1} {columns}  {modified:<{_TIME_WIDTH}}  {name}"
 
 
 def _json_line(name: str, item: Listed) -> str:
