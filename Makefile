@@ -5,9 +5,9 @@ SHELL := /bin/bash
 
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
-EXTRAS := dev
 STAMP  := $(VENV)/setup.stamp
-# PySpark is ten times the rest: only what needs it installs it.
+# Developers' tools are ten times the rest, and so is PySpark: only what needs them installs them.
+DEV_STAMP   := $(VENV)/dev.stamp
 SPARK_STAMP := $(VENV)/spark.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
 # Prefix of a command that finds the environment's tools first.
@@ -22,7 +22,7 @@ QUICK := tests/metadata tests/segments tests/ledger tests/layering
 PROTO     := tierfs/metadata/records.proto tierfs/ledger/ledger.proto tierfs/ledger/pulsar_api.proto
 PROTO_OUT := .
 
-.PHONY: help setup demo demo-s3 demo-spark test test-quick test-deps spark-deps lint format proto bench bench-reading clean
+.PHONY: help setup demo demo-s3 demo-spark test test-quick test-deps spark-deps dev-deps lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -33,7 +33,11 @@ setup: ## install what is missing: system packages (as root) and .venv
 
 $(STAMP): setup.py
 	@$(PYTHON) -m pip --version > /dev/null 2>&1 || python3 -m venv --clear $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[$(EXTRAS)]'
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e .
+	@touch $@
+
+$(DEV_STAMP): setup.py
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[dev]'
 	@touch $@
 
 $(SPARK_STAMP): setup.py
@@ -48,7 +52,10 @@ spark-deps: setup
 	@mount_helpers/install-deps spark
 	@$(MAKE) --no-print-directory $(SPARK_STAMP)
 
-test-deps: setup spark-deps
+dev-deps: setup
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+
+test-deps: dev-deps spark-deps
 	@mount_helpers/install-deps tests
 
 demo: setup ## a store, a mount and what it can do, without S3
@@ -65,22 +72,22 @@ test: test-deps ## every test; starts a real S3 server (Ceph RGW)
 	@$(PYTHON) -m compileall -q tierfs tests
 	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) $(ARGS)
 
-test-quick: setup ## the engine's own tests: records, segments, formats of ledgers, layers; under 2 minutes
+test-quick: dev-deps ## the engine's own tests: records, segments, formats of ledgers, layers; under 2 minutes
 	@$(PYTHON) -m compileall -q tierfs tests
 	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) -m "not slow and not s3 and not spark" $(QUICK) $(ARGS)
 
-lint: setup ## ruff, mypy and the import contracts
+lint: dev-deps ## ruff, mypy and the import contracts
 	$(INSIDE) ruff check .
 	$(INSIDE) ruff format --check .
 	$(INSIDE) mypy
 	$(INSIDE) lint-imports
 
-format: setup ## let ruff fix and format the code
+format: dev-deps ## let ruff fix and format the code
 	$(INSIDE) ruff check --fix .
 	$(INSIDE) ruff format .
 
 # Included from the project's root, so that the descriptor and the classes carry the package's full name.
-proto: ## regenerate what protoc makes of the .proto files: _pb2.py and .pyi
+proto: dev-deps ## regenerate what protoc makes of the .proto files: _pb2.py and .pyi
 	$(PYTHON) -m grpc_tools.protoc -I . --python_out=$(PROTO_OUT) --pyi_out=$(PROTO_OUT) $(PROTO)
 
 bench: test-deps ## run the benchmarks

@@ -67,7 +67,7 @@ def bench_versus(directory: Path, other: Path, repetitions: int) -> str:
     """A table: this version's costs as parts of those of the checkout `other`, which has its own `.venv`."""
     python = other / ".venv" / "bin" / "python"
     if not python.exists():
-        raise SystemExit(f"{python} is missing: run `make setup` in {other}, the checkout to compare with")
+        raise SystemExit(f"{python} is missing: run `make test-deps` in {other}, the checkout to compare with")
     versions = {_OTHER: Version(python, other), _HERE: Version(Path(sys.executable), Path.cwd())}
     source = directory / "source"
     with source.open("wb") as file:

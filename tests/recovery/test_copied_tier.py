@@ -58,7 +58,7 @@ def _cp_archive(source: Path, target: Path) -> None:
 def rclone(*words: str | Path) -> None:
     """Run rclone, which the extra [dev] installs beside the interpreter."""
     found = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert found is not None, "rclone is missing: make setup"
+    assert found is not None, "rclone is missing: make dev-deps"
     subprocess.run([found, "--config", "/dev/null", "--quiet", *words], check=True)
 
 
