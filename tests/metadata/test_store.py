@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.test_fork import NOTHING, in_child
+from tests.mount.waiting import eventually
 from tierfs.clock import ManualClock
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import directories, environment, host, keys
@@ -105,6 +106,7 @@ def test_another_pid_namespace_is_refused_while_we_live(store: MetadataStore) ->
     code = f"""
 from pathlib import Path
 from tests.faults.test_fork import NOTHING, in_child
+from tests.mount.waiting import eventually
 from tierfs.clock import ManualClock
 from tierfs.metadata.store import MetadataStore
 MetadataStore(Path({str(store.path)!r}), ManualClock())
@@ -135,6 +137,17 @@ def test_a_waiting_writer_names_the_holder(
         waiting.start()
         assert warned.wait(60)
     waiting.join(60)
+
+
+def test_a_closed_store_leaves_no_thread(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    for number in range(3):
+        made = MetadataStore.create(tmp_path / str(number), ManualClock())
+        with made.write() as txn:
+            txn.touch(inode=1)
+        made.close()
+    left = set(threading.enumerate()) - before
+    assert eventually(lambda: not any(thread.is_alive() for thread in left))
 
 
 def test_records_of_every_table_are_checked_on_write(store: MetadataStore) -> None:

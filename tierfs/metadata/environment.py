@@ -58,7 +58,8 @@ class Environment:
         with ExitStack() as opened, map_lmdb_errors(path):
             namespace = opened.enter_context(closing(LockFile(path / "namespace")))
             host.claim_pid_namespace(namespace, path)
-            self.watch = _write_watch(opened.enter_context(_shared_file(path / "writer")), path)
+            shared = opened.enter_context(_shared_file(path / "writer"))
+            self.watch = opened.enter_context(closing(_write_watch(shared, path)))
             _allocate_lock_file(path)
             self.lmdb = opened.enter_context(closing(_open_lmdb(path)))
             self.databases = {name: self.lmdb.open_db(name, create=create) for name in ALL_NAMES}

@@ -30,6 +30,11 @@ class WriteWatch:
         self._map = mmap.mmap(fd, _PID.size)
         self._waiting: dict[int, float] = {}
         self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """End the thread; idempotent. A process that opens many stores would keep one of each."""
+        self._closed.set()
 
     def waiting(self) -> None:
         """The calling thread is about to ask for the write lock."""
@@ -58,8 +63,7 @@ class WriteWatch:
         return int(_PID.unpack_from(self._map)[0])
 
     def _watch(self) -> None:
-        while True:
-            time.sleep(_POLL_S)
+        while not self._closed.wait(_POLL_S):
             now = time.monotonic()
             for thread, since in list(self._waiting.items()):
                 if now - since >= WARN_AFTER_S and self._waiting.get(thread) == since:
