@@ -172,13 +172,34 @@ def test_an_offload_that_comes_after_the_retention_is_refused_wherever_it_would_
 
 
 def test_what_does_not_exist(store: Path) -> None:
-    for words in (["show", "no"], ["set", "no", "chunk_bytes=1"], ["unset", "no", "chunk_bytes"]):
+    for words in (["show", "no"], ["unset", "no", "chunk_bytes"]):
         done = tierfs("policy", *words, store=store, check=False)
         assert (done.code, done.out) == (3, "")
         assert "no does not exist" in done.err
     assert tierfs("policy", "show", "logs/web/below", store=store, check=False).code == 2
     assert tierfs("policy", "unset", "logs", "colour", store=store, check=False).code == 2
     assert tierfs("policy", "frob", store=store, check=False).code == 2
+
+
+def test_set_makes_the_directory_that_is_missing_and_its_segments_inherit(store: Path) -> None:
+    done = tierfs("policy", "set", "new/deep", "chunk_bytes=3MiB", store=store, check=False)
+    assert (done.code, done.out, done.err) == (0, "new/deep: chunk_bytes = 3MiB\n", "made the directory new/deep\n")
+    tierfs("append", "new/deep/s", store=store, stdin=b"x")
+    assert shown("new/deep/s", store)["chunk_bytes"] == (3 << 20, "directory", "new/deep")
+    again = tierfs("policy", "set", "new/deep", "chunk_bytes=4MiB", "--json", store=store).json
+    assert again == {"path": "new/deep", "set": {"chunk_bytes": 4 << 20}, "made": False}
+    kinds = [change.WhichOneof("body") for change in queued(store)]
+    assert kinds.count("directory") == 3, "the bucket learns of logs, new and new/deep"
+
+
+def test_what_is_refused_makes_no_directory(store: Path) -> None:
+    before = queued(store)
+    done = tierfs("policy", "set", "new", "retention_age=1d", "offload_after=2d", store=store, check=False)
+    assert (done.code, done.out) == (2, "")
+    for path in ("logs/web/below", ".tierfs-removed-1"):
+        assert tierfs("policy", "set", path, "chunk_bytes=1", store=store, check=False).code == 2
+    assert tierfs("ls", store=store).out == "logs/\n"
+    assert queued(store) == before
 
 
 def test_a_setting_of_the_store_that_overrides_the_policy_is_told(store: Path) -> None:

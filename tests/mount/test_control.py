@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ def test_the_settings_can_be_read_but_are_not_listed(store: app.Store, mount: Mo
     mnt = mount().path
     assert os.listdir(mnt) == ["s"]
     assert os.listdir(mnt / ".tierfs") == ["config", "cache", "metrics", "stats", "accesslog"]
+    listed = subprocess.run(["ls", "-a", mnt / ".tierfs"], capture_output=True, check=True, text=True).stdout.split()
+    assert listed[:2] == [".", ".."]
     text = (mnt / ".tierfs/config").read_text()
     assert text == tierfs("config", "show", store=store.path).out
     assert "read.budget_bytes = " in text

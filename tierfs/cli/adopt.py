@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -120,6 +120,7 @@ def _run(
 ) -> None:
     from tierfs.composition.adopting import Adopter, LedgerOptions, Reach
 
+    _check_reach(places, reach)
     with session.open_store() as store:
         adopter = Adopter(store, kind, store.segment_of_path(into), Reach(**reach), ledgers or LedgerOptions())
         found = [adopter.plan(place) for place in places]
@@ -127,6 +128,14 @@ def _run(
     if late is not None:
         session.note(f"the bucket will be told later: {late}")
     _report(session, found, dry_run=dry_run)
+
+
+def _check_reach(places: Sequence[str], reach: Mapping[str, str | None]) -> None:
+    """Raise UsageError for a directory beside an option that only S3 has, before anything is looked at."""
+    directory = next((place for place in places if "://" not in place), None)
+    given = next((f"--{key.replace('_', '-')}" for key, value in reach.items() if value is not None), None)
+    if directory is not None and given is not None:
+        raise click.UsageError(f"{given} is for places in S3, and {printable(directory)} is a directory")
 
 
 def _adopt(session: Session, adopter: Adopter, found: Sequence[Adopted], jobs: int) -> TierfsError | None:

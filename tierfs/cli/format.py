@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -51,6 +54,14 @@ def table(rows: Iterable[tuple[str, str]]) -> str:
     rows = list(rows)
     width = max(len(label) for label, _ in rows)
     return "\n".join(f"{label:<{width}}  {value}".rstrip() for label, value in rows)
+
+
+def wrapped(line: str, indent: str) -> str:
+    """A line as it is; on a terminal in as many as it takes, broken between words, later ones behind `indent`."""
+    if not sys.stdout.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _utc(time_ms: int) -> datetime:

@@ -22,6 +22,7 @@ _EXIT_MENDED = 1
 _EXIT_UNCHECKED = 11
 _EXIT_DAMAGED = 74
 _KIND_WIDTH = len("chunk-without-object")
+_INDENT = " " * len("DAMAGE  ")
 
 
 @command("fsck")
@@ -104,12 +105,12 @@ def _data(outcome: Outcome) -> dict[str, Any]:
 
 
 def _text(outcome: Outcome) -> str:
-    """One line, and below it what mends it or mended it."""
+    """One line, and below it what mends it or mended it; on a terminal both in its width."""
     found = outcome.finding
     level = "LOST" if outcome.lost_bytes else "MENDED" if outcome.mended else found.severity.name
     lines = [f"{level:<6}  {found.kind.value:<{_KIND_WIDTH}}  {printable(found.subject)}: {printable(found.message)}"]
-    lines += [f"        {printable(line)}" for line in _help(outcome, found)]
-    return "\n".join(lines)
+    lines += [f"{_INDENT}{printable(line)}" for line in _help(outcome, found)]
+    return "\n".join(format.wrapped(line, _INDENT) for line in lines)
 
 
 def _help(outcome: Outcome, found: Finding) -> list[str]:

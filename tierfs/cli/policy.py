@@ -12,11 +12,12 @@ from tierfs import policy_text
 from tierfs.cli.lazy import LazyGroup, command
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import policies
+from tierfs.metadata import directories, policies
 from tierfs.metadata.policies import Level
 from tierfs.names import join, printable, split
 from tierfs.policy import KEYS, inherit
 from tierfs.policy_text import Value
+from tierfs.segments import create
 
 _BUILT_IN = "built-in"
 
@@ -62,17 +63,23 @@ def show_(session: Session, path: str) -> None:
 def set_(session: Session, path: str, pairs: tuple[str, ...]) -> None:
     """Set policies on a directory or a segment.
 
-    They hold for everything below PATH that sets no other value itself. If one is wrong, none is set.
+    They hold for everything below PATH that sets no other value itself. A PATH that does not exist is made, as a
+    directory. If one policy is wrong, none is set and nothing is made.
     """
     wanted = _parsed(pairs)
     with session.open_store() as store:
         name = store.segment_of_path(path)
         with store.metadata.write() as txn:
+            made = directories.find(txn, name) is None
+            if made:
+                create.make_directory(txn, name)
             policies.change(txn, name, put_settings=wanted)
     values = {key: policy_text.value_of(inherit([wanted]), key) for key in wanted}
     said = ", ".join(f"{key} = {policy_text.format(key, value)}" for key, value in values.items())
     canonical = join(split(name))
-    session.done({"path": canonical, "set": values}, f"{_shown(canonical)}: {said}")
+    if made:
+        session.note(f"made the directory {canonical}")
+    session.done({"path": canonical, "set": values, "made": made}, f"{_shown(canonical)}: {said}")
 
 
 @command("unset")

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tierfs.cli.session import Session
 from tierfs.names import printable
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
+_BAR_WIDTH = 20
+_SIZE_WIDTH = len(" 1,023.9/1,023.9 GiB")
+_TIMES_WIDTH = len(" 1,023.9 MB/s 12:34:56")
+_WIDE, _MEDIUM = 80, 60
+"""Columns of a terminal that has room for everything, and for everything but the bar."""
 
 Show = Callable[[int, int, str], None]
 """Takes the bytes done, the bytes in all, and the name of what is being worked on. Any thread may call it."""
@@ -19,22 +29,45 @@ def progress_bar(session: Session, verb: str) -> Iterator[Show]:
         yield _show_nothing
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    columns, room = _layout(console.width)
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(verb, total=None)
 
         def show(done_bytes: int, total_bytes: int, item: str) -> None:
-            bar.update(task, completed=done_bytes, total=total_bytes, description=f"{verb} {printable(item)}")
+            bar.update(
+                task, completed=done_bytes, total=total_bytes, description=_cut(f"{verb} {printable(item)}", room)
+            )
 
         yield show
+
+
+def _layout(width: int) -> tuple[list[ProgressColumn], int]:
+    """The numbers for which a terminal of this width has room, and how much they leave for the name."""
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.table import Column
+
+    whole = Column(no_wrap=True)
+    name = TextColumn("{task.description}", markup=False, table_column=whole.copy())
+    bar = BarColumn(_BAR_WIDTH, table_column=whole.copy())
+    size = DownloadColumn(binary_units=True, table_column=whole.copy())
+    times = [TransferSpeedColumn(table_column=whole.copy()), TimeRemainingColumn(table_column=whole.copy())]
+    if width >= _WIDE:
+        return [name, bar, size, *times], width - _SIZE_WIDTH - _TIMES_WIDTH - _BAR_WIDTH - 1
+    if width >= _MEDIUM:
+        return [name, size, *times], width - _SIZE_WIDTH - _TIMES_WIDTH
+    return [name, size], max(0, width - _SIZE_WIDTH)
+
+
+def _cut(text: str, width: int) -> str:
+    """Text that takes at most `width` columns: a line that wraps would stay on the screen at every step."""
+    from rich.text import Text
+
+    line = Text(text)
+    line.truncate(width, overflow="ellipsis")
+    return line.plain
 
 
 def _show_nothing(done_bytes: int, total_bytes: int, item: str) -> None:

@@ -154,8 +154,6 @@ class Adopter:
             return self._s3_place(text)
         if "://" in text:
             raise InvalidRequest(f"{names.printable(text)}: what is adopted lies in s3:// or in a directory")
-        if self._reach != Reach():
-            raise InvalidRequest(f"{names.printable(text)} is a directory, which has no endpoint, region or profile")
         return self._directory_place(Path(text))
 
     def _s3_place(self, text: str) -> _Place:

@@ -90,7 +90,7 @@ class ControlFiles:
         """What stat shows."""
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = inode
-        directory = self.is_directory(inode)
+        directory = inode in (_DIRECTORY_INODE, ROOT_INODE)  # the mount's root, as `..`
         mode = stat.S_IFDIR | _DIRECTORY_MODE if directory else stat.S_IFREG | _FILE_MODE
         entry.st_mode = mode & ~self._options.umask
         entry.st_nlink = 2 if directory else 1
@@ -100,7 +100,8 @@ class ControlFiles:
 
     def list(self, token: pyfuse3.ReaddirToken, start: int) -> None:
         """Answer a readdir of the directory from entry `start` on."""
-        for index, (name, inode) in enumerate(self._inodes.items()):
+        dots = {b".": _DIRECTORY_INODE, b"..": int(ROOT_INODE)}
+        for index, (name, inode) in enumerate((dots | self._inodes).items()):
             if index >= start and not pyfuse3.readdir_reply(token, name, self.attributes(inode), index + 1):
                 return
 

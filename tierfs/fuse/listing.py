@@ -7,17 +7,24 @@ neither repeat nor hide others, and a listing of any size holds a bounded number
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 
 from tierfs.errors import Fenced
 from tierfs.metadata import directories, keys
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.tables import DIRECTORIES
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import DirectoryId, SegmentId
+from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId
+
+DOTS = (".", "..")
+"""Of these two the kernel counts no lookup."""
 
 START = 0
 """The token of the beginning; ids begin above it."""
+
+_AFTER_DOT, _AFTER_DOTS = (1 << 63) - 1, int(ROOT_DIRECTORY)
+"""Tokens that are no entry's id: ids never get as far, and the root is in no listing."""
 
 _NAMES_KEPT = 8192
 """For entries deleted behind the listing's back: more than the kernel takes with one request (measured:
@@ -31,13 +38,17 @@ class Listing:
         self._directory_id = directory_id
         self._names: OrderedDict[int, str] = OrderedDict()
 
-    def entries(self, txn: ReadTransaction, token: int) -> Generator[Entry]:
-        """Entries in name order behind the one that `token` was given for; START is the beginning.
+    def entries(self, txn: ReadTransaction, token: int) -> Generator[tuple[Entry, int]]:
+        """Entries behind the one that `token` was given for, each with its own token; START is the beginning.
 
-        Raises Fenced for a token whose entry was deleted long ago.
+        `.` and `..` come first, the others in name order. Raises Fenced for a token whose entry was deleted long ago.
         """
-        after = "" if token == START else self._name_of(txn, token)
-        return directories.entries(txn, self._directory_id, after=after)
+        if token in (START, _AFTER_DOT):
+            yield from list(self._dots(txn))[token == _AFTER_DOT :]
+        after = "" if token in (START, _AFTER_DOT, _AFTER_DOTS) else self._name_of(txn, token)
+        with closing(directories.entries(txn, self._directory_id, after=after)) as found:
+            for entry in found:
+                yield entry, entry.id
 
     def given(self, entry: Entry) -> None:
         """The kernel took an entry, with its id as the token to go on behind it."""
@@ -45,6 +56,13 @@ class Listing:
         self._names.move_to_end(entry.id)
         if len(self._names) > _NAMES_KEPT:
             self._names.popitem(last=False)
+
+    def _dots(self, txn: ReadTransaction) -> Iterator[tuple[Entry, int]]:
+        """The directory itself and the one above, which of the root is the root; neither of one that was deleted."""
+        record = txn.get(DIRECTORIES, keys.u64(self._directory_id))
+        if record is not None:
+            yield Entry(DOTS[0], EntryKind.DIRECTORY, record.id), _AFTER_DOT
+            yield Entry(DOTS[1], EntryKind.DIRECTORY, record.parent_id or ROOT_DIRECTORY), _AFTER_DOTS
 
     def _name_of(self, txn: ReadTransaction, token: int) -> str:
         name = self._names.get(token)

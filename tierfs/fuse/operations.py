@@ -23,7 +23,7 @@ from tierfs.fuse.access_log import AccessLog
 from tierfs.fuse.control import ControlFiles, OpenControl, Text
 from tierfs.fuse.edge import operation, reported
 from tierfs.fuse.inodes import Inodes, Known
-from tierfs.fuse.listing import Listing
+from tierfs.fuse.listing import DOTS, Listing
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.readonly import ReadOnlyOperations
 from tierfs.fuse.subjects import Subjects
@@ -116,12 +116,13 @@ class Operations(ReadOnlyOperations):
             return
         listing = self._listings[handle]
         with self._metadata.read() as txn, closing(listing.entries(txn, start)) as entries:
-            for entry in entries:
+            for entry, after in entries:
                 found = self._tree.attributes(txn, entry)
-                if not pyfuse3.readdir_reply(token, entry.name.encode(), found, entry.id):
+                if not pyfuse3.readdir_reply(token, entry.name.encode(), found, after):
                     return
-                listing.given(entry)
-                self._tree.told(entry, found)
+                if entry.name not in DOTS:
+                    listing.given(entry)
+                    self._tree.told(entry, found)
 
     @reported
     async def releasedir(self, handle: int) -> None:
