@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from tierfs.app import Store
-from tierfs.cli.ingest_plan import Item
+from tierfs.cli.ingest_plan import Item, file_of
 from tierfs.errors import InvalidRequest, NotDirectory, TierfsError
 from tierfs.metadata import directories
 from tierfs.segments.bulk_create import BulkCreator, WholeSegment
@@ -57,14 +57,14 @@ def ingest_batch(store: Store, bulk: BulkCreator, batch: Sequence[Item], *, seal
     """Create the segments of small files; returns those that are durable now, with their bytes.
 
     The others are for FileIngest, one by one, which continues, compares, waits for room or says what is wrong."""
-    whole = [(item, data) for item in _missing(store, batch) if (data := _small_file(item)) is not None]
+    whole = [(item, found) for item in _missing(store, batch) if (found := _small_file(item)) is not None]
     if not whole:
         return []
     try:
-        created = bulk.create([WholeSegment(item.segment, data) for item, data in whole], seal=seal)
+        created = bulk.create([found for _, found in whole], seal=seal)
     except TierfsError:
         return []  # FileIngest meets the same trouble and reports it by file
-    return [(item, len(data)) for (item, data), made in zip(whole, created, strict=True) if made]
+    return [(item, found.file.length) for (item, found), made in zip(whole, created, strict=True) if made]
 
 
 def _missing(store: Store, batch: Sequence[Item]) -> list[Item]:
@@ -80,16 +80,17 @@ def _missing(store: Store, batch: Sequence[Item]) -> list[Item]:
     return missing
 
 
-def _small_file(item: Item) -> bytes | None:
-    """All bytes of a file; None when it is long by now, or cannot be read, which FileIngest reports."""
+def _small_file(item: Item) -> WholeSegment | None:
+    """A file as a segment; None when it is long by now, or cannot be read, which FileIngest reports."""
     try:
         fd = os.open(item.path, os.O_RDONLY | os.O_CLOEXEC)  # a file object costs twice as much
         try:
+            status = os.fstat(fd)
             data = bytearray()
             while len(data) <= _SMALL_FILE_BYTES:
                 more = os.read(fd, max(item.size_bytes, _LEAST_READ_BYTES) + 1)
                 if not more:
-                    return bytes(data)
+                    return WholeSegment(item.segment, data, file_of(status, len(data)))
                 data += more
         finally:
             os.close(fd)

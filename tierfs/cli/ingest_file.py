@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,13 +10,14 @@ from typing import TypeVar
 from tierfs.app import Store
 from tierfs.cli.append import closing_writer
 from tierfs.cli.ingest_compare import Incomparable, first_difference
-from tierfs.cli.ingest_plan import Item
+from tierfs.cli.ingest_plan import Item, file_of
 from tierfs.cli.room import Room
 from tierfs.cli.source import BLOCK_BYTES, Block, Source, blocks
 from tierfs.errors import Conflict, StorageFull
 from tierfs.metadata import directories
-from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.records import IngestedFile, SegmentRecord
 from tierfs.names import printable
+from tierfs.segments import create
 from tierfs.segments.writer import SegmentWriter
 
 T = TypeVar("T")
@@ -55,13 +57,23 @@ class FileIngest:
         reading the file raises, and Stopped.
         """
         with Source([item.path]) as stream:
+            status = os.fstat(stream.fileno())
             segment = self._segment(item)
             if segment is not None and self._has_all(item, segment, stream):
                 if self._seal and not segment.sealed:
                     self._store.engine.seal(item.segment)
+                self._note_file(item, segment, file_of(status, segment.length))
                 return False
-            self._append(item, stream, 0 if segment is None else segment.length)
+            start = 0 if segment is None else segment.length
+            self._append(item, stream, start)
+            self._note_file(item, None, file_of(status, start + self.written_bytes))
             return True
+
+    def _note_file(self, item: Item, segment: SegmentRecord | None, file: IngestedFile) -> None:
+        """Keep the file's mode and time: a commit of its own, which a repeated ingest makes up for."""
+        if segment is None or segment.file != file:
+            with self._store.metadata.write() as txn:
+                create.note_file(txn, item.segment, file)
 
     def _segment(self, item: Item) -> SegmentRecord | None:
         with self._store.metadata.read() as txn:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tierfs import names
 from tierfs.cli.edge import from_os_error
 from tierfs.errors import InvalidRequest, NotFound, TierfsError
+from tierfs.metadata.records import IngestedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,11 @@ class Item:
     path: str
     segment: str
     size_bytes: int
+
+
+def file_of(status: os.stat_result, length: int) -> IngestedFile:
+    """What is kept of a file, of which `length` bytes were read after `status`."""
+    return IngestedFile(mode=status.st_mode, modified_ns=status.st_mtime_ns, length=length)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from stat import S_IMODE, filemode
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from tierfs.cli import format
 from tierfs.cli.lazy import command
 from tierfs.cli.session import QUIET, Session
 from tierfs.metadata import directories
-from tierfs.metadata.records import SegmentRecord, TierState
+from tierfs.metadata.records import IngestedFile, SegmentRecord, TierState
 from tierfs.names import join, printable, split
 from tierfs.segments import stat
 from tierfs.segments.ownership import describe_writer
@@ -23,6 +24,7 @@ from tierfs.segments.stat import Listed, SegmentStat
 from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import EntryKind, SegmentStatus
 
+_NS_PER_MS = 1_000_000
 _SIZE_WIDTH = len("1023.9 MiB")
 _TIME_WIDTH = len("2026-11-20T10:00:00Z")
 _COLUMNS = ("bytes", "local", "cold")
@@ -67,7 +69,7 @@ def _long_line(name: str, item: Listed) -> str:
         modified = format.clock_time(item.directory.modified_ms) if item.directory is not None else "-"
         flag, sizes = "d", ["-", "-", "-"]
     else:
-        modified = format.clock_time(segment.modified_ms)
+        modified = format.clock_time(stat.modified_ns(segment) // _NS_PER_MS)
         flag = "S" if segment.sealed else "o"
         sizes = [
             format.size(number) for number in (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes)
@@ -91,7 +93,7 @@ def _json_line(name: str, item: Listed) -> str:
             "successor": item.successor,
             "local_bytes": item.segment.local.bytes,
             "cold_bytes": item.segment.cold.bytes,
-            "modified": format.timestamp(item.segment.modified_ms),
+            "modified": format.timestamp(stat.modified_ns(item.segment) // _NS_PER_MS),
         }
     elif item.directory is not None:
         data["modified"] = format.timestamp(item.directory.modified_ms)
@@ -144,6 +146,7 @@ def _info_data(found: SegmentStat, writer: str | None) -> dict[str, Any]:
         "lost": [[gap.start, gap.end] for gap in found.lost],
         "suspect": [{"tier": tier.name.lower(), "start": span.start, "end": span.end} for tier, span in found.suspect],
         "writer": writer,
+        "file": _file_data(record.file),
     }
 
 
@@ -163,6 +166,10 @@ def _info_text(found: SegmentStat, writer: str | None, away: Sequence[Unreachabl
         ("sealed", format.clock_time(record.sealed_ms)),
         ("id, inode", f"{record.id}, {record.inode}"),
     ]
+    if record.file.mode:
+        file = record.file
+        mode, modified = filemode(file.mode), format.clock_time(file.modified_ns // _NS_PER_MS)
+        rows.append(("copy of a file", f"{mode}, modified {modified}, {format.size(file.length)}"))
     if record.recovered_ms:
         rows.append(("recovered", format.clock_time(record.recovered_ms)))
     rows += [("lost", f"bytes {gap.start} … {gap.end} ({format.size(gap.length_bytes)})") for gap in found.lost]
@@ -174,6 +181,12 @@ def _info_text(found: SegmentStat, writer: str | None, away: Sequence[Unreachabl
     if writer is not None:
         rows.append(("writer", writer))
     return format.table(rows)
+
+
+def _file_data(file: IngestedFile) -> dict[str, Any] | None:
+    if not file.mode:
+        return None
+    return {"mode": f"{S_IMODE(file.mode):04o}", "modified_ns": file.modified_ns, "length": file.length}
 
 
 def _crc(found: SegmentStat) -> str | None:

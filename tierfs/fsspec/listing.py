@@ -12,11 +12,13 @@ from tierfs.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.segments.stat import modified_ns
 from tierfs.types import DirectoryId, EntryKind
 
 Info: TypeAlias = dict[str, Any]
 
 _MS_PER_S = 1000
+_NS_PER_S = 1_000_000_000
 
 
 def info(metadata: MetadataStore, name: str, path: str) -> Info:
@@ -63,7 +65,7 @@ def _of_segment(record: SegmentRecord, path: str) -> Info:
         "size": record.range.length_bytes,
         "type": "file",
         "kind": record.kind.name.lower(),
-        "mtime": record.modified_ms / _MS_PER_S,
+        "mtime": modified_ns(record) / _NS_PER_S,
         "created": record.created_ms / _MS_PER_S,
         "sealed": record.sealed,
         "generation": record.generation,

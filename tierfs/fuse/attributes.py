@@ -8,6 +8,7 @@ import pyfuse3
 
 from tierfs.fuse.options import MountOptions
 from tierfs.metadata.records import DirectoryRecord, SegmentRecord
+from tierfs.segments.stat import modified_ns
 
 _NS_PER_MS = 1_000_000
 _STAT_BLOCK_BYTES = 512
@@ -24,17 +25,22 @@ _DIRECTORY_MODE = 0o555
 
 def of_segment(record: SegmentRecord, options: MountOptions, sealed_timeout_s: float) -> pyfuse3.EntryAttributes:
     """Attributes of a segment: the kernel trusts those of a sealed one, and asks anew for an open one."""
-    entry = _entry(record.inode, stat.S_IFREG | _FILE_MODE & ~options.umask, options)
+    entry = _entry(record.inode, stat.S_IFREG | _file_mode(record) & ~options.umask, options)
     entry.st_size = record.range.length_bytes
     local_blocks = -(-record.local.bytes // _STAT_BLOCK_BYTES)
     # A tar that looks for holes archives a file without blocks as zeros.
     entry.st_blocks = max(local_blocks, 1 if entry.st_size else 0)
-    entry.st_mtime_ns = record.modified_ms * _NS_PER_MS
+    entry.st_mtime_ns = modified_ns(record)
     entry.st_atime_ns = entry.st_mtime_ns
     entry.st_ctime_ns = max(record.changed_ms, record.modified_ms) * _NS_PER_MS
     entry.attr_timeout = sealed_timeout_s if record.sealed else 0
     entry.entry_timeout = sealed_timeout_s
     return entry
+
+
+def _file_mode(record: SegmentRecord) -> int:
+    """Who may read: all, or those who could read the file that the segment is a copy of, and its owner."""
+    return record.file.mode & _FILE_MODE | stat.S_IRUSR if record.file.mode else _FILE_MODE
 
 
 def of_directory(record: DirectoryRecord, options: MountOptions, timeout_s: float) -> pyfuse3.EntryAttributes:

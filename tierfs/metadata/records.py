@@ -88,6 +88,15 @@ class OwnerView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IngestedFile:
+    """The file that a segment was copied from; mode 0: it is no copy of one."""
+
+    mode: int = 0
+    modified_ns: int = 0
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRecord(Record):
     """A segment: its name, its range and the heads of its chains."""
 
@@ -118,6 +127,7 @@ class SegmentRecord(Record):
     first_byte_ms: int = 0
     owner_view: OwnerView = OwnerView()
     commit_id: int = 0
+    file: IngestedFile = IngestedFile()
 
     @property
     def birth(self) -> int:

@@ -19,7 +19,7 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors, name_beside
 from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, TierfsError, Unavailable
 from tierfs.metadata import chains, checksums, directories, journal, policies
 from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord, TierState
+from tierfs.metadata.records import ChunkRecord, DirectoryRecord, IngestedFile, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import create
@@ -31,12 +31,17 @@ _SYNCS_IN_PARALLEL = 4
 2 2,050, 4 2,150, 8 2,000."""
 
 
+_NO_FILE = IngestedFile()
+
+
 @dataclass(frozen=True, slots=True)
 class WholeSegment:
     """A segment to create, with all of its bytes."""
 
     name: str
     data: Buffer
+    file: IngestedFile = _NO_FILE
+    """The file that they are of."""
 
 
 @dataclass(slots=True)
@@ -233,6 +238,7 @@ class _Creation:
             sealed_ms=now_ms if self._seal else 0,
             first_byte_ms=now_ms if length else 0,
             commit_id=self._txn.allocate_id(),  # the id was reserved for the file's name, before others committed
+            file=file.wanted.file,
         )
 
     def _chain(self, file: _NewFile) -> TierState:

@@ -8,7 +8,7 @@ from tierfs import names
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import directories, journal
 from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.records import IngestedFile, SegmentRecord
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import DirectoryId, EntryKind, Inode, SegmentId, SegmentKind
 
@@ -60,6 +60,14 @@ def add_dated(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     directories.add_entry(txn, segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
     journal.put_segment(txn, segment)
     return segment
+
+
+def note_file(txn: WriteTransaction, name: str, file: IngestedFile) -> None:
+    """Keep the mode and the time of the file that a segment is a copy of, unless it has become longer since."""
+    segment = directories.segment_by_name(txn, name)
+    if segment.length == file.length and segment.file != file:
+        txn.touch(inode=segment.inode)
+        journal.put_segment(txn, replace(segment, file=file, changed_ms=txn.now_ms))
 
 
 def new_inode(txn: WriteTransaction) -> Inode:

@@ -15,6 +15,8 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.segments import streams
 from tierfs.types import ByteRange, ChunkState, DirectoryId, EntryKind, ReadPriority, Tier
 
+_NS_PER_MS = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentStat:
@@ -43,6 +45,12 @@ class Listed:
     directory: DirectoryRecord | None
     successor: str | None = None
     """Name, in the same directory, of the segment it goes on in."""
+
+
+def modified_ns(segment: SegmentRecord) -> int:
+    """When a segment was modified: the time of the file that it is a copy of, or that of a later append."""
+    is_copy = segment.file.mode != 0 and segment.file.length == segment.length
+    return segment.file.modified_ns if is_copy else segment.modified_ms * _NS_PER_MS
 
 
 def stat(txn: ReadTransaction, name: str) -> SegmentStat:
