@@ -16,10 +16,11 @@ import trio
 from tests.conformance.storages import s3_storage
 from tests.servers.answers import BAD, BODY, END, GOOD, LAST, LENGTH, OTHER, REQUEST, START, WAYS
 from tests.servers.scripted_http import ETAG, Do, Script, ScriptedHttp, head
-from tierfs.chunkstore.plain_gets import AnsweredOtherwise, PlainGets
+from tierfs.chunkstore.http.in_thread import ThreadGets
+from tierfs.chunkstore.http.on_loop import LoopGets
+from tierfs.chunkstore.http.ranged_get import AnsweredOtherwise
 from tierfs.chunkstore.protocol import BufferSource, RangeUrl
 from tierfs.config import ColdSettings
-from tierfs.reading.loop_get import LoopGets
 
 AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
 
@@ -57,7 +58,7 @@ class OnLoop:
 
     @property
     def resting(self) -> int:
-        return sum(map(len, self._gets._resting.values()))
+        return sum(map(len, self._gets.idle.values()))
 
     @property
     def running(self) -> int:
@@ -73,10 +74,10 @@ class InThreads:
     running = 0
 
     def __init__(self) -> None:
-        self._gets: dict[str, PlainGets] = {}
+        self._gets: dict[str, ThreadGets] = {}
 
     async def get(self, url: RangeUrl, length: int = LENGTH, etag: str = ETAG) -> bytes | None:
-        gets = self._gets.setdefault(url.origin, PlainGets(url.origin, ColdSettings()))
+        gets = self._gets.setdefault(url.origin, ThreadGets(url.origin, ColdSettings()))
         view = memoryview(bytearray(length))
         try:
             done = await trio.to_thread.run_sync(gets.read_into, url.target, START, view, etag, None)
@@ -86,7 +87,7 @@ class InThreads:
 
     @property
     def resting(self) -> int:
-        return sum(len(gets._resting) for gets in self._gets.values())
+        return sum(len(gets.idle) for gets in self._gets.values())
 
     def close(self) -> None:
         for gets in self._gets.values():

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import trio
 
+from tierfs.chunkstore.http.on_loop import LoopGets
 from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl
 from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
@@ -16,7 +17,6 @@ from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch_queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.hedge import HedgePolicy
-from tierfs.reading.loop_get import LoopGets
 from tierfs.reading.spans import Span, SpanCache
 from tierfs.reading.transfer import BlockDiffers, BrokenOff, Transfer
 from tierfs.types import MIB, ByteRange, LocationId, PayloadEncoding

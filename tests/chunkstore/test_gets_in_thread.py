@@ -15,7 +15,7 @@ from urllib3.exceptions import ConnectTimeoutError
 
 from tests.servers.answers import BAD, BODY, END, GOOD, LENGTH, REQUEST, START
 from tests.servers.scripted_http import ETAG, Do, Script, ScriptedHttp, head
-from tierfs.chunkstore.plain_gets import PlainGets
+from tierfs.chunkstore.http.in_thread import ThreadGets
 from tierfs.chunkstore.s3 import S3Storage
 from tierfs.chunkstore.s3_location import S3Location
 from tierfs.config import ColdSettings
@@ -32,14 +32,14 @@ async def serve(nursery: trio.Nursery, *scripts: Script) -> ScriptedHttp:
     return await ScriptedHttp(scripts).start(nursery)
 
 
-async def read(gets: PlainGets, buffer: bytearray, progress: Callable[[int], None] | None = None) -> int:
+async def read(gets: ThreadGets, buffer: bytearray, progress: Callable[[int], None] | None = None) -> int:
     return await trio.to_thread.run_sync(gets.read_into, "/o?s", START, memoryview(buffer), ETAG, progress)
 
 
 @pytest.mark.parametrize("said", [(), (head(START, LENGTH)[:50],), (head(START, LENGTH), BODY[:-1])])
 async def test_a_silent_server_is_left_after_a_while(nursery: trio.Nursery, said: tuple[bytes, ...]) -> None:
     server = await serve(nursery, (REQUEST, *said, AWAIT_CLOSE))
-    with closing(PlainGets(server.url.origin, SETTINGS)) as gets:
+    with closing(ThreadGets(server.url.origin, SETTINGS)) as gets:
         with pytest.raises(TimeoutError):
             await read(gets, bytearray(LENGTH))
         await server.closed[0].wait()
@@ -49,7 +49,7 @@ def test_who_does_not_accept_is_left_after_a_while() -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         waiting = stack.enter_context(socket.create_connection(listener.getsockname()))  # fills the backlog
-        gets = stack.enter_context(closing(PlainGets(f"http://127.0.0.1:{waiting.getpeername()[1]}", SETTINGS)))
+        gets = stack.enter_context(closing(ThreadGets(f"http://127.0.0.1:{waiting.getpeername()[1]}", SETTINGS)))
         with pytest.raises(ConnectTimeoutError):
             gets.read_into("/", 0, memoryview(bytearray(1)), ETAG, None)
 
@@ -57,7 +57,7 @@ def test_who_does_not_accept_is_left_after_a_while() -> None:
 async def test_what_came_before_the_connection_broke_counts(nursery: trio.Nursery) -> None:
     server = await serve(nursery, (REQUEST, head(START, LENGTH), BODY[:CUT]))
     buffer = bytearray(LENGTH)
-    with closing(PlainGets(server.url.origin, SETTINGS)) as gets:
+    with closing(ThreadGets(server.url.origin, SETTINGS)) as gets:
         assert await read(gets, buffer) == CUT
     assert buffer[:CUT] == BODY[:CUT]
 
@@ -66,7 +66,7 @@ async def test_progress_is_told_after_a_block_and_then_after_each_mib(nursery: t
     body = bytes(2 * MIB + 5)
     server = await serve(nursery, (REQUEST, head(START, len(body)), body))
     seen: list[int] = []
-    with closing(PlainGets(server.url.origin, SETTINGS)) as gets:
+    with closing(ThreadGets(server.url.origin, SETTINGS)) as gets:
         assert await read(gets, bytearray(len(body)), seen.append) == len(body)
     assert seen == [CRC_BLOCK_BYTES, MIB, 2 * MIB, 2 * MIB + 5]
 
@@ -77,7 +77,7 @@ async def test_who_has_had_enough_says_so_in_progress(nursery: trio.Nursery) -> 
     def enough(_: int) -> None:
         raise EOFError
 
-    with closing(PlainGets(server.url.origin, SETTINGS)) as gets:
+    with closing(ThreadGets(server.url.origin, SETTINGS)) as gets:
         with pytest.raises(EOFError):
             await read(gets, bytearray(LENGTH), enough)
         await server.closed[0].wait()
@@ -86,7 +86,7 @@ async def test_who_has_had_enough_says_so_in_progress(nursery: trio.Nursery) -> 
 async def test_no_more_connections_rest_than_are_wanted(nursery: trio.Nursery) -> None:
     script = (REQUEST, TELL, AWAIT_GO, *GOOD[1:], AWAIT_CLOSE)
     server = await serve(nursery, *[script] * (SETTINGS.connections + 1))
-    with closing(PlainGets(server.url.origin, replace(SETTINGS, read_timeout_s=30.0))) as gets:
+    with closing(ThreadGets(server.url.origin, replace(SETTINGS, read_timeout_s=30.0))) as gets:
         async with trio.open_nursery() as inner:
             for number in range(SETTINGS.connections + 1):
                 inner.start_soon(read, gets, bytearray(LENGTH))
@@ -94,12 +94,12 @@ async def test_no_more_connections_rest_than_are_wanted(nursery: trio.Nursery) -
                     await server.told.wait()
                     await trio.lowlevel.checkpoint()
             server.go.set()
-        assert len(gets._resting) == SETTINGS.connections
+        assert len(gets.idle) == SETTINGS.connections
 
 
 async def test_forgotten_connections_are_closed(nursery: trio.Nursery) -> None:
     server = await serve(nursery, (*GOOD, AWAIT_CLOSE))
-    gets = PlainGets(server.url.origin, SETTINGS)
+    gets = ThreadGets(server.url.origin, SETTINGS)
     assert await read(gets, bytearray(LENGTH)) == LENGTH
     del gets
     await server.closed[0].wait()

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import socket
 from collections import defaultdict
+from functools import partial
 
-import httptools
 import trio
 
+from tierfs.chunkstore.http.ranged_get import (
+    MAX_HEAD_BYTES,
+    AnsweredOtherwise,
+    Host,
+    IdleConnections,
+    RangedGet,
+    host_of,
+)
 from tierfs.chunkstore.protocol import RangeUrl
-from tierfs.chunkstore.ranged_http import MAX_HEAD_BYTES, HeadBuffer, Host, HttpHead, host_of, range_request
-from tierfs.chunkstore.resting import close_all, take_open
 
 _TIMEOUT_S = 10.0
 """After this the storage tries in its own way (a guess; the reader's deadline is longer)."""
@@ -28,7 +34,7 @@ class LoopGets:
         self._most = most
         self._closed = False
         self.running = 0
-        self._resting: dict[Host, list[socket.socket]] = defaultdict(list)
+        self.idle: dict[Host, IdleConnections] = defaultdict(partial(IdleConnections, most))
 
     @property
     def free(self) -> bool:
@@ -46,37 +52,30 @@ class LoopGets:
         """
         try:
             with trio.move_on_after(_TIMEOUT_S):
-                return await self._get(url, start, view, etag)
-        except (OSError, httptools.HttpParserError):
+                await self._get(url, start, view, etag)
+                return True
+        except (OSError, AnsweredOtherwise):
             return False
         finally:
             self.running -= 1
         return False
 
     def close(self) -> None:
-        """Close resting connections, and those in use when their GET ends; begin no more."""
+        """Close idle connections, and those in use when their GET ends; begin no more."""
         self._closed = True
-        for connections in self._resting.values():
-            close_all(connections)
-        self._resting.clear()
+        for idle in self.idle.values():
+            idle.close()
 
-    async def _get(self, url: RangeUrl, start: int, view: memoryview, etag: str) -> bool:
+    async def _get(self, url: RangeUrl, start: int, view: memoryview, etag: str) -> None:
         host = host_of(url.origin)
-        connection = take_open(self._resting[host]) or await _connect(host)
-        keep = False
+        idle = self.idle[host]
+        connection = idle.take() or await _connect(host)
+        get = RangedGet(host, url.target, start, view, etag)
         try:
-            await _send(connection, range_request(host, url.target, start, len(view)))
-            answer = await _receive_head(connection)
-            if answer is None or not answer[0].is_range(start, len(view), etag):
-                return False
-            done = await _receive_body(connection, answer[1], view)
-            keep = done and answer[0].stays_open and not self._closed
+            await _send(connection, get.request)
+            await _receive(connection, get)
         finally:
-            if keep:
-                self._resting[host].append(connection)
-            else:
-                connection.close()
-        return done
+            idle.put_back(connection, clean=get.clean and not self._closed)
 
 
 async def _connect(host: Host) -> socket.socket:
@@ -95,41 +94,22 @@ async def _send(connection: socket.socket, data: bytes) -> None:
             await trio.lowlevel.wait_writable(connection)
 
 
-async def _receive_head(connection: socket.socket) -> tuple[HttpHead, bytes] | None:
-    """The head of the answer, and what came behind it; None when the server hangs up before."""
-    buffer = HeadBuffer()
-    while True:
+async def _receive(connection: socket.socket, get: RangedGet) -> None:
+    """Receive the whole answer, or raise what says that it is another one."""
+    head_is_whole, least = False, 1
+    while not head_is_whole:
         try:
-            piece = connection.recv(MAX_HEAD_BYTES)
+            head_is_whole = get.take_head(connection.recv(MAX_HEAD_BYTES))
         except BlockingIOError:
             await trio.lowlevel.wait_readable(connection)
-            continue
-        if not piece:
-            return None
-        if (answer := buffer.add(piece)) is not None:
-            return answer
-
-
-async def _receive_body(connection: socket.socket, rest: bytes, view: memoryview) -> bool:
-    """Fill `view`, with what came behind the head first; False when the server sends more or less than that."""
-    if len(rest) > len(view):
-        return False
-    view[: len(rest)] = rest
-    done = len(rest)
-    least = 1
-    while done < len(view):
+    while missing := get.missing:
         try:
-            received = connection.recv_into(view[done:])
+            get.arrived(connection.recv_into(missing))
         except BlockingIOError:
-            least = _wake_up_for(connection, len(view) - done)
+            least = _wake_up_for(connection, len(missing))
             await trio.lowlevel.wait_readable(connection)
-            continue
-        if received == 0:
-            return False
-        done += received
     if least > 1:
         _wake_up_for(connection, 1)
-    return True
 
 
 def _wake_up_for(connection: socket.socket, least_bytes: int) -> int:

@@ -12,8 +12,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.servers.answers import BAD, BODY, GOOD, LENGTH, START
 from tests.servers.scripted_http import ETAG, Do, Script, ScriptedHttp, head
+from tierfs.chunkstore.http.on_loop import LoopGets
 from tierfs.chunkstore.protocol import RangeUrl
-from tierfs.reading.loop_get import LoopGets
 
 MOST = 3
 TIMEOUT_S = 10
@@ -39,8 +39,8 @@ async def get(gets: LoopGets, url: RangeUrl, length: int = LENGTH, etag: str = E
     return bytes(view) if await gets.get(url, START, view, etag) else None
 
 
-def resting(gets: LoopGets) -> int:
-    return sum(map(len, gets._resting.values()))
+def idle(gets: LoopGets) -> int:
+    return sum(map(len, gets.idle.values()))
 
 
 def descriptors() -> int:
@@ -55,7 +55,7 @@ async def test_a_server_that_falls_silent_is_left_after_a_while(
     started = trio.current_time()
     assert await get(gets, server.url) is None
     assert trio.current_time() - started == pytest.approx(TIMEOUT_S)
-    assert (resting(gets), gets.running) == (0, 0)
+    assert (idle(gets), gets.running) == (0, 0)
     await server.closed[0].wait()
 
 
@@ -67,7 +67,7 @@ async def test_cancellation_closes_the_connection(gets: LoopGets, nursery: trio.
             await wait_all_tasks_blocked()
             assert gets.running == 1
             scope.cancel()
-    assert (resting(gets), gets.running) == (0, 0)
+    assert (idle(gets), gets.running) == (0, 0)
     await server.closed[0].wait()
 
 
@@ -87,7 +87,7 @@ async def test_gets_at_once_are_bounded(gets: LoopGets, nursery: trio.Nursery) -
         server.go.set()
     assert results == [BODY] * MOST
     assert gets.free
-    assert resting(gets) == MOST
+    assert idle(gets) == MOST
 
 
 async def test_a_reserved_get_counts_before_it_begins(gets: LoopGets, nursery: trio.Nursery) -> None:
@@ -113,13 +113,13 @@ async def test_closing_closes_what_rests_and_what_a_get_still_uses(gets: LoopGet
         inner.start_soon(one)
         await wait_all_tasks_blocked()
         await one()
-        assert (resting(gets), gets.running) == (1, 1)
+        assert (idle(gets), gets.running) == (1, 1)
         gets.close()
         await server.closed[1].wait()
         assert not gets.free
         server.go.set()
     assert results == [BODY, BODY]
-    assert resting(gets) == 0
+    assert idle(gets) == 0
     await server.closed[0].wait()
 
 
