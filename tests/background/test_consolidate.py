@@ -99,8 +99,7 @@ def link_object(store: TestStore, data: bytes, start: int, length: int) -> None:
             length=len(data),
             etag=stored.etag,
         )
-        for run in checksums.runs_of(holder.id, block_crcs(data)):
-            checksums.put_run(txn, holder.id, replace(run, object_id=0))
+        checksums.put_grid(txn, holder.id, block_crcs(data))
         chunk = ChunkRecord(start_offset=start, length=len(data), object_id=holder.id)
         txn.put(SEGMENTS, keys.u64(segment.id), chains.insert(txn, segment, Tier.COLD, chunk, holder))
 

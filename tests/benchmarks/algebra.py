@@ -13,7 +13,7 @@ from tierfs import app
 from tierfs.app import Store
 from tierfs.metadata import checksums, directories, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
-from tierfs.metadata.tables import CHECKSUMS, CHUNKS, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments.create import create
 from tierfs.types import ChunkState, LocationId, ObjectId, SegmentStatus, Tier
@@ -113,5 +113,4 @@ def _put_chunk(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, index:
     )
     txn.put(OBJECTS, keys.u64(holder.id), holder)
     txn.put(CHUNKS, keys.chunk(segment.id, tier, start), chunk)
-    for run in checksums.runs_of(holder.id, [index] * 8):
-        txn.put(CHECKSUMS, keys.pair(holder.id, run.start), run)
+    checksums.put_grid(txn, holder.id, [index] * 8)

@@ -78,8 +78,7 @@ def _put_chunk(txn: WriteTransaction, segment: SegmentRecord, number: int, locat
     chunk = ChunkRecord(start_offset=start, length=CHUNK_BYTES, next=following, object_id=object_id)
     txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, start), chunk)
     txn.put(OBJECTS, keys.u64(object_id), holder)
-    for run in checksums.runs_of(object_id, block_crcs(_CONTENT)):
-        checksums.put_run(txn, object_id, run)
+    checksums.put_grid(txn, object_id, block_crcs(_CONTENT))
 
 
 def _sealed(segment: SegmentRecord, now_ms: int) -> SegmentRecord:

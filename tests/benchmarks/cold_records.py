@@ -45,8 +45,7 @@ def put_cold_segment(
             linked_sequence=1,
         )
         txn.put(OBJECTS, keys.u64(object_id), holder)
-        for run in checksums.runs_of(object_id, list(crcs)):
-            checksums.put_run(txn, object_id, replace(run, object_id=0))
+        checksums.put_grid(txn, object_id, list(crcs))
     cold = TierState(first_chunk=0, last_chunk=last, count=chunks, bytes=chunks * chunk_bytes)
     grown = replace(segment, cold=cold, length=cold.bytes, status=status, modified_ms=txn.now_ms)
     txn.put(SEGMENTS, keys.u64(segment.id), grown)

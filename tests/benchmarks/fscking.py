@@ -58,8 +58,7 @@ def _local_segment(txn: WriteTransaction, name: str) -> list[str]:
             id=object_id, tier=Tier.LOCAL, name=made[-1], length=CHUNK_BYTES, references=1, crc32c=1, attempt=attempt
         )
         txn.put(OBJECTS, keys.u64(object_id), holder)
-        for run in checksums.runs_of(object_id, [object_id] * -(-CHUNK_BYTES // CRC_BLOCK_BYTES)):
-            checksums.put_run(txn, object_id, run)
+        checksums.put_grid(txn, object_id, [object_id] * -(-CHUNK_BYTES // CRC_BLOCK_BYTES))
     state = TierState(first_chunk=0, last_chunk=last, count=CHUNKS_PER_SEGMENT, bytes=CHUNKS_PER_SEGMENT * CHUNK_BYTES)
     fields = {name: getattr(segment, name) for name in segment.__dataclass_fields__}
     txn.put(SEGMENTS, keys.u64(segment.id), SegmentRecord(**{**fields, "local": state, "length": state.bytes}))

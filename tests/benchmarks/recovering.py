@@ -69,8 +69,7 @@ def _cold_chunk(txn: WriteTransaction, segment: SegmentRecord, name: str, start:
     )
     grid = os.urandom(CHUNK_BYTES // CRC_BLOCK_BYTES * 4)
     crcs = [int.from_bytes(grid[at : at + 4], "big") for at in range(0, len(grid), 4)]
-    for run in checksums.runs_of(holder.id, crcs):
-        checksums.put_run(txn, holder.id, replace(run, object_id=0))
+    checksums.put_grid(txn, holder.id, crcs)
     chunk = ChunkRecord(start_offset=start, length=CHUNK_BYTES, object_id=holder.id)
     longer = replace(segment, length=span.end, changed_ms=txn.now_ms)
     linked = chains.insert(txn, longer, Tier.COLD, chunk, holder)

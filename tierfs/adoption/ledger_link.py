@@ -310,8 +310,7 @@ def _link(
         index_name="" if index is None else index.name,
         entries_name=copy_name,
     )
-    for run in checksums.runs_of(holder.id, part.grid):
-        checksums.put_run(txn, holder.id, replace(run, object_id=0))
+    checksums.put_grid(txn, holder.id, part.grid)
     return chains.insert(txn, segment, Tier.COLD, _chunk(holder), holder), holder
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
-from tierfs.checksum import Buffer, block_crcs, whole_crc
+from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import Conflict, DataLoss, InvalidRequest
 from tierfs.ledger.block_reader import EntryMissing
@@ -21,13 +20,11 @@ from tierfs.names import printable
 from tierfs.reading import ledger_objects
 from tierfs.reading.entry_scan import Runs, Take
 from tierfs.reading.ledger_objects import Layout, Pieces
-from tierfs.types import CRC_BLOCK_BYTES, MIB, PayloadEncoding
+from tierfs.types import MIB, PayloadEncoding
 from tierfs.units import numbered
 
 _SUMMED_AT_ONCE = MIB
-"""Payload bytes that are kept until they are summed up; a multiple of the grid."""
-
-assert _SUMMED_AT_ONCE % CRC_BLOCK_BYTES == 0
+"""Payload bytes that are kept until they are summed up."""
 
 _OVERFULL = "Pulsar writes the streaming form wrong where a block is more than full, and cannot read it either"
 
@@ -40,24 +37,22 @@ class PayloadSums:
 
     def __init__(self) -> None:
         self._begun = bytearray()
-        self.length = 0
-        self.grid = array("I")
+        self._grid = GridBuilder()
 
     def add(self, data: Buffer) -> None:
         """Take the next bytes."""
         self._begun += data
-        self.length += len(data)
         if len(self._begun) >= _SUMMED_AT_ONCE:
-            whole = len(self._begun) // CRC_BLOCK_BYTES * CRC_BLOCK_BYTES
-            with memoryview(self._begun) as view:
-                self.grid.extend(block_crcs(view[:whole]))
-            del self._begun[:whole]
+            self._sum_up()
 
-    def finish(self) -> int:
-        """Take what is left of the last block; returns the CRC32C of all bytes."""
-        self.grid.extend(block_crcs(self._begun))
-        self._begun.clear()
-        return whole_crc(self.grid, self.length)
+    def finish(self) -> GridBuilder:
+        """Return the checksums of all bytes."""
+        self._sum_up()
+        return self._grid
+
+    def _sum_up(self) -> None:
+        self._grid.feed(self._begun)
+        self._begun = bytearray()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +164,8 @@ class LedgerReader:
             raise
         self._require_unchanged(part)
         runs.cut()
-        crc = sums.finish()
-        return FoundPart(part, laid.encoding, start, sums.length, crc, sums.grid)
+        found = sums.finish()
+        return FoundPart(part, laid.encoding, start, found.length_bytes, found.crc32c, found.grid())
 
     def _read_entries(
         self, plan: LedgerPlan, part: LedgerPart, laid: Layout, runs: Runs, sums: PayloadSums, deviations: Deviations

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tierfs.adoption.plan import SegmentPlan
-from tierfs.checksum import block_crcs, combine, whole_crc
+from tierfs.checksum import GridBuilder, combine
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import Conflict, DataLoss
 from tierfs.metadata import checksums
@@ -79,13 +79,12 @@ def join(parts: list[tuple[Part, Sums]], extents: int) -> list[Sums]:
 
 def _read(storage: ChunkStorage, part: Part) -> Sums:
     buffer = memoryview(bytearray(min(_STEP_BYTES, part.end - part.start)))
-    sums = Sums()
+    grid = GridBuilder()
     for start in range(part.start, part.end, _STEP_BYTES):
         view = buffer[: min(_STEP_BYTES, part.end - start)]
         storage.read_into(part.object.name, start, view, if_match=part.object.etag)
-        blocks = block_crcs(view)
-        sums = sums.plus(Sums(checksums.pack(blocks), whole_crc(blocks, len(view))), len(view))
-    return sums
+        grid.feed(view)
+    return Sums(checksums.pack(grid.grid()), grid.crc32c)
 
 
 def _require_unchanged(storage: ChunkStorage, listed: StoredObject) -> None:

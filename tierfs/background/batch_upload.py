@@ -14,9 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
-from tierfs import checksum
 from tierfs.background.intents import JOBS_PREFIX
-from tierfs.checksum import Buffer
+from tierfs.checksum import Buffer, Stretch, grid_of
 from tierfs.chunkstore.checks import ATTEMPT_KEY
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import Closed, DataLoss, InvalidRequest, TierfsError
@@ -71,14 +70,14 @@ class SegmentUpload:
         self._gathered = bytearray()
         self._objects: list[UploadedObject] = []
         self._sent: list[str] = []
-        self._crc = self._length = 0
+        self._whole = Stretch()
         self._discarded = False
         self._result: UploadedSegment | None = None
 
     @property
     def length(self) -> int:
         """Bytes written so far."""
-        return self._length + len(self._gathered)
+        return self._whole.length_bytes + len(self._gathered)
 
     @property
     def gathered_bytes(self) -> int:
@@ -106,7 +105,7 @@ class SegmentUpload:
         """Send the rest; returns what the driver commits, and the same if called again. Raises as `write`."""
         if self._result is None:
             self.send()
-            self._result = UploadedSegment(self.segment, tuple(self._objects), self._crc)
+            self._result = UploadedSegment(self.segment, tuple(self._objects), self._whole.crc32c)
         return self._result
 
     def abort(self) -> None:
@@ -134,18 +133,17 @@ class SegmentUpload:
     def _send(self) -> None:
         """Put what was gathered as one object."""
         data, self._gathered = self._gathered, bytearray()
-        start, end = self._length, self._length + len(data)
-        blocks = checksum.block_crcs(data)
-        crc = checksum.whole_crc(blocks, len(data))
+        found = grid_of([data])
+        start, crc = self._whole.length_bytes, found.crc32c
+        end = start + len(data)
         attempt = AttemptId(new_id())
         name = f"{self._where}-{start:020d}-{end:020d}-e{self._plan.store_epoch}-c{crc:08x}"
         self._sent.append(name)  # first: an object may be there after an error
         stored = self._storage.put(name, BufferSource(data), metadata=self._describe(start, end, attempt, crc))
         if stored.length_bytes != len(data):
             raise DataLoss(f"{name}: {stored.length_bytes} of {len(data)} bytes arrived", remedy="run the job again")
-        self._objects.append(UploadedObject(name, len(data), stored.etag, crc, checksums.pack(blocks), attempt))
-        self._crc = checksum.combine(self._crc, crc, len(data)) if start else crc
-        self._length = end
+        self._objects.append(UploadedObject(name, len(data), stored.etag, crc, checksums.pack(found.grid()), attempt))
+        self._whole = self._whole.then(Stretch(len(data), crc))
 
     def _describe(self, start: int, end: int, attempt: AttemptId, crc: int) -> dict[str, str]:
         """What an object says of itself, as those of an offload do; its segment has no number yet."""

@@ -16,7 +16,8 @@ from tierfs.background import intents
 from tierfs.background.cold import ColdTier, object_metadata, object_name
 from tierfs.background.consolidation_plan import ConsolidateAction
 from tierfs.background.offload import ChunksMoved
-from tierfs.background.readback import CheckedPiece, Mismatch, Stretch, check_piece, read_back, stretches_of, whole_crc
+from tierfs.background.readback import CheckedPiece, Mismatch, check_piece, read_back, stretches_of
+from tierfs.checksum import GridBuilder, Stretch, joined
 from tierfs.chunkstore.protocol import ComposedObject, EtagDiffers, ObjectPiece
 from tierfs.errors import DataLoss, TierfsError
 from tierfs.metadata import chain, chains, checksums, directories, journal, keys
@@ -124,7 +125,7 @@ class Consolidate:
         self, action: ConsolidateAction, pieces: tuple[CheckedPiece, ...], expected: tuple[Stretch, ...]
     ) -> _Job:
         attempt = AttemptId(new_id())
-        span, crc = action.range, whole_crc(expected)
+        span, crc = action.range, joined(expected).crc32c
         with self._metadata.write() as txn:
             segment, _ = _revalidated(txn, action)
             path = directories.path_of(txn, segment.parent_id, segment.name)
@@ -143,7 +144,7 @@ class Consolidate:
             described = object_metadata(txn.store, path, segment.id, span, attempt, crc)
         return _Job(action, intent, pieces, expected, described)
 
-    def _verified(self, job: _Job, composed: ComposedObject, progress: Callable[[int], None]) -> tuple[int, ...]:
+    def _verified(self, job: _Job, composed: ComposedObject, progress: Callable[[int], None]) -> GridBuilder:
         """Size by the server's word, bytes by the checksums they had; returns the new object's grid."""
         wanted = job.action.range.length_bytes
         if composed.length_bytes != wanted:
@@ -166,7 +167,7 @@ class Consolidate:
                 return
             offset -= checked.piece.length_bytes
 
-    def _commit(self, job: _Job, composed: ComposedObject, grid: Sequence[int]) -> None:
+    def _commit(self, job: _Job, composed: ComposedObject, grid: GridBuilder) -> None:
         with self._metadata.write() as txn:
             if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
                 # Its object is garbage by now: linking it would lose bytes.
@@ -179,7 +180,7 @@ class Consolidate:
                 name=job.intent.name,
                 length=composed.length_bytes,
                 etag=composed.etag,
-                crc32c=whole_crc(job.expected),
+                crc32c=grid.crc32c,
                 store_epoch=job.intent.store_epoch,
                 attempt=job.intent.attempt,
                 # Since when its bytes have been cold, for the deletion lag: copying does not make them new.
@@ -187,8 +188,7 @@ class Consolidate:
                 written_ms=max(one.object.written_by_ms for one in placed),
                 linked_sequence=txn.store.next_outbox,
             )
-            for run in checksums.runs_of(holder.id, grid):
-                checksums.put_run(txn, holder.id, replace(run, object_id=0))
+            checksums.put_grid(txn, holder.id, grid.grid())
             span = job.action.range
             chunk = ChunkRecord(
                 start_offset=span.start,

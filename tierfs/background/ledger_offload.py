@@ -21,6 +21,7 @@ from tierfs.background.cold import ColdTier
 from tierfs.background.ledger_source import LedgerSource
 from tierfs.background.offload import ChunksMoved, source_chunk
 from tierfs.background.source import ChunkSource, DamagedChunk
+from tierfs.checksum import GridBuilder
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError
@@ -223,7 +224,7 @@ class LedgerOffloader:
             with self._metadata.write() as txn:
                 entries.place(txn, segment_id, some)
 
-    def _commit(self, job: _Job, stored: StoredObject, crc: int, grid: tuple[int, ...]) -> None:
+    def _commit(self, job: _Job, stored: StoredObject, crc: int, grid: GridBuilder) -> None:
         with self._metadata.write() as txn:
             if not all([txn.delete(INTENTS.name, intent.attempt.encode()) for intent in job.intents]):
                 raise ChunksMoved(f"{printable(job.path)}: another holder took this upload for a dead one's")
@@ -232,8 +233,7 @@ class LedgerOffloader:
                 raise ChunksMoved(f"{printable(job.path)}: its chunks changed meanwhile")
             holder = self._holder(txn, job, segment, stored, crc)
             chunk = ChunkRecord(start_offset=0, length=segment.length, object_id=holder.id)
-            for run in checksums.runs_of(holder.id, grid):
-                checksums.put_run(txn, holder.id, replace(run, object_id=0))
+            checksums.put_grid(txn, holder.id, grid.grid())
             segment = _without_cold(txn, segment)
             linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
             journal.put_segment(txn, linked)
@@ -322,7 +322,7 @@ def _undamaged(payloads: ChunkSource) -> int:
         raise exc.cause from exc
 
 
-def _verified(job: _Job, payloads: ChunkSource, source: LedgerSource, stored: StoredObject) -> tuple[int, ...]:
+def _verified(job: _Job, payloads: ChunkSource, source: LedgerSource, stored: StoredObject) -> GridBuilder:
     """Size by the server's word, checksum by ours on what was framed and the server's on what arrived."""
     if stored.length_bytes != source.length_bytes:
         raise DataLoss(f"{job.data.name}: {stored.length_bytes} of {source.length_bytes} bytes arrived")

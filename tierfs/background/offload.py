@@ -18,6 +18,7 @@ from tierfs.background.candidates import ended_ms
 from tierfs.background.cold import ColdTier, object_metadata, object_name
 from tierfs.background.planning import OffloadAction
 from tierfs.background.source import ChunkSource, DamagedChunk, SourceChunk
+from tierfs.checksum import GridBuilder
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import Conflict, DataLoss, TierfsError
@@ -108,7 +109,7 @@ class Offload:
             described = object_metadata(txn.store, path, segment.id, action.range, attempt, crc)
             return _Job(action, intent, crc, described)
 
-    def _verified(self, job: _Job, source: ChunkSource, stored: StoredObject) -> tuple[int, ...]:
+    def _verified(self, job: _Job, source: ChunkSource, stored: StoredObject) -> GridBuilder:
         """Size by the server's word, checksum by ours on what was sent and the server's on what arrived."""
         if stored.length_bytes != source.length_bytes:
             raise DataLoss(f"{job.intent.name}: {stored.length_bytes} of {source.length_bytes} bytes arrived")
@@ -123,7 +124,7 @@ class Offload:
                 self._mark_suspect(action)
             raise exc.cause from exc
 
-    def _commit(self, job: _Job, stored: StoredObject, grid: tuple[int, ...]) -> None:
+    def _commit(self, job: _Job, stored: StoredObject, grid: GridBuilder) -> None:
         with self._metadata.write() as txn:
             if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
                 # Its object is garbage by now: linking it would lose bytes.
@@ -146,8 +147,7 @@ class Offload:
             )
             span = job.action.range
             chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
-            for run in checksums.runs_of(holder.id, grid):
-                checksums.put_run(txn, holder.id, replace(run, object_id=0))
+            checksums.put_grid(txn, holder.id, grid.grid())
             linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
             journal.put_segment(txn, linked)  # first: a chunk beyond the length is taken for a crashed concat
             journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tierfs import names
@@ -22,7 +22,7 @@ from tierfs.background.offload import ChunksMoved, revalidated, source_chunk
 from tierfs.background.pack_link import PackLinks
 from tierfs.background.planning import OffloadAction, PackAction
 from tierfs.background.source import ChunkSource, DamagedChunk, SourceChunk
-from tierfs.checksum import combine
+from tierfs.checksum import GridBuilder, Stretch, joined
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import DataLoss, NotFound, TierfsError
@@ -201,7 +201,7 @@ class PackOffload:
             txn.put(INTENTS, attempt.encode(), intent)
         return _Job(tuple(parts), entries, intent, object_id, crc), store
 
-    def _link(self, job: _Job, stored: StoredObject, grid: Sequence[int]) -> Packed:
+    def _link(self, job: _Job, stored: StoredObject, grid: GridBuilder) -> Packed:
         """Link everything, one batch after another; of one in which a segment's records are damaged each alone."""
         done = Packed()
         for batch in _batches(tuple(zip(job.parts, job.entries, strict=True))):
@@ -213,7 +213,7 @@ class PackOffload:
         return done
 
     def _link_one(
-        self, job: _Job, stored: StoredObject, grid: Sequence[int], one: tuple[_Part, PackEntry], *, first: bool
+        self, job: _Job, stored: StoredObject, grid: GridBuilder, one: tuple[_Part, PackEntry], *, first: bool
     ) -> Packed:
         try:
             return self._link_some(job, stored, grid, [one], first=first)
@@ -224,7 +224,7 @@ class PackOffload:
         self,
         job: _Job,
         stored: StoredObject,
-        grid: Sequence[int],
+        grid: GridBuilder,
         batch: Sequence[tuple[_Part, PackEntry]],
         *,
         first: bool,
@@ -259,13 +259,12 @@ class PackOffload:
             created_ms=txn.now_ms,
         )
 
-    def _begin(self, txn: WriteTransaction, job: _Job, holder: ObjectRecord, grid: Sequence[int]) -> None:
+    def _begin(self, txn: WriteTransaction, job: _Job, holder: ObjectRecord, grid: GridBuilder) -> None:
         """The first commit: the object takes the place of its intent."""
         if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
             # It is garbage by now: linking it would lose bytes.
             raise ChunksMoved(f"{job.intent.name}: another holder took this upload for a dead one's")
-        for run in checksums.runs_of(holder.id, grid):
-            checksums.put_run(txn, holder.id, replace(run, object_id=0))
+        checksums.put_grid(txn, holder.id, grid.grid())
 
 
 def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[DirectoryId, str]) -> _Part:
@@ -301,13 +300,11 @@ def _link_batch(txn: WriteTransaction, holder: ObjectRecord, batch: Sequence[_Fo
     links.end(written_ms=written_ms)
 
 
-def _entries(parts: Sequence[_Part], crcs: Sequence[tuple[int, int]]) -> Iterator[PackEntry]:
+def _entries(parts: Sequence[_Part], crcs: Sequence[Stretch]) -> Iterator[PackEntry]:
     """What the index says of each part; `crcs` are length and CRC32C of all their chunks, one after another."""
     at, chunk = 0, 0
     for part in parts:
-        crc = 0
-        for size, chunk_crc in crcs[chunk : chunk + len(part.sources)]:
-            crc = combine(crc, chunk_crc, size)
+        crc = joined(crcs[chunk : chunk + len(part.sources)]).crc32c
         span = part.action.range
         yield PackEntry(part.action.segment_id, part.path, span.start, span.length_bytes, at, crc)
         at, chunk = at + span.length_bytes, chunk + len(part.sources)

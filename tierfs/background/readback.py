@@ -7,10 +7,10 @@ one pass over the bytes both verifies the copy and yields a grid like any other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tierfs.checksum import combine, crc32c
+from tierfs.checksum import GridBuilder, Stretch, crc32c, cut_at_lines
 from tierfs.chunkstore.protocol import ChunkStorage, ObjectPiece, StoredObject
 from tierfs.errors import DataLoss
 from tierfs.metadata.records import ChecksumRun
@@ -19,14 +19,6 @@ from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 _READ_BYTES = 8 * MIB
 """Read at once: large enough for the full rate of one stream."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Consecutive bytes and their CRC32C."""
-
-    length_bytes: int
-    crc32c: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +54,7 @@ def stretches_of(storage: ChunkStorage, checked: CheckedPiece) -> Iterator[Stret
             yield Stretch(block.length_bytes, crc)
             continue
         buffer = _checked_block(storage, checked.piece, block, crc)
-        yield Stretch(inside.length_bytes, crc32c(buffer[inside.start - block.start : inside.end - block.start]))
+        yield Stretch.of(buffer[inside.start - block.start : inside.end - block.start])
 
 
 def check_piece(storage: ChunkStorage, checked: CheckedPiece, near: int) -> None:
@@ -72,18 +64,10 @@ def check_piece(storage: ChunkStorage, checked: CheckedPiece, near: int) -> None
             _checked_block(storage, checked.piece, block, crc)
 
 
-def whole_crc(stretches: Iterable[Stretch]) -> int:
-    """CRC32C of all stretches, one after another."""
-    whole = 0
-    for one in stretches:
-        whole = combine(whole, one.crc32c, one.length_bytes)
-    return whole
-
-
 def read_back(
     storage: ChunkStorage, stored: StoredObject, expected: Sequence[Stretch], progress: Callable[[int], None]
-) -> tuple[int, ...]:
-    """The block CRCs of an object that consists of `expected`, after all of it was read and checked.
+) -> GridBuilder:
+    """The checksums of an object that consists of `expected`, after all of it was read and checked.
 
     Raises Mismatch with the offset in the object, and what the storage raises.
     """
@@ -94,7 +78,7 @@ def read_back(
         storage.read_into(stored.name, offset, view, if_match=stored.etag)
         check.feed(view)
         progress(len(view))
-    return check.grid()
+    return check.grid
 
 
 def _blocks(checked: CheckedPiece) -> Iterator[tuple[ByteRange, int]]:
@@ -117,47 +101,24 @@ def _checked_block(storage: ChunkStorage, piece: ObjectPiece, block: ByteRange, 
 
 
 class _Check:
-    """Takes an object's bytes in order."""
+    """Takes an object's bytes in order, and checks them at the end of each stretch that they should consist of."""
 
     def __init__(self, name: str, expected: Sequence[Stretch]) -> None:
+        self.grid = GridBuilder()
         self._name = name
         self._expected = iter(expected)
-        self._stretch = Stretch(0, 0)
-        self._stretch_crc = self._block_crc = 0
-        self._left_bytes = 0
-        """Of the stretch."""
-        self._at = 0
-        self._grid: list[int] = []
+        self._wanted = self._found = Stretch()
 
     def feed(self, data: memoryview) -> None:
         """Check the next bytes, as far as their stretches end."""
-        done = 0
-        while done < len(data):
-            if not self._left_bytes:
-                self._stretch = next(self._expected)
-                self._left_bytes, self._stretch_crc = self._stretch.length_bytes, 0
-            to_line = CRC_BLOCK_BYTES - self._at % CRC_BLOCK_BYTES
-            size = min(self._left_bytes, to_line, len(data) - done)
-            self._take(data[done : done + size])
-            if size == to_line:
-                self._end_block()
-            done += size
-
-    def grid(self) -> tuple[int, ...]:
-        """The CRCs of all blocks, when everything was fed."""
-        if self._at % CRC_BLOCK_BYTES:
-            self._end_block()
-        return tuple(self._grid)
-
-    def _take(self, data: memoryview) -> None:
-        self._stretch_crc = crc32c(data, self._stretch_crc)
-        self._block_crc = crc32c(data, self._block_crc)
-        self._at += len(data)
-        self._left_bytes -= len(data)
-        if not self._left_bytes and self._stretch_crc != self._stretch.crc32c:
-            start = self._at - self._stretch.length_bytes
-            raise Mismatch(f"{printable(self._name)}: the copy differs from its source at {start}", start)
-
-    def _end_block(self) -> None:
-        self._grid.append(self._block_crc)
-        self._block_crc = 0
+        while data:
+            if self._found.length_bytes == self._wanted.length_bytes:
+                self._wanted, self._found = next(self._expected), Stretch()
+            part = data[: self._wanted.length_bytes - self._found.length_bytes]
+            for _, cut in cut_at_lines(part, self.grid.length_bytes):
+                self.grid.add(cut)
+                self._found = self._found.then(cut)
+            if self._found.length_bytes == self._wanted.length_bytes and self._found != self._wanted:
+                start = self.grid.length_bytes - self._wanted.length_bytes
+                raise Mismatch(f"{printable(self._name)}: the copy differs from its source at {start}", start)
+            data = data[len(part) :]

@@ -19,8 +19,8 @@ from tierfs.background.cold import ColdTier, pack_metadata
 from tierfs.background.offload import ChunksMoved
 from tierfs.background.pack_index import read_index
 from tierfs.background.pack_link import PackLinks
-from tierfs.background.readback import CheckedPiece, Mismatch, Stretch, stretches_of, whole_crc
-from tierfs.checksum import block_crcs, crc32c
+from tierfs.background.readback import CheckedPiece, Mismatch, stretches_of
+from tierfs.checksum import Stretch, block_crcs, crc32c, joined
 from tierfs.chunkstore.protocol import BufferSource, ObjectPiece, StoredObject
 from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss, TierfsError
@@ -191,7 +191,7 @@ class Repack:
             found[:] = stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs))
 
         self._etags.read(holder, read)
-        return whole_crc(found)
+        return joined(found).crc32c
 
     def _make(self, live: Sequence[_Live], parts: Sequence[bytes]) -> _New:
         attempt, now_ms = AttemptId(new_id()), self._metadata.clock.now_ms()
@@ -233,8 +233,7 @@ class Repack:
     def _begin(self, txn: WriteTransaction, old: ObjectRecord, new: _New, stored: StoredObject) -> ObjectRecord:
         if not txn.delete(INTENTS.name, new.intent.attempt.encode()):
             raise ChunksMoved(f"{new.intent.name}: another holder took this object for a dead one's")
-        for run in checksums.runs_of(new.object_id, block_crcs(new.data)):
-            checksums.put_run(txn, new.object_id, replace(run, object_id=0))
+        checksums.put_grid(txn, new.object_id, block_crcs(new.data))
         return ObjectRecord(
             id=new.object_id,
             tier=Tier.COLD,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tierfs import names
 from tierfs.background.segment_dump import find_dump, read_dump
 from tierfs.background.upload import Progress, Report
-from tierfs.checksum import block_crcs, whole_crc
+from tierfs.checksum import grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.steps import read_steps
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
@@ -123,10 +123,9 @@ class SegmentRestore:
             return False
         storage = self._storage_of(LocationId(holder.location_id))
         try:
-            blocks = [crc for step in read_steps(storage, found) for crc in block_crcs(step)]
+            return grid_of(read_steps(storage, found)).crc32c == holder.crc32c
         except (NotFound, DataLoss):
             return False
-        return whole_crc(blocks, found.length_bytes) == holder.crc32c
 
     def _link(self, txn: WriteTransaction, dump: _Dump, gone: frozenset[int]) -> SegmentRestored:
         """All of it in one transaction: records, garbage and the journal's changes."""

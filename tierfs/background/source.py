@@ -14,9 +14,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 
-from tierfs.checksum import Buffer, combine, crc32c
+from tierfs.checksum import Buffer, GridBuilder, Stretch, cut_at_lines, joined
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange
@@ -65,19 +64,7 @@ class _Part:
         return self.chunk.held.start - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """Consecutive bytes and their CRC32C."""
-
-    length: int
-    crc: int
-
-    def then(self, other: _Cut) -> _Cut:
-        return _Cut(self.length + other.length, combine(self.crc, other.crc, other.length))
-
-
-_NOTHING = _Cut(0, 0)
-
+_NOTHING = Stretch()
 
 _KEPT_OPEN = 64
 """Files of a source kept open; those of one with more are opened for each use: they are small."""
@@ -100,10 +87,10 @@ class ChunkSource:
         self._files = files
         self._parts: list[_Part] = []
         self._starts: list[int] = []
-        self._cuts: dict[int, _Cut] = {}
+        self._cuts: dict[int, Stretch] = {}
         self._lock = threading.Lock()
         self._tail = memoryview(b"")
-        self._known: list[_Cut] = []
+        self._known: list[Stretch] = []
         at = 0
         keeps_open = keeps_open and len(chunks) <= _KEPT_OPEN
         try:
@@ -126,48 +113,50 @@ class ChunkSource:
         """Bytes behind those of the files, before any is read."""
         self._tail = memoryview(data)
 
-    def chunk_crcs(self) -> list[tuple[int, int]]:
+    def chunk_crcs(self) -> list[Stretch]:
         """Length and CRC32C of each chunk, from the files' checksums.
 
         Only blocks that a chunk shares with others are read. Raises DamagedChunk for one that does not match.
         """
         if not self._known:
             self._known = [self._part_crc(index) for index in range(len(self._parts))]
-        return [(one.length, one.crc) for one in self._known]
+        return self._known
 
     def crc32c(self) -> int:
         """CRC32C of all bytes; as `chunk_crcs`."""
-        self.chunk_crcs()
-        return _joined([*self._known, _Cut(len(self._tail), crc32c(self._tail))]).crc
+        return joined([*self.chunk_crcs(), Stretch.of(self._tail)]).crc32c
 
     def read(self, offset: int, length_bytes: int) -> Buffer:
         """Exactly these bytes, in a buffer of their own. Raises DataLoss when a file is too short."""
         buffer = memoryview(bytearray(length_bytes))
         end = offset + length_bytes
-        cuts: dict[int, _Cut] = {}
+        cuts: dict[int, Stretch] = {}
         for index in range(max(0, bisect_right(self._starts, offset) - 1), bisect_left(self._starts, end)):
             part = self._parts[index]
             start, stop = max(offset, part.start), min(end, part.end)
             view = buffer[start - offset : stop - offset]
             with self._opened(index) as fd:
                 _fill(part, fd, view, start + part.shift)
-            cuts.update(_cut_crcs(part.shift, view, start))
+            cuts.update((start + at, cut) for at, cut in cut_at_lines(view, start, start + part.shift))
         if end > self._tail_start:
             start = max(offset, self._tail_start)
             view = buffer[start - offset :]
             view[:] = self._tail[start - self._tail_start : end - self._tail_start]
-            cuts.update(_cut_crcs(0, view, start))
+            cuts.update((start + at, cut) for at, cut in cut_at_lines(view, start))
         with self._lock:
             self._cuts.update(cuts)
         return buffer
 
-    def verified_grid(self) -> tuple[int, ...]:
-        """The object's block CRCs, once everything was read. Raises DamagedChunk naming a file that is damaged."""
+    def verified_grid(self) -> GridBuilder:
+        """The object's checksums, once everything was read. Raises DamagedChunk naming a file that is damaged."""
         starts = sorted(self._cuts)
         for index, part in enumerate(self._parts):
             mine = starts[bisect_left(starts, part.start) : bisect_left(starts, part.end)]
             self._verify(index, part, [(start, self._cuts[start]) for start in mine])
-        return tuple(block.crc for block in _blocks([self._cuts[start] for start in starts]))
+        grid = GridBuilder()
+        for start in starts:
+            grid.add(self._cuts[start])
+        return grid
 
     def damaged(self) -> list[DamagedChunk]:
         """Every chunk that is not what its checksums say. Reads all files."""
@@ -190,25 +179,25 @@ class ChunkSource:
         part = self._parts[index]
         with self._opened(index) as fd:
             for block in part.chunk.blocks:
-                if _read_crc(part, fd, part.chunk.block(block)).crc != _expected(part.chunk, block):
+                if _read_crc(part, fd, part.chunk.block(block)).crc32c != _expected(part.chunk, block):
                     raise _damaged(part.chunk)
 
-    def _verify(self, index: int, part: _Part, cuts: Sequence[tuple[int, _Cut]]) -> None:
+    def _verify(self, index: int, part: _Part, cuts: Sequence[tuple[int, Stretch]]) -> None:
         """Compare what was read, with the rest of the blocks at both ends, to the file's checksums."""
-        by_block: dict[int, _Cut] = {}
+        by_block: dict[int, Stretch] = {}
         for start, cut in cuts:
             block = (start + part.shift) // CRC_BLOCK_BYTES
-            by_block[block] = by_block[block].then(cut) if block in by_block else cut
+            by_block[block] = by_block.get(block, _NOTHING).then(cut)
         for block in part.chunk.blocks:
             before, inside, after = _pieces(part.chunk, block)
             read = whole = by_block.get(block, _NOTHING)
             if before or after:
                 with self._opened(index) as fd:
-                    whole = _joined([_read_crc(part, fd, before), read, _read_crc(part, fd, after)])
-            if read.length != inside.length_bytes or whole.crc != _expected(part.chunk, block):
+                    whole = joined([_read_crc(part, fd, before), read, _read_crc(part, fd, after)])
+            if read.length_bytes != inside.length_bytes or whole.crc32c != _expected(part.chunk, block):
                 raise DamagedChunk(index, _damaged(part.chunk))
 
-    def _part_crc(self, index: int) -> _Cut:
+    def _part_crc(self, index: int) -> Stretch:
         try:
             return self._part_crc_or_loss(index)
         except DamagedChunk:
@@ -216,15 +205,13 @@ class ChunkSource:
         except DataLoss as exc:
             raise DamagedChunk(index, exc) from exc
 
-    def _part_crc_or_loss(self, index: int) -> _Cut:
+    def _part_crc_or_loss(self, index: int) -> Stretch:
         part = self._parts[index]
         if part.chunk.held == ByteRange(0, part.chunk.file_length):
-            cuts = [
-                _Cut(part.chunk.block(block).length_bytes, _expected(part.chunk, block)) for block in part.chunk.blocks
-            ]
-            return cuts[0] if len(cuts) == 1 else _joined(cuts)
+            chunk = part.chunk
+            return joined(Stretch(chunk.block(index).length_bytes, _expected(chunk, index)) for index in chunk.blocks)
         with self._opened(index) as fd:
-            return _joined(_checked_block(part, fd, block) for block in part.chunk.blocks)
+            return joined(_checked_block(part, fd, block) for block in part.chunk.blocks)
 
     @contextmanager
     def _opened(self, index: int) -> Iterator[int]:
@@ -250,14 +237,14 @@ def _pieces(chunk: SourceChunk, index: int) -> tuple[ByteRange, ByteRange, ByteR
     return ByteRange(block.start, inside.start), inside, ByteRange(inside.end, block.end)
 
 
-def _checked_block(part: _Part, fd: int, index: int) -> _Cut:
+def _checked_block(part: _Part, fd: int, index: int) -> Stretch:
     """The chunk's bytes in one block of the file."""
     before, inside, after = _pieces(part.chunk, index)
     expected = _expected(part.chunk, index)
     if not before and not after:
-        return _Cut(inside.length_bytes, expected)
+        return Stretch(inside.length_bytes, expected)
     found = _read_crc(part, fd, inside)
-    if _joined([_read_crc(part, fd, before), found, _read_crc(part, fd, after)]).crc != expected:
+    if joined([_read_crc(part, fd, before), found, _read_crc(part, fd, after)]).crc32c != expected:
         raise _damaged(part.chunk)
     return found
 
@@ -268,13 +255,13 @@ def _expected(chunk: SourceChunk, index: int) -> int:
     return chunk.crcs[index]
 
 
-def _read_crc(part: _Part, fd: int, wanted: ByteRange) -> _Cut:
+def _read_crc(part: _Part, fd: int, wanted: ByteRange) -> Stretch:
     """Length and CRC32C of some bytes of a file."""
     if not wanted:
         return _NOTHING
     view = memoryview(bytearray(wanted.length_bytes))
     _fill(part, fd, view, wanted.start)
-    return _Cut(wanted.length_bytes, crc32c(view))
+    return Stretch.of(view)
 
 
 def _fill(part: _Part, fd: int, view: memoryview, offset: int) -> None:
@@ -287,33 +274,6 @@ def _fill(part: _Part, fd: int, view: memoryview, offset: int) -> None:
                     f"chunk file {part.chunk.name} ends at {offset}, its record says {part.chunk.file_length}"
                 )
             view, offset = view[count:], offset + count
-
-
-def _cut_crcs(shift: int, view: memoryview, start: int) -> Iterator[tuple[int, _Cut]]:
-    """Object offset -> length and CRC of each stretch between two grid lines; `shift` leads to the file's grid."""
-    at, end = start, start + len(view)
-    while at < end:
-        to_object_line = CRC_BLOCK_BYTES - at % CRC_BLOCK_BYTES
-        to_file_line = CRC_BLOCK_BYTES - (at + shift) % CRC_BLOCK_BYTES
-        size = min(to_object_line, to_file_line, end - at)
-        yield at, _Cut(size, crc32c(view[at - start : at - start + size]))
-        at += size
-
-
-def _blocks(cuts: Sequence[_Cut]) -> Iterator[_Cut]:
-    """The object's 128 KiB blocks, combined from consecutive cuts."""
-    block = _NOTHING
-    for cut in cuts:
-        block = block.then(cut)
-        if block.length == CRC_BLOCK_BYTES:
-            yield block
-            block = _NOTHING
-    if block.length:
-        yield block
-
-
-def _joined(cuts: Iterator[_Cut] | Sequence[_Cut]) -> _Cut:
-    return reduce(_Cut.then, cuts, _NOTHING)
 
 
 def _damaged(chunk: SourceChunk) -> DataLoss:

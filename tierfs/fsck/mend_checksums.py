@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 
-from tierfs.checksum import crc32c
+from tierfs.checksum import grid_of
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
@@ -39,28 +38,23 @@ class ChecksumMender:
             return None
         if holder.crc32c is None:
             return "the CRC32C of the whole is not known either"
-        crcs, whole = self._read(holder)
-        if whole != holder.crc32c:
+        found = grid_of(self._read(holder))
+        if found.crc32c != holder.crc32c:
             return "its bytes do not match the CRC32C of the whole"
         with self._metadata.write() as txn:
             if txn.get(OBJECTS, keys.u64(object_id)) != holder:
                 return "it changed meanwhile; run it again"
             checksums.delete(txn, object_id)
-            for run in checksums.runs_of(object_id, crcs):
-                checksums.put_run(txn, object_id, replace(run, object_id=0))
+            checksums.put_grid(txn, object_id, found.grid())
         return None
 
-    def _read(self, holder: ObjectRecord) -> tuple[list[int], int]:
-        """CRCs of the blocks and of the whole."""
-        crcs: list[int] = []
-        whole = 0
+    def _read(self, holder: ObjectRecord) -> Iterator[memoryview]:
+        """Read an object in steps; each is valid until the next."""
         buffer = memoryview(bytearray(_STEP_BYTES))
         for start in range(0, holder.length, _STEP_BYTES):
             view = buffer[: min(_STEP_BYTES, holder.length - start)]
             self._fill(holder, start, view)
-            crcs += [crc32c(view[at : at + CRC_BLOCK_BYTES]) for at in range(0, len(view), CRC_BLOCK_BYTES)]
-            whole = crc32c(view, whole)
-        return crcs, whole
+            yield view
 
     def _fill(self, holder: ObjectRecord, start: int, view: memoryview) -> None:
         if holder.tier is Tier.COLD:

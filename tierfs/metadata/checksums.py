@@ -23,16 +23,16 @@ def pack(crcs: Sequence[int]) -> bytes:
     return b"".join(crc.to_bytes(4, "big") for crc in crcs)
 
 
-def runs_of(object_id: ObjectId, crcs: Sequence[int]) -> Iterator[ChecksumRun]:
-    """The runs of a whole object, from its block CRCs."""
-    for first in range(0, len(crcs), RUN_BLOCKS):
-        packed = pack(crcs[first : first + RUN_BLOCKS])
-        yield ChecksumRun(start=first * CRC_BLOCK_BYTES, crcs=packed, object_id=object_id)
-
-
 def put_run(txn: WriteTransaction, object_id: ObjectId, run: ChecksumRun) -> None:
     """Write one run."""
     txn.put(CHECKSUMS, keys.pair(object_id, run.start), run)
+
+
+def put_grid(txn: WriteTransaction, object_id: ObjectId, crcs: Sequence[int]) -> None:
+    """Write the runs of a whole object, from its block CRCs."""
+    for first in range(0, len(crcs), RUN_BLOCKS):
+        packed = pack(crcs[first : first + RUN_BLOCKS])
+        put_run(txn, object_id, ChecksumRun(start=first * CRC_BLOCK_BYTES, crcs=packed))
 
 
 def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRun | None:

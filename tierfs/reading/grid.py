@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tierfs.checksum import crc32c
+from tierfs.checksum import block_crcs, crc32c
+from tierfs.metadata.checksums import pack
 from tierfs.metadata.records import ChecksumRun
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange
 
@@ -49,10 +50,7 @@ class Grid:
 def run_matches(run: ChecksumRun, view: memoryview, start: int) -> bool:
     """Whether `view`, the object's bytes from block boundary `start` on, matches one run; the quick way."""
     index = (start - run.start) // CRC_BLOCK_BYTES
-    found = b"".join(
-        crc32c(view[at : at + CRC_BLOCK_BYTES]).to_bytes(_CRC_BYTES, "big")
-        for at in range(0, len(view), CRC_BLOCK_BYTES)
-    )
+    found = pack(block_crcs(view))
     return found == run.crcs[index * _CRC_BYTES : index * _CRC_BYTES + len(found)]
 
 

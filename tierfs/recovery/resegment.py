@@ -105,8 +105,7 @@ def _new_object(txn: WriteTransaction, one: FoundObject, grid: tuple[int, ...]) 
         created_ms=one.modified_ms,
         linked_sequence=txn.store.next_outbox,
     )
-    for run in checksums.runs_of(holder.id, grid):
-        checksums.put_run(txn, holder.id, replace(run, object_id=0))
+    checksums.put_grid(txn, holder.id, grid)
     return holder
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
-from tierfs.checksum import block_crcs, crc32c, whole_crc
+from tierfs.checksum import GridBuilder, crc32c, grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.steps import STEP_BYTES, read_steps
 from tierfs.errors import DataLoss, NotFound
@@ -38,10 +38,10 @@ class Packs:
         """
         with self._lock:
             if one.name not in self._grids:
-                crcs = _block_crcs(storage, one)
+                found = _sum_up(storage, one)
                 said = pack.parse_name(one.name)
-                sound = said is not None and whole_crc(crcs, one.object_bytes) == said.crc32c
-                self._grids[one.name] = (checksums.pack(crcs), sound)
+                sound = said is not None and found.crc32c == said.crc32c
+                self._grids[one.name] = (checksums.pack(found.grid()), sound)
             packed, sound = self._grids[one.name]
         if not sound:
             _check_entry(storage, one)
@@ -94,17 +94,15 @@ def _read_all(
 
 def read_grid(storage: ChunkStorage, one: FoundObject) -> tuple[int, ...]:
     """The grid of an object. Raises DataLoss when its bytes are not those it was written with, if anything tells."""
-    crcs = _block_crcs(storage, one)
-    found = whole_crc(crcs, one.object_bytes)
-    if one.crc32c is not None and found != one.crc32c:
-        raise _differs(found, one)
-    return tuple(crcs)
+    found = _sum_up(storage, one)
+    if one.crc32c is not None and found.crc32c != one.crc32c:
+        raise _differs(found.crc32c, one)
+    return tuple(found.grid())
 
 
-def _block_crcs(storage: ChunkStorage, one: FoundObject) -> list[int]:
-    """CRC32C of each block of the whole object, as it is now."""
-    version = StoredObject(one.name, one.object_bytes, one.etag)
-    return [crc for step in read_steps(storage, version) for crc in block_crcs(step)]
+def _sum_up(storage: ChunkStorage, one: FoundObject) -> GridBuilder:
+    """Read the whole object, as it is now."""
+    return grid_of(read_steps(storage, StoredObject(one.name, one.object_bytes, one.etag)))
 
 
 def _check_entry(storage: ChunkStorage, one: FoundObject) -> None:

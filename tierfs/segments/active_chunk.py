@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tierfs.checksum import Buffer, crc32c
+from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.errors import NotFound, PermissionDenied, TierfsError
-from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ObjectId
+from tierfs.types import AttemptId, ObjectId
 
 
 class ChunkEnded(TierfsError):
@@ -26,37 +26,24 @@ class ActiveChunk:
     name: str
     attempt: AttemptId
     start_offset: int
-    length: int = 0
+    grid: GridBuilder = field(default_factory=GridBuilder)
     object_id: ObjectId = ObjectId(0)
     """0 until the chunk's first bytes are committed."""
-    tail_crc: int = 0
-    """CRC32C of the bytes in the last, partial block."""
-    whole_crc: int = 0
     directory_synced: bool = False
     sync_failed: bool = False
     fd: int = -1
     users: int = 0
     """Threads that write to or sync the file; it is not closed meanwhile."""
 
+    @property
+    def length(self) -> int:
+        """Bytes written."""
+        return self.grid.length_bytes
+
     def checksum(self, data: Buffer) -> BlockCrcs:
         """Advance the CRCs over `data` and return those of the blocks it touches."""
-        view = memoryview(data)
-        first_block, into_block = divmod(self.length, CRC_BLOCK_BYTES)
-        crcs: list[int] = []
-        at = 0
-        running = self.tail_crc
-        while at < len(view):
-            size = min(CRC_BLOCK_BYTES - into_block, len(view) - at)
-            running = crc32c(view[at : at + size], running)
-            crcs.append(running)
-            at += size
-            into_block += size
-            if into_block == CRC_BLOCK_BYTES:
-                into_block, running = 0, 0
-        self.tail_crc = running
-        self.whole_crc = crc32c(view, self.whole_crc)
-        self.length += len(view)
-        return BlockCrcs(first_block, tuple(crcs), self.whole_crc)
+        self.grid.feed(data)
+        return BlockCrcs(*self.grid.take(), self.grid.crc32c)
 
 
 @dataclass(frozen=True, slots=True)

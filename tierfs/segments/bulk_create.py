@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tierfs import names
-from tierfs.checksum import Buffer, block_crcs, whole_crc
+from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors, name_beside
 from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, TierfsError, Unavailable
 from tierfs.metadata import chains, checksums, directories, journal, policies
@@ -53,7 +53,7 @@ class _NewFile:
     name: str
     attempt: AttemptId
     fd: int = -1
-    crcs: list[int] = field(default_factory=list)
+    grid: GridBuilder = field(default_factory=GridBuilder)
 
     @property
     def length_bytes(self) -> int:
@@ -134,7 +134,7 @@ class BulkCreator:
         self._files.seal_open(file.fd, file.name)
         with map_os_errors(file.name):
             os.fdatasync(file.fd)
-        file.crcs = block_crcs(file.wanted.data)
+        file.grid.feed(file.wanted.data)
 
     def _commit(self, files: Sequence[_NewFile], *, seal: bool) -> list[bool]:
         """One commit for the whole batch. One that fails half-way may have happened: its files stay for `gc`."""
@@ -250,11 +250,11 @@ class _Creation:
             name=file.name,
             length=file.length_bytes,
             references=1,
-            crc32c=whole_crc(file.crcs, file.length_bytes),
+            crc32c=file.grid.crc32c,
             store_epoch=self._store_epoch,
             attempt=file.attempt,
             created_ms=txn.now_ms,
         )
-        checksums.write_blocks(txn, holder.id, 0, file.crcs)
+        checksums.write_blocks(txn, holder.id, 0, file.grid.grid())
         chunk = ChunkRecord(start_offset=0, length=file.length_bytes, object_id=holder.id)
         return chains.begin(txn, file.segment_id, Tier.LOCAL, chunk, holder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tierfs import names
+from tierfs.checksum import GridBuilder
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import chains, checksums
@@ -54,10 +55,8 @@ def resume(metadata: MetadataStore, files: ChunkFiles, segment: SegmentRecord, n
         holder.name,
         holder.attempt,
         last.start_offset,
-        length=last.length,
+        GridBuilder(last.length, run.crc(run.count - 1) if partial else 0, holder.crc32c or 0),
         object_id=holder.id,
-        tail_crc=run.crc(run.count - 1) if partial else 0,
-        whole_crc=holder.crc32c or 0,
         directory_synced=True,
     )
 
