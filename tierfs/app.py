@@ -75,7 +75,7 @@ class Store:
         self._connecting = threading.Lock()
         self._storages: dict[LocationId, ChunkStorage] = {}
         self._providers: dict[LocationId, ChunkStorage] = {}
-        """The same without their decorators."""
+        """The same without their wrappers."""
         forks.register(self)
 
     def forget(self) -> None:
@@ -94,7 +94,7 @@ class Store:
         return self.paths.root
 
     def storage_of(self, location_id: LocationId) -> ChunkStorage:
-        """The storage of a location, with its decorators; connected on first use. Raises NotFound."""
+        """The storage of a location, with its wrappers; connected on first use. Raises NotFound."""
         storage = self._storages.get(location_id)
         if storage is None:
             with self._connecting:  # threads ask at the same time, and one client is enough

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import cast
 
 from tierfs.chunkstore.directory import DirectoryStorage
-from tierfs.chunkstore.foreign import ForeignDirectory, ForeignStorage
-from tierfs.chunkstore.limit import LimitedStorage
-from tierfs.chunkstore.measure import MeasuredStorage
 from tierfs.chunkstore.probe import ServedStorage
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
+from tierfs.chunkstore.read_only import ReadOnlyDirectory, ReadOnlyStorage
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.chunkstore.s3_location import Addressing, S3Location
+from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import ColdSettings
 from tierfs.errors import InvalidRequest, PermissionDenied
@@ -39,7 +38,7 @@ def split_s3_url(url: str) -> tuple[str, str]:
 def connect(
     location: LocationRecord, store: Path, settings: ColdSettings, metrics: MetricSink, *, sweeps: bool = True
 ) -> ChunkStorage:
-    """The storage of a location: measured, retried, limited. Nothing is sent to a server yet.
+    """The storage of a location: instrumented, retried, limited. Nothing is sent to a server yet.
 
     `sweeps`: removes what killed writers left, as a store's owner does.
     """
@@ -48,8 +47,8 @@ def connect(
 
 
 def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
-    """The provider of a location in its decorators; closed with them."""
-    allowed = bare if location.writable else ForeignStorage(bare)
+    """The provider of a location in its wrappers; closed with them."""
+    allowed = bare if location.writable else ReadOnlyStorage(bare)
     limited = LimitedStorage(allowed, max_in_flight=settings.requests_in_flight)
     retried = RetryingStorage(
         limited,
@@ -58,7 +57,7 @@ def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings
         max_delay_s=settings.retry_max_s,
         metrics=metrics,
     )
-    return MeasuredStorage(retried, metrics)
+    return InstrumentedStorage(retried, metrics)
 
 
 def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:
@@ -85,7 +84,7 @@ def connect_bare(
     """The provider alone: fails at once, as a probe wants it. A store's owner gives a clock to `sweep` by."""
     if location.url.startswith(FILE_SCHEME):
         path = store / location.url.removeprefix(FILE_SCHEME)
-        return DirectoryStorage(path, sweep=sweep) if location.writable else ForeignDirectory(path)
+        return DirectoryStorage(path, sweep=sweep) if location.writable else ReadOnlyDirectory(path)
     if not location.url.startswith(_S3_PREFIX):
         raise InvalidRequest(f"{location.url}: unknown kind of cold tier; tierfs knows s3:// and directories")
     from tierfs.chunkstore.s3 import S3Storage  # boto3 takes 0.3 s to import

@@ -11,8 +11,8 @@ from tierfs.adoption.plan import LedgerPlan, Plan
 from tierfs.adoption.pulsar import Reading, plan_pulsar
 from tierfs.background.cold import ColdTier
 from tierfs.background.publish import Publisher
-from tierfs.chunkstore.foreign import ForeignStorage
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.chunkstore.read_only import ReadOnlyStorage
 from tierfs.config import ReadSettings
 from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata import entries
@@ -35,7 +35,7 @@ def planned(theirs: ChunkStorage, magic: MagicWords | None = None) -> Plan:
 
 def run(store: TestStore, theirs: ChunkStorage, plan: Plan | None = None, **options: Any) -> list[Outcome]:
     tier = ColdTier(LOCATION, store.cold, Publisher(store.metadata, store.cold).require_recent_ownership)
-    adoption = LedgerAdoption(store.metadata, ForeignStorage(theirs), PLACE, 2, lambda *_: None, cold=tier, **options)
+    adoption = LedgerAdoption(store.metadata, ReadOnlyStorage(theirs), PLACE, 2, lambda *_: None, cold=tier, **options)
     found = (plan or planned(theirs, options.get("magic"))).segments
     return adoption.run([one for one in found if isinstance(one, LedgerPlan)])
 

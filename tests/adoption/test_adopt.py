@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
 from tierfs.adoption import link as linking
 from tierfs.adoption import plan as planning
 from tierfs.adoption.adopt import Adoption, Outcome, State
 from tierfs.adoption.plan import Extent, Plan, SegmentPlan, bounded
 from tierfs.checksum import block_crcs, crc32c
-from tierfs.chunkstore.foreign import ForeignStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
+from tierfs.chunkstore.read_only import ReadOnlyStorage
 from tierfs.errors import AlreadyExists, Fenced, InvalidRequest, PermissionDenied, Unavailable
 from tierfs.metadata import chains, checksums, directories, journal, keys, locations
 from tierfs.metadata import records_pb2 as pb
@@ -37,11 +37,11 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 
 @pytest.fixture
-def theirs() -> FlakyChunkStorage:
-    return FlakyChunkStorage(MemoryStorage())
+def theirs() -> ScriptedStorage:
+    return ScriptedStorage(MemoryStorage())
 
 
-def planned(theirs: FlakyChunkStorage, name: str, *parts: bytes, start: int = 0) -> SegmentPlan:
+def planned(theirs: ScriptedStorage, name: str, *parts: bytes, start: int = 0) -> SegmentPlan:
     """A segment out of objects of these bytes."""
     extents, at = [], start
     for number, data in enumerate(parts):
@@ -51,7 +51,7 @@ def planned(theirs: FlakyChunkStorage, name: str, *parts: bytes, start: int = 0)
     return SegmentPlan(name, start, tuple(extents))
 
 
-def run(store: TestStore, theirs: FlakyChunkStorage, *plans: SegmentPlan, jobs: int = 2) -> list[Outcome]:
+def run(store: TestStore, theirs: ScriptedStorage, *plans: SegmentPlan, jobs: int = 2) -> list[Outcome]:
     return Adoption(store.metadata, theirs, PLACE, jobs, lambda size, name: None).run(plans)
 
 
@@ -64,7 +64,7 @@ def holders(store: TestStore) -> list[ObjectRecord]:
         return [holder for _, holder in txn.scan(OBJECTS)]
 
 
-def test_a_segment_of_several_objects(store: TestStore, theirs: FlakyChunkStorage) -> None:
+def test_a_segment_of_several_objects(store: TestStore, theirs: ScriptedStorage) -> None:
     assert states(run(store, theirs, planned(theirs, "d/s", b"abcd", b"ef", start=100))) == [State.ADOPTED]
     assert_layout(store, "d/s", local=[], cold=[4, 2])
     segment = store.segment("d/s")
@@ -75,9 +75,7 @@ def test_a_segment_of_several_objects(store: TestStore, theirs: FlakyChunkStorag
     }
 
 
-def test_large_objects_are_read_in_parts_and_their_grid_has_no_seam(
-    store: TestStore, theirs: FlakyChunkStorage
-) -> None:
+def test_large_objects_are_read_in_parts_and_their_grid_has_no_seam(store: TestStore, theirs: ScriptedStorage) -> None:
     data = os.urandom(MIB) * 65 + os.urandom(CRC_BLOCK_BYTES + 1)  # a part of 64 MiB, and a bit
     assert states(run(store, theirs, planned(theirs, "s", data))) == [State.ADOPTED]
     with store.metadata.read() as txn:
@@ -89,7 +87,7 @@ def test_large_objects_are_read_in_parts_and_their_grid_has_no_seam(
 
 
 def test_when_one_object_fails_nothing_of_its_segment_is_made_and_others_go_on(
-    store: TestStore, theirs: FlakyChunkStorage
+    store: TestStore, theirs: ScriptedStorage
 ) -> None:
     bad, good = planned(theirs, "bad", b"abcd", b"ef"), planned(theirs, "good", b"x")
     theirs.inner.delete("bad-1")
@@ -102,7 +100,7 @@ def test_when_one_object_fails_nothing_of_its_segment_is_made_and_others_go_on(
     assert states(run(store, theirs, bad, good)) == [State.ADOPTED, State.ALREADY]
 
 
-def test_an_object_that_changes_while_it_is_read_is_not_adopted(store: TestStore, theirs: FlakyChunkStorage) -> None:
+def test_an_object_that_changes_while_it_is_read_is_not_adopted(store: TestStore, theirs: ScriptedStorage) -> None:
     plan = planned(theirs, "s", b"abcd")
     theirs.inner.put("s-0", BufferSource(b"efgh"), create_only=False)
     (outcome,) = run(store, theirs, plan)
@@ -112,7 +110,7 @@ def test_an_object_that_changes_while_it_is_read_is_not_adopted(store: TestStore
 
 
 def test_a_crash_before_the_commit_leaves_nothing(
-    store: TestStore, theirs: FlakyChunkStorage, monkeypatch: pytest.MonkeyPatch
+    store: TestStore, theirs: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Crash(BaseException):
         pass
@@ -130,15 +128,15 @@ def test_a_crash_before_the_commit_leaves_nothing(
     assert states(run(store, theirs, *plans)) == [State.ADOPTED, State.ADOPTED]
 
 
-def test_a_place_that_does_not_answer_is_given_up(store: TestStore, theirs: FlakyChunkStorage) -> None:
+def test_a_place_that_does_not_answer_is_given_up(store: TestStore, theirs: ScriptedStorage) -> None:
     plans = [planned(theirs, f"s{number:02d}", b"abcd") for number in range(40)]
-    theirs.fail("read_into", Unavailable("down"), on=range(1, 1000))
+    theirs.fail("read", Unavailable("down"), on=range(1, 1000))
     outcomes = run(store, theirs, *plans, jobs=1)
     assert {outcome.state for outcome in outcomes} == {State.FAILED, State.NOT_TRIED}
-    assert 8 <= theirs.calls["read_into"] <= 11
+    assert 8 <= theirs.calls["read"] <= 11
 
 
-def test_a_fenced_store_adopts_nothing(store: TestStore, theirs: FlakyChunkStorage) -> None:
+def test_a_fenced_store_adopts_nothing(store: TestStore, theirs: ScriptedStorage) -> None:
     with store.metadata.write() as txn:
         txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=7))
     outcomes = run(store, theirs, planned(theirs, "s", b"a"), planned(theirs, "t", b"b"), jobs=1)
@@ -147,7 +145,7 @@ def test_a_fenced_store_adopts_nothing(store: TestStore, theirs: FlakyChunkStora
 
 
 def test_the_journal_names_the_place_then_the_segment_with_objects_and_checksums(
-    store: TestStore, theirs: FlakyChunkStorage
+    store: TestStore, theirs: ScriptedStorage
 ) -> None:
     run(store, theirs, planned(theirs, "s", *(b"%d" % number for number in range(300))))
     with store.metadata.read() as txn:
@@ -161,7 +159,7 @@ def test_the_journal_names_the_place_then_the_segment_with_objects_and_checksums
     assert all(one.foreign and one.references == 1 for link in links for one in link.objects)
 
 
-def test_one_place_has_one_record_and_its_newest_profile(store: TestStore, theirs: FlakyChunkStorage) -> None:
+def test_one_place_has_one_record_and_its_newest_profile(store: TestStore, theirs: ScriptedStorage) -> None:
     run(store, theirs, planned(theirs, "s", b"a"))
     other = replace(PLACE, profile="other")
     Adoption(store.metadata, theirs, other, 1, lambda size, name: None).run([planned(theirs, "t", b"b")])
@@ -169,7 +167,7 @@ def test_one_place_has_one_record_and_its_newest_profile(store: TestStore, their
         assert [(one.id, one.profile) for _, one in txn.scan(LOCATIONS)] == [(1, ""), (2, "other")]
 
 
-def test_deleting_makes_no_garbage_of_theirs(store: TestStore, theirs: FlakyChunkStorage) -> None:
+def test_deleting_makes_no_garbage_of_theirs(store: TestStore, theirs: ScriptedStorage) -> None:
     run(store, theirs, planned(theirs, "d/s", b"abcd", b"ef"))
     store.offload()
     store.evict(force=True)
@@ -180,7 +178,7 @@ def test_deleting_makes_no_garbage_of_theirs(store: TestStore, theirs: FlakyChun
     assert [one.name for one in theirs.inner.list("")] == ["d/s-0", "d/s-1"]
 
 
-def test_a_cut_head_makes_no_garbage_of_theirs(store: TestStore, theirs: FlakyChunkStorage) -> None:
+def test_a_cut_head_makes_no_garbage_of_theirs(store: TestStore, theirs: ScriptedStorage) -> None:
     run(store, theirs, planned(theirs, "s", b"abcd", b"ef"))
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, "s")
@@ -193,7 +191,7 @@ def test_a_cut_head_makes_no_garbage_of_theirs(store: TestStore, theirs: FlakyCh
 
 
 def test_the_collector_refuses_a_place_of_others_whatever_the_garbage_says(
-    store: TestStore, theirs: FlakyChunkStorage
+    store: TestStore, theirs: ScriptedStorage
 ) -> None:
     run(store, theirs, planned(theirs, "s", b"abcd"))
     store.cold.put("s-0", BufferSource(b"abcd"))  # a wrong record, on a store that would obey
@@ -207,9 +205,9 @@ def test_the_collector_refuses_a_place_of_others_whatever_the_garbage_says(
     assert [one.name for one in store.cold.list("s-")] == ["s-1"]
 
 
-def test_a_storage_of_others_sends_nothing_that_changes_it(theirs: FlakyChunkStorage) -> None:
+def test_a_storage_of_others_sends_nothing_that_changes_it(theirs: ScriptedStorage) -> None:
     theirs.inner.put("a", BufferSource(b"a"))
-    storage = ForeignStorage(theirs)
+    storage = ReadOnlyStorage(theirs)
     for change in (lambda: storage.put("b", BufferSource(b"b")), lambda: storage.delete("a")):
         with pytest.raises(PermissionDenied):
             change()
@@ -217,7 +215,7 @@ def test_a_storage_of_others_sends_nothing_that_changes_it(theirs: FlakyChunkSto
     assert [one.name for one in storage.list("")] == ["a"]
 
 
-def test_what_is_there_under_the_name_is_never_touched(store: TestStore, theirs: FlakyChunkStorage) -> None:
+def test_what_is_there_under_the_name_is_never_touched(store: TestStore, theirs: ScriptedStorage) -> None:
     store.append("d/s", b"mine")
     outcomes = run(store, theirs, planned(theirs, "d/s", b"abcd"), planned(theirs, "d", b"x"))
     assert all(isinstance(outcome.error, AlreadyExists) for outcome in outcomes)
@@ -225,7 +223,7 @@ def test_what_is_there_under_the_name_is_never_touched(store: TestStore, theirs:
 
 
 @pytest.mark.parametrize("start", [2**63 - 3, -1])
-def test_offsets_out_of_range_are_refused(theirs: FlakyChunkStorage, start: int) -> None:
+def test_offsets_out_of_range_are_refused(theirs: ScriptedStorage, start: int) -> None:
     plan = Plan()
     plan.add(planned(theirs, "s", b"abcd", start=start), "s")
     assert (plan.segments, [type(error) for _, error in plan.refused]) == ([], [InvalidRequest])
@@ -238,18 +236,18 @@ def test_a_listing_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         list(bounded(iter("abcd"), "x"))
 
 
-def test_the_outbox_is_published(store: TestStore, theirs: FlakyChunkStorage) -> None:
+def test_the_outbox_is_published(store: TestStore, theirs: ScriptedStorage) -> None:
     run(store, theirs, planned(theirs, "s", b"abcd"))
     store.work().settle()
     with store.metadata.read() as txn:
         assert list(journal.outbox(txn, 0)) == []
 
 
-def test_a_place_that_does_not_answer_is_named(theirs: FlakyChunkStorage) -> None:
+def test_a_place_that_does_not_answer_is_named(theirs: ScriptedStorage) -> None:
     stored = theirs.inner.put("a", BufferSource(b"a"))
-    for verb in ("read_into", "stat", "list"):
+    for verb in ("read", "stat", "list"):
         theirs.fail(verb, Unavailable("cannot reach it", remedy="wait"))
-    storage = ForeignStorage(theirs)
+    storage = ReadOnlyStorage(theirs)
     for ask in (
         lambda: storage.read_into("a", 0, memoryview(bytearray(1)), if_match=stored.etag),
         lambda: storage.stat("a"),

@@ -16,7 +16,7 @@ import pytest
 from tests.adoption.adopting import planned, read, run, states
 from tests.adoption.planned import left_out, refused
 from tests.adoption.pulsar import TOPIC, VERSION, Offloaded, attempt, in_memory, offloaded, without_tail
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.adoption import ledger_link
 from tierfs.adoption.adopt import State
@@ -80,12 +80,12 @@ def test_our_bucket_gets_a_copy_of_the_rows_and_theirs_gets_nothing(store: TestS
 
 
 def test_again_reads_nothing(store: TestStore) -> None:
-    theirs = FlakyChunkStorage(in_memory(offloaded(PAYLOADS)))
+    theirs = ScriptedStorage(in_memory(offloaded(PAYLOADS)))
     run(store, theirs)
     before, plan = rows(store), planned(theirs)
     theirs.calls.clear()
     assert states(run(store, theirs, plan)) == [State.ALREADY]
-    assert (rows(store), theirs.calls["read_into"]) == (before, 0)
+    assert (rows(store), theirs.calls["read"]) == (before, 0)
 
 
 def test_random_ledgers_in_random_blocks(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_deleting_forgets_everything_and_leaves_their_objects(store: TestStore) 
 
 
 def test_when_our_bucket_is_away_nothing_of_the_ledger_is_there(store: TestStore) -> None:
-    theirs, ours = in_memory(offloaded(PAYLOADS)), FlakyChunkStorage(store.cold)
+    theirs, ours = in_memory(offloaded(PAYLOADS)), ScriptedStorage(store.cold)
     ours.fail("put", Unavailable("down"), on=range(1, 9))
     store.cold = ours
     (outcome,) = run(store, theirs)

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage, When
+from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.ledger import independent
 from tests.ledgers import (
     ROOMY,
@@ -42,12 +42,12 @@ THREE_BLOCKS = [bytes([65 + index]) * 100 for index in range(20)]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=ROOMY, cold=FlakyChunkStorage(MemoryStorage())) as opened:
+    with open_test_store(tmp_path / "store", policy=ROOMY, cold=ScriptedStorage(MemoryStorage())) as opened:
         yield opened
 
 
-def flaky(store: TestStore) -> FlakyChunkStorage:
-    assert isinstance(store.cold, FlakyChunkStorage)
+def flaky(store: TestStore) -> ScriptedStorage:
+    assert isinstance(store.cold, ScriptedStorage)
     return store.cold
 
 

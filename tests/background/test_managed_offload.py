@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.ledgers import ROOMY, ledger_names, new_ledger, record, written
 from tests.stores import TestStore, open_test_store, quiet
 from tierfs.background.managed_offload import PrefixOffloaded
@@ -31,12 +31,12 @@ TEN = [b"entry %d" % number for number in range(10)]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=ROOMY, cold=FlakyChunkStorage(MemoryStorage())) as opened:
+    with open_test_store(tmp_path / "store", policy=ROOMY, cold=ScriptedStorage(MemoryStorage())) as opened:
         yield opened
 
 
-def flaky(store: TestStore) -> FlakyChunkStorage:
-    assert isinstance(store.cold, FlakyChunkStorage)
+def flaky(store: TestStore) -> ScriptedStorage:
+    assert isinstance(store.cold, ScriptedStorage)
     return store.cold
 
 

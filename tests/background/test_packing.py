@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.pack_index import read_index
@@ -157,7 +157,7 @@ def test_many_damaged_chunks_cost_one_upload_more(store: TestStore, count: int) 
     for path in damaged:
         path.chmod(0o600)
         path.write_bytes(b"x" * path.stat().st_size)
-    store.cold = FlakyChunkStorage(store.cold)
+    store.cold = ScriptedStorage(store.cold)
     with pytest.raises((DataLoss, NotFound)):
         store.offload()
     assert store.cold.calls["put"] <= 2 + 1  # and the journal's

@@ -1,1 +1,1 @@
-"""Tests of what is particular to one provider or decorator of chunk storage."""
+"""Tests of what is particular to one provider or wrapper of chunk storage."""

@@ -1,4 +1,4 @@
-"""The retry decorator: what is repeated, what is not, and how an ambiguous put is resolved."""
+"""The wrapper that retries: what is repeated, what is not, and how an ambiguous put is resolved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage, When
+from tests.doubles.scripted_storage import ScriptedStorage, When
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ObjectPiece
 from tierfs.chunkstore.retry import RetryingStorage
@@ -34,7 +34,7 @@ class Bench:
     """A retrying storage over a flaky one; pauses are recorded instead of slept."""
 
     def __init__(self) -> None:
-        self.flaky = FlakyChunkStorage(MemoryStorage())
+        self.flaky = ScriptedStorage(MemoryStorage())
         self.pauses: list[float] = []
         self.metrics = Metrics()
         self.storage = RetryingStorage(
@@ -78,7 +78,7 @@ def test_pauses_have_full_jitter_under_a_growing_bound(bench: Bench, expected_wa
 @pytest.mark.parametrize(
     "error", [NotFound, AlreadyExists, PermissionDenied, StorageFull, DataLoss, InvalidRequest, Closed]
 )
-@pytest.mark.parametrize("verb", ["put", "compose", "read_into", "stat", "delete", "list"])
+@pytest.mark.parametrize("verb", ["put", "compose", "read", "stat", "delete", "list"])
 def test_other_errors_pass_at_once(bench: Bench, verb: str, error: type[Exception]) -> None:
     bench.flaky.fail(verb, error("no"))
     with pytest.raises(error, match="no"):
@@ -92,7 +92,7 @@ def call(storage: RetryingStorage, verb: str) -> None:
         storage.put("object", BufferSource(b"bytes"))
     elif verb == "compose":
         storage.compose("object", [ObjectPiece("source", 0, 1, "etag")])
-    elif verb == "read_into":
+    elif verb == "read":
         storage.read_into("object", 0, memoryview(bytearray(1)))
     elif verb == "list":
         list(storage.list(""))
@@ -171,7 +171,7 @@ def test_compose_that_somebody_else_won_is_not_ours(bench: Bench, metadata: dict
 @pytest.mark.parametrize("pinned", [True, False])
 def test_read_that_breaks_halfway(bench: Bench, pinned: bool) -> None:
     etag = bench.storage.put("object", BufferSource(DATA)).etag
-    bench.flaky.fail("read_into", Unavailable("reset"), when=When.HALFWAY)
+    bench.flaky.fail("read", Unavailable("reset"), when=When.HALFWAY)
     buffer, seen = bytearray(len(DATA)), []
     bench.storage.read_into("object", 0, memoryview(buffer), if_match=etag if pinned else None, progress=seen.append)
     assert buffer == DATA
@@ -196,7 +196,7 @@ def test_list_that_keeps_failing_raises(bench: Bench, expected_warnings: list[st
 def test_reads_that_are_repeated_are_no_warnings(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """Readers wait on, and tell once that they do."""
     caplog.set_level(logging.DEBUG, "tierfs")
-    bench.flaky.fail("read_into", Unavailable("busy"), on=range(1, ATTEMPTS + 1))
+    bench.flaky.fail("read", Unavailable("busy"), on=range(1, ATTEMPTS + 1))
     with pytest.raises(Unavailable):
-        call(bench.storage, "read_into")
+        call(bench.storage, "read")
     assert [record.levelno for record in caplog.records] == [logging.DEBUG, logging.INFO, logging.INFO]

@@ -1,1 +1,1 @@
-"""One suite per protocol, run on every provider and decorator."""
+"""One suite per protocol, run on every provider and wrapper."""

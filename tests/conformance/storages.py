@@ -1,4 +1,4 @@
-"""Every provider and decorator the conformance suite runs on."""
+"""Every provider and wrapper the conformance suite runs on."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import pytest
 
 from tests.servers.endpoint import S3Endpoint
 from tierfs.chunkstore.directory import DirectoryStorage
-from tierfs.chunkstore.limit import LimitedStorage
-from tierfs.chunkstore.measure import MeasuredStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.chunkstore.read_only import ReadOnlyStorage
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.chunkstore.s3 import UNPROBED, S3Storage
 from tierfs.chunkstore.s3_location import S3Location
+from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage, Wrapped
 from tierfs.config import ColdSettings
 from tierfs.metrics import Metrics
 
 PREFIX = "tenant/ü"
 """Every S3 run has a prefix, and one that needs percent-encoding."""
 
+WRAPPERS = ["wrapped", "retry", "limit", "instrument", "read-only"]
+
 STORAGES = [
     "memory",
     "directory",
     "directory-sidecars",
-    "retry",
-    "limit",
-    "measure",
+    *WRAPPERS,
     "moto",
     "moto-get_object",
     "moto-crc32c",
@@ -49,8 +49,10 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
         if mode == "sidecars":
             without_xattrs(request.getfixturevalue("monkeypatch"))
         storage = DirectoryStorage.create(request.getfixturevalue("tmp_path") / "cold")
+    elif kind in WRAPPERS:
+        storage = wrapped(kind, DirectoryStorage.create(request.getfixturevalue("tmp_path") / "cold"))
     else:
-        storage = decorated(kind, MemoryStorage())
+        storage = MemoryStorage()
     with closing(storage):
         yield storage
 
@@ -75,12 +77,22 @@ def without_xattrs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, function, refuse)
 
 
-def decorated(kind: str, inner: ChunkStorage) -> ChunkStorage:
-    """`inner` in one decorator, or bare."""
+class FilledBehind(ReadOnlyStorage):
+    """Lets the suite put what it reads."""
+
+    put = Wrapped.put
+    compose = Wrapped.compose
+    delete = Wrapped.delete
+    uploads = Wrapped.uploads
+    abort_upload = Wrapped.abort_upload
+
+
+def wrapped(kind: str, inner: ChunkStorage) -> ChunkStorage:
+    """`inner` in one of WRAPPERS."""
     if kind == "retry":
         return RetryingStorage(inner, attempts=3, base_delay_s=0.001, max_delay_s=0.001)
     if kind == "limit":
         return LimitedStorage(inner, max_in_flight=1)
-    if kind == "measure":
-        return MeasuredStorage(inner, Metrics())
-    return inner
+    if kind == "instrument":
+        return InstrumentedStorage(inner, Metrics())
+    return FilledBehind(inner) if kind == "read-only" else Wrapped(inner)

@@ -1,4 +1,4 @@
-"""The contract of ChunkStorage.compose, on every provider and decorator, and who carries the bytes."""
+"""The contract of ChunkStorage.compose, on every provider and wrapper, and who carries the bytes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from tests.conformance.storages import PREFIX, STORAGES, opened, s3_storage
 from tests.conformance.test_chunk_storage import names, put, read
 from tests.conftest import Bucket
-from tierfs.chunkstore.measure import MeasuredStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, StoredObject
 from tierfs.chunkstore.s3 import S3Storage
+from tierfs.chunkstore.wrappers import InstrumentedStorage
 from tierfs.errors import AlreadyExists, Closed, DataLoss, InvalidRequest, NotFound
 from tierfs.metrics import MetricName, Metrics
 from tierfs.types import MIB
@@ -146,7 +146,7 @@ def test_the_server_copies_what_it_can(
     bucket: Bucket = request.getfixturevalue(f"{server}_bucket")
     with closing(s3_storage(bucket)) as bare:
         metrics = Metrics()
-        storage = MeasuredStorage(bare, metrics)
+        storage = InstrumentedStorage(bare, metrics)
         pieces, data = sources(storage, sizes)
         sent = SentBytes(bare)
         made = storage.compose("made", pieces)

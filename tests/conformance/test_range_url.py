@@ -1,4 +1,4 @@
-"""range_url on every provider and decorator: a URL that any HTTP client may use, or None."""
+"""range_url on every provider that has one, and on every wrapper: a URL that any HTTP client may use, or None."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import urllib3
 
-from tests.conformance.storages import PREFIX, STORAGES, decorated, opened
+from tests.conformance.storages import PREFIX, STORAGES, WRAPPERS, opened, wrapped
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, RangeUrl
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, RangeUrl, RangeUrls
 from tierfs.chunkstore.s3 import S3Storage
 from tierfs.chunkstore.s3_location import S3Location
 from tierfs.clock import ManualClock
@@ -84,7 +84,10 @@ def served(url: RangeUrl, start: int, length: int) -> tuple[int, str, bytes]:
 
 
 def test_it_is_at_hand_after_a_read_where_there_is_a_server(storage: ChunkStorage, kind: str) -> None:
-    """For every name: nobody asks the server whether there is such an object."""
+    """For every name: the server is not asked whether there is such an object."""
+    assert isinstance(storage, RangeUrls) == (kind in WRAPPERS or isinstance(storage, S3Storage))
+    if not isinstance(storage, RangeUrls):
+        return
     assert storage.range_url(NAME) is None
     read(storage)
     for name in (NAME, "other", "a b"):
@@ -94,7 +97,7 @@ def test_it_is_at_hand_after_a_read_where_there_is_a_server(storage: ChunkStorag
 def test_it_is_none_when_closed(storage: ChunkStorage) -> None:
     read(storage)
     storage.close()
-    assert storage.range_url(NAME) is None
+    assert not isinstance(storage, RangeUrls) or storage.range_url(NAME) is None
 
 
 def test_it_serves_ranges_of_the_object(s3: S3Storage) -> None:
@@ -176,9 +179,9 @@ def test_nothing_is_signed_with_credentials_that_would_be_renewed_first(
         assert (tmp_path / "runs").read_text() == runs
 
 
-@pytest.mark.parametrize("kind_of", ["retry", "limit", "measure"])
-def test_decorators_pass_it_on_at_once(s3: S3Storage, kind_of: str) -> None:
-    storage = decorated(kind_of, s3)
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_wrappers_pass_it_on_at_once(s3: S3Storage, wrapper: str) -> None:
+    storage = wrapped(wrapper, s3)
     assert storage.range_url(NAME) is None
     during: list[RangeUrl | None] = []
     storage.read_into(NAME, 0, memoryview(bytearray(1)), progress=lambda _: during.append(storage.range_url(NAME)))

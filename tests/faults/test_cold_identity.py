@@ -13,7 +13,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.places import Nas
 from tests.faults.two_owners import bucket, new_owner
 from tests.stores import TestStore, open_test_store, quiet
@@ -344,7 +344,7 @@ def test_a_copy_taken_by_another_owner_is_a_fence_and_not_a_wrong_place(tmp_path
 
 
 def test_a_proof_counts_for_seconds_only(tmp_path: Path) -> None:
-    flaky = FlakyChunkStorage(MemoryStorage())
+    flaky = ScriptedStorage(MemoryStorage())
     with open_test_store(tmp_path / "store", cold=flaky) as store:
         written(store)
         work = store.cold_work()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.storages import opened
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import StallingStorage, bucket, copy_metadata, new_owner, opened_copy
 from tests.stores import TestStore, open_test_store
 from tierfs.background.journal_names import checkpoint_slot, entry_slot, slot_name
@@ -116,7 +116,7 @@ def test_a_running_writer_learns_it_at_its_next_commit(store: TestStore, tmp_pat
 
 
 def test_a_cold_object_is_deleted_only_after_a_listing_that_shows_no_other_owner(tmp_path: Path) -> None:
-    flaky = FlakyChunkStorage(MemoryStorage())
+    flaky = ScriptedStorage(MemoryStorage())
     with open_test_store(tmp_path / "first", cold=flaky) as store:
         store.append("s", b"abcdefgh")
         store.offload()

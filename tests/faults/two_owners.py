@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore
 from tierfs.background.journal_names import JOURNAL_PREFIX, entry_slot
 from tierfs.background.publish import Publisher
@@ -24,7 +24,7 @@ from tierfs.segments.engine import Engine
 STALL_S = 30
 
 
-class StallingStorage(FlakyChunkStorage):
+class StallingStorage(ScriptedStorage):
     """Stops before it creates one object, until it is let go on."""
 
     def __init__(self, inner: ChunkStorage, name: str) -> None:

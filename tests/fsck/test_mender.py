@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import deep_findings, flip_local
 from tests.stores import TestStore, open_test_store
 from tierfs.app import ColdChoice, init_store, open_store
@@ -91,9 +91,9 @@ def test_the_indexes_of_packs_are_read_once_for_all_holes(store: TestStore) -> N
     with store.metadata.write() as txn:
         for name in names:
             txn.delete(CHUNKS.name, keys.chunk(store.segment(name).id, Tier.COLD, 0))
-    store.cold = FlakyChunkStorage(store.cold)
+    store.cold = ScriptedStorage(store.cold)
     assert all("pack packs/" in (done.left or "") for done in mended(store, findings))
-    assert store.cold.calls["read_into"] == 2
+    assert store.cold.calls["read"] == 2
 
 
 def test_the_cold_tier_is_proved_once_for_many_mends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

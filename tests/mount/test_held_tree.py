@@ -12,7 +12,7 @@ import pytest
 
 from tests.mount.conftest import Mount, append
 from tierfs import app
-from tierfs.chunkstore.foreign import ForeignDirectory
+from tierfs.chunkstore.read_only import ReadOnlyDirectory
 from tierfs.errors import Unavailable
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 DATA = b"twelve bytes"
 
 
-def read(directory: ForeignDirectory) -> bytes:
+def read(directory: ReadOnlyDirectory) -> bytes:
     buffer = bytearray(len(DATA))
     directory.read_into("s", 0, memoryview(buffer))
     return bytes(buffer)
@@ -29,7 +29,7 @@ def read(directory: ForeignDirectory) -> bytes:
 def test_a_directory_that_is_mounted_again_is_found_again(store: app.Store, mount: Mount) -> None:
     append(store, "s", DATA, seal=True)
     mounted = mount()
-    directory = ForeignDirectory(mounted.path)
+    directory = ReadOnlyDirectory(mounted.path)
     assert read(directory) == DATA
     mounted.process.kill()
     mounted.process.wait(30)

@@ -19,8 +19,8 @@ from tierfs.chunkstore.checks import MARK_NAME
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.directory_tree import HeldTree
-from tierfs.chunkstore.foreign import ForeignDirectory
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.chunkstore.read_only import ReadOnlyDirectory
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.metrics import NullMetrics
@@ -85,10 +85,10 @@ async def reached(condition: Callable[[], bool]) -> None:
             await trio.sleep(POLL_S)
 
 
-@pytest.mark.parametrize("kind", [DirectoryStorage, ForeignDirectory])
+@pytest.mark.parametrize("kind", [DirectoryStorage, ReadOnlyDirectory])
 @pytest.mark.usefixtures("waits")
 async def test_a_read_begun_before_the_mount_gets_its_bytes_after_it(
-    store: TestStore, cold: Place, kind: type[DirectoryStorage] | type[ForeignDirectory]
+    store: TestStore, cold: Place, kind: type[DirectoryStorage] | type[ReadOnlyDirectory]
 ) -> None:
     cold.unmount()
     with closing(kind(cold.path)) as storage:
@@ -166,7 +166,7 @@ async def test_local_chunks_are_not_suspect_while_their_directory_is_not_mounted
 def test_adopted_bytes_are_found_by_a_process_that_began_before_the_mount(cold: Place) -> None:
     (cold.path / "s").write_bytes(b"theirs")
     cold.unmount()
-    with closing(ForeignDirectory(cold.path)) as directory:
+    with closing(ReadOnlyDirectory(cold.path)) as directory:
         with pytest.raises(Unavailable, match="nothing seems to be mounted"):
             read(directory)
         with pytest.raises(NotFound):  # of which fsck makes one finding for the place
@@ -179,7 +179,7 @@ def test_adopted_bytes_are_found_by_a_process_that_began_before_the_mount(cold: 
 def test_adopted_files_are_listed_by_a_process_that_began_before_the_mount(cold: Place) -> None:
     (cold.path / "s").write_bytes(b"theirs")
     cold.unmount()
-    with closing(ForeignDirectory(cold.path)) as directory:
+    with closing(ReadOnlyDirectory(cold.path)) as directory:
         assert list(directory.list("")) == []
         cold.mount()
         assert [found.name for found in directory.list("")] == ["s"]
@@ -202,7 +202,7 @@ def test_a_mount_that_goes_away_while_it_is_looked_at_costs_no_descriptor(
     tree.close()
 
 
-def read(directory: ForeignDirectory) -> bytes:
+def read(directory: ReadOnlyDirectory) -> bytes:
     buffer = bytearray(len(b"theirs"))
     directory.read_into("s", 0, memoryview(buffer))
     return bytes(buffer)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.faults.two_owners import new_owner
 from tests.recovery.replaying import check_store
@@ -37,7 +37,7 @@ ARCHIVE = "file:///archive"
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "owner", cold=FlakyChunkStorage(MemoryStorage())) as store:
+    with open_test_store(tmp_path / "owner", cold=ScriptedStorage(MemoryStorage())) as store:
         store.cold_work().publish()
         yield store
 
@@ -153,7 +153,7 @@ def test_nothing_new_costs_one_listing(owner: TestStore, tmp_path: Path) -> None
     owner.offload()
     owner.cold_work().tools.checkpointer.checkpoint()
     flaky = owner.cold
-    assert isinstance(flaky, FlakyChunkStorage)
+    assert isinstance(flaky, ScriptedStorage)
     with following(owner, tmp_path / "replica") as store:
         committed = store.metadata.last_transaction_id()
         flaky.calls.clear()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import cold_findings, findings
 from tests.ledgers import ROOMY, cold_bytes, cold_entries, ledger_names, new_ledger, offload, record, written
 from tests.recovery.recovering import recovered
@@ -95,7 +95,7 @@ def test_a_replica_follows_ledgers(store: TestStore, tmp_path: Path) -> None:
 
 
 def test_a_replica_shows_no_ledger_without_its_entries(store: TestStore, tmp_path: Path) -> None:
-    cold = store.cold = FlakyChunkStorage(store.cold)
+    cold = store.cold = ScriptedStorage(store.cold)
     store.cold_work().publish()
     with following(store, tmp_path / "replica") as replica:
         follower = Follower(replica.metadata, cold, HERE)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.recovery.recovering import recovered
 from tests.recovery.test_from_objects import put, rebuilt
 from tests.stores import TestStore, open_test_store
@@ -29,7 +29,7 @@ def cold() -> MemoryStorage:
 
 @pytest.fixture
 def owner(tmp_path: Path, cold: MemoryStorage) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "owner", cold=FlakyChunkStorage(cold)) as store:
+    with open_test_store(tmp_path / "owner", cold=ScriptedStorage(cold)) as store:
         store.append("early", b"abcd")
         store.offload()
         yield store
@@ -38,7 +38,7 @@ def owner(tmp_path: Path, cold: MemoryStorage) -> Iterator[TestStore]:
 def die_between_put_and_publish(store: TestStore, name: str, data: bytes) -> None:
     """Leave an object in the bucket that no journal names."""
     flaky = store.cold
-    assert isinstance(flaky, FlakyChunkStorage)
+    assert isinstance(flaky, ScriptedStorage)
     store.append(name, data)
     flaky.fail("put", Unavailable("the host is gone"), on=2)
     with pytest.raises(Unavailable, match="the host is gone"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store, quiet
@@ -28,7 +28,7 @@ from tierfs.types import ROOT_DIRECTORY
 LOST_RACES = 20
 
 
-class Racing(FlakyChunkStorage):
+class Racing(ScriptedStorage):
     """Lets somebody act before each of the first slots that come by here is created."""
 
     def __init__(self, inner: MemoryStorage, act: Callable[[], None], times: int) -> None:

@@ -19,7 +19,7 @@ from tierfs.background.intents import JOB_REST_MS, JOBS_PREFIX, jobs
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.ledger_listing import attempts, uuid_of
 from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
-from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject
+from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject, Uploads
 from tierfs.errors import TierfsError
 from tierfs.metadata import chains, pack
 from tierfs.metadata.entries_copy import ENTRIES_PREFIX
@@ -60,7 +60,7 @@ class DeadUploads:
         A dead job comes before what it left, so that it cannot be committed any more when that goes.
         """
         before_ms = self._metadata.clock.now_ms() - grace_ms
-        under_way = list(self._storage.uploads(""))
+        under_way = list(self._storage.uploads("")) if isinstance(self._storage, Uploads) else []
         written, newest = self._jobs(before_ms)
         for one in under_way:
             newest[_job_of(one.name)] = max(newest.get(_job_of(one.name), 0), one.started_ms)
@@ -96,7 +96,7 @@ class DeadUploads:
                     )
                     chains.add_garbage(txn, garbage)
             try:
-                if one.upload_id:
+                if one.upload_id and isinstance(self._storage, Uploads):
                     self._storage.abort_upload(PendingUpload(one.name, one.upload_id, one.started_ms))
             except TierfsError as exc:
                 done = done.plus(Collected.failure(one.name, exc))

@@ -23,7 +23,7 @@ from tierfs.background.offload import ChunksMoved, source_chunk
 from tierfs.background.source import ChunkSource, DamagedChunk
 from tierfs.checksum import GridBuilder
 from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.chunkstore.protocol import StoredObject
+from tierfs.chunkstore.protocol import StoredObject, Uploads
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
@@ -212,10 +212,10 @@ class LedgerOffloader:
             known = ledgers.find(txn, segment_id)
         for intent in left:
             intents.abandon(self._metadata, intent)
-        uuid = known.offload.uuid
-        if uuid is not None and not known.offload.complete:
-            for pending in list(self._cold.storage.uploads(object_keys.data_key(uuid, known.ledger_id))):
-                self._cold.storage.abort_upload(pending)
+        uuid, storage = known.offload.uuid, self._cold.storage
+        if uuid is not None and not known.offload.complete and isinstance(storage, Uploads):
+            for pending in list(storage.uploads(object_keys.data_key(uuid, known.ledger_id))):
+                storage.abort_upload(pending)
 
     def _place(self, segment_id: SegmentId, plans: Sequence[BlockPlan], lengths: Sequence[int]) -> None:
         """Note where each entry lies in the data object. It is not read before the chunk is linked."""

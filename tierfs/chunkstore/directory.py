@@ -20,12 +20,10 @@ from tierfs.chunkstore.directory_put import TEMPORARY_DIRECTORY, FileWriter, wri
 from tierfs.chunkstore.directory_read import FileReader
 from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, HeldTree, map_os_errors
 from tierfs.chunkstore.protocol import (
-    Abilities,
     ComposedObject,
     ObjectPiece,
     PendingUpload,
     Progress,
-    RangeUrl,
     Source,
     StoredObject,
 )
@@ -62,11 +60,6 @@ class DirectoryStorage:
 
     def __repr__(self) -> str:
         return f"directory {printable(str(self.root))}"
-
-    @property
-    def abilities(self) -> Abilities:
-        """link(2) is create-only whatever the size; nothing is sent over a wire."""
-        return Abilities()
 
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
@@ -129,10 +122,6 @@ class DirectoryStorage:
         _check(name)
         self._tree.reading(lambda: self._reader.read_into(name, offset, buffer, if_match, progress))
 
-    def range_url(self, name: str) -> RangeUrl | None:
-        """None: no server has it."""
-        return None
-
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""
         _check(name)
@@ -168,13 +157,13 @@ class DirectoryStorage:
             yield _described(name, status)
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """See ChunkStorage.uploads: temporary files, which do not tell what they would become."""
+        """See Uploads.uploads: temporary files, which do not tell what they would become."""
         for name, started_ms in self._writer.temporary_files():
             if name.startswith(prefix):
                 yield PendingUpload(name, os.path.basename(name), started_ms)
 
     def abort_upload(self, upload: PendingUpload) -> None:
-        """See ChunkStorage.abort_upload."""
+        """See Uploads.abort_upload."""
         with map_os_errors(upload.name):
             self._writer.remove_temporary(upload.upload_id)
 

@@ -18,13 +18,10 @@ from tierfs.chunkstore.checks import (
     read_source,
 )
 from tierfs.chunkstore.protocol import (
-    Abilities,
     BufferSource,
     ComposedObject,
     ObjectPiece,
-    PendingUpload,
     Progress,
-    RangeUrl,
     Source,
     StoredObject,
 )
@@ -52,11 +49,6 @@ class MemoryStorage:
 
     def __repr__(self) -> str:
         return "memory"
-
-    @property
-    def abilities(self) -> Abilities:
-        """Memory honours everything."""
-        return Abilities()
 
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
@@ -105,10 +97,6 @@ class MemoryStorage:
             if progress is not None:
                 progress(end)
 
-    def range_url(self, name: str) -> RangeUrl | None:
-        """None: no server has it."""
-        return None
-
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""
         return self._get(name).found
@@ -128,15 +116,6 @@ class MemoryStorage:
         # Code point order is UTF-8 order.
         ascending = sorted((found for found in wanted if found.name > after), key=lambda found: found.name)
         return (replace(found, metadata={}) for found in ascending)
-
-    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """See ChunkStorage.uploads: a put is one step here."""
-        check_open(self._closed, self)
-        return iter(())
-
-    def abort_upload(self, upload: PendingUpload) -> None:
-        """See ChunkStorage.abort_upload: there is none, which is success."""
-        check_open(self._closed, self)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

@@ -78,7 +78,7 @@ def probe_reads(storage: ChunkStorage, served: ServedStorage, *, keeps: bool = F
 
 
 def probe(storage: ChunkStorage, *, keeps: bool = False) -> Abilities:
-    """What `storage`, a provider and not a decorator around one, honours.
+    """What `storage`, a provider and not a wrapper around one, honours.
 
     Works on objects of random names under `probe/` and removes them; where it is known to keep everything, on one
     object that stays. Raises what put raises: a location that cannot be written cannot be probed.
@@ -111,5 +111,5 @@ def _probe_put(storage: ChunkStorage, name: str) -> Abilities:
     try:
         storage.put(name, BufferSource(_SECOND))
     except AlreadyExists:
-        return storage.abilities
+        return Abilities()
     return Abilities(create_only_put=False, create_only_multipart=False, verifies_crc32c=False)

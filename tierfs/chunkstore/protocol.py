@@ -1,4 +1,7 @@
-"""The contract every provider keeps; the conformance suite in tests/conformance runs it on all of them."""
+"""The contract every provider keeps, and what some can do besides.
+
+The conformance suite in tests/conformance runs it on all of them.
+"""
 
 from __future__ import annotations
 
@@ -146,11 +149,6 @@ class ChunkStorage(Protocol):
     InvalidRequest (wrong bucket or endpoint, never worth a retry), Closed.
     """
 
-    @property
-    def abilities(self) -> Abilities:
-        """What this provider honours."""
-        ...
-
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
@@ -196,13 +194,6 @@ class ChunkStorage(Protocol):
         """
         ...
 
-    def range_url(self, name: str) -> RangeUrl | None:
-        """Where a plain HTTP client may GET byte ranges of an object for the next minutes, if that is at hand.
-
-        Never waits and never fails; None says that `read_into` is the way. It is a credential: never log it.
-        """
-        ...
-
     def stat(self, name: str) -> StoredObject:
         """The object's length, etag and metadata. Raises NotFound."""
         ...
@@ -218,10 +209,19 @@ class ChunkStorage(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Release connections; idempotent. Later calls raise Closed."""
+        ...
+
+
+@runtime_checkable
+class Uploads(Protocol):
+    """A storage in which an upload that broke off leaves parts behind: multipart uploads, temporary files."""
+
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """Uploads under way or left behind whose name starts with `prefix`; no listing of objects shows them.
 
-        Paginated inside. Most providers that upload atomically have none.
+        Paginated inside.
         """
         ...
 
@@ -229,6 +229,14 @@ class ChunkStorage(Protocol):
         """Give up an upload and free what it holds; one that is gone or completed is success (idempotent)."""
         ...
 
-    def close(self) -> None:
-        """Release connections; idempotent. Later calls raise Closed."""
+
+@runtime_checkable
+class RangeUrls(Protocol):
+    """A storage whose objects a plain HTTP client can read."""
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """Where a plain HTTP client may GET byte ranges of an object for the next minutes, if that is at hand.
+
+        Never waits and never fails; None says that `read_into` is the way. It is a credential: never log it.
+        """
         ...

@@ -5,23 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import TypeVar
+from functools import partial
+from itertools import chain, islice, repeat
+from typing import NoReturn, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from tierfs.chunkstore.checks import composed_bytes, is_own
 from tierfs.chunkstore.protocol import (
-    Abilities,
     ChunkStorage,
     ComposedObject,
     ObjectPiece,
-    PendingUpload,
     Progress,
-    RangeUrl,
     Source,
     StoredObject,
 )
+from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.errors import AlreadyExists, NotFound, Unavailable, WrongColdTier
 from tierfs.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.names import printable
@@ -40,7 +39,7 @@ _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING)
 _READ = "read"
 
 
-class RetryingStorage:
+class RetryingStorage(Wrapped):
     """Repeats calls of `inner` that raised Unavailable and not WrongColdTier, with full jitter; else passes through."""
 
     def __init__(
@@ -54,7 +53,7 @@ class RetryingStorage:
         metrics: MetricSink | None = None,
     ) -> None:
         """`attempts` counts the first try; pauses are random up to base, 2 x base, 4 x base ... max."""
-        self._inner = inner
+        super().__init__(inner)
         self._metrics = metrics or NullMetrics()
         self._retrying = Retrying(
             stop=stop_after_attempt(attempts),
@@ -65,18 +64,10 @@ class RetryingStorage:
             reraise=True,
         )
 
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    @property
-    def abilities(self) -> Abilities:
-        """See ChunkStorage.abilities."""
-        return self._inner.abilities
-
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
-        """See ChunkStorage.put.
+        """Put until it succeeds or fails for good.
 
         When a repeated put finds the name taken by an object of the same attempt id (metadata `attempt`)
         and size, an earlier try had succeeded: that object is returned.
@@ -108,10 +99,10 @@ class RetryingStorage:
         metadata: Mapping[str, str] | None = None,
         create_only: bool = True,
     ) -> ComposedObject:
-        """See ChunkStorage.compose.
+        """Compose until it succeeds or fails for good.
 
-        Before it copies everything again, it looks whether the try that failed had succeeded, as `put` does;
-        what that one cost the client is then unknown and told as 0.
+        Before everything is copied again, it looks whether the try that failed had succeeded, as `put` does; what
+        that one cost the client is then unknown and told as 0.
         """
         failed = False
 
@@ -145,42 +136,25 @@ class RetryingStorage:
         if_match: str | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """See ChunkStorage.read_into. With `if_match` a repeated read goes on where the last one broke."""
+        """Read; with `if_match` a repeated read continues where the last one broke."""
         reading = _Reading(self._inner, name, offset, buffer, if_match, progress)
         self._call(_READ, name, reading.go_on)
 
-    def range_url(self, name: str) -> RangeUrl | None:
-        """See ChunkStorage.range_url."""
-        return self._inner.range_url(name)
-
-    def stat(self, name: str) -> StoredObject:
-        """See ChunkStorage.stat."""
-        return self._call("stat", name, lambda: self._inner.stat(name))
-
-    def delete(self, name: str) -> None:
-        """See ChunkStorage.delete."""
-        self._call("delete", name, lambda: self._inner.delete(name))
-
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """See ChunkStorage.list. A page that failed is listed again from the last name on."""
+        """List a page that failed again from the last name on."""
         listing = _Listing(self._inner, prefix, after)
         while batch := self._call("list", prefix, listing.next_batch):
             yield from batch
 
-    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """See ChunkStorage.uploads. They are few, so a listing that failed begins again."""
-        return iter(self._call("uploads", prefix, lambda: list(self._inner.uploads(prefix))))
-
-    def abort_upload(self, upload: PendingUpload) -> None:
-        """See ChunkStorage.abort_upload."""
-        self._call("abort", upload.name, lambda: self._inner.abort_upload(upload))
-
-    def close(self) -> None:
-        """See ChunkStorage.close."""
-        self._inner.close()
-
     def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
-        result: _Result = self._retrying(_run, verb, name, function)
+        # First without tenacity: its bookkeeping takes longer than all else around a call (measured 20 us).
+        try:
+            return function()
+        except Unavailable as exc:
+            if not _passes(exc):
+                raise
+            tries: Iterator[Callable[[], _Result]] = chain([partial(_fail, exc)], repeat(function))
+        result: _Result = self._retrying(_run, verb, name, tries)
         return result
 
     def _note(self, state: RetryCallState) -> None:
@@ -199,9 +173,13 @@ def _passes(error: BaseException) -> bool:
     return isinstance(error, Unavailable) and not isinstance(error, WrongColdTier)
 
 
-def _run(verb: str, name: str, function: Callable[[], _Result]) -> _Result:
-    """Call `function`; the rest is what the log line needs."""
-    return function()
+def _fail(error: Unavailable) -> NoReturn:
+    raise error
+
+
+def _run(verb: str, name: str, tries: Iterator[Callable[[], _Result]]) -> _Result:
+    """Do the next try; the rest is what the log line needs."""
+    return next(tries)()
 
 
 class _Reading:

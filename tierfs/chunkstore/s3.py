@@ -69,7 +69,6 @@ class S3Storage:
         Raises PermissionDenied for an unknown profile.
         """
         self.location = location
-        self._abilities = abilities
         settings = settings or ColdSettings()
         self._connection = connect(location, settings)
         self._client = self._connection.client
@@ -81,11 +80,6 @@ class S3Storage:
 
     def __repr__(self) -> str:
         return self.location.url()
-
-    @property
-    def abilities(self) -> Abilities:
-        """What the server was found to honour."""
-        return self._abilities
 
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
@@ -166,7 +160,7 @@ class S3Storage:
             check_empty_read(self.stat(name), offset, if_match)
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """See ChunkStorage.range_url. There is none before the first `read_into`, nor over https."""
+        """See RangeUrls.range_url. There is none before the first `read_into`, nor over https."""
         return None if self._closed else self._reader.range_url(name)
 
     def stat(self, name: str) -> StoredObject:
@@ -222,7 +216,7 @@ class S3Storage:
                 yield StoredObject(name, entry["Size"], entry["ETag"].strip('"'), modified_ms)
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """See ChunkStorage.uploads."""
+        """See Uploads.uploads."""
         check_open(self._closed, self)
         paginator = self._client.get_paginator("list_multipart_uploads")
         pages = iter(paginator.paginate(Bucket=self.location.bucket, Prefix=self.location.key(prefix)))
@@ -236,7 +230,7 @@ class S3Storage:
                 yield PendingUpload(name, entry["UploadId"], _milliseconds(entry["Initiated"]))
 
     def abort_upload(self, upload: PendingUpload) -> None:
-        """See ChunkStorage.abort_upload."""
+        """See Uploads.abort_upload."""
         check_open(self._closed, self)
         self._abort_upload(upload.name, upload.upload_id)
 

@@ -76,7 +76,7 @@ def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
 
 def _config(location: S3Location, settings: ColdSettings) -> botocore.config.Config:
     return botocore.config.Config(
-        # Our retry decorator is the only place that retries.
+        # RetryingStorage is the only place that retries.
         retries={"total_max_attempts": 1, "mode": "standard"},
         # Servers that are not AWS do not know the checksums botocore sends by default.
         request_checksum_calculation="when_required",

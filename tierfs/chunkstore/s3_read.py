@@ -177,7 +177,7 @@ class RangeReader:
             return answer.status == HTTPStatus.PARTIAL_CONTENT and ranged
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """See ChunkStorage.range_url: unless encryption, a proxy, new credentials or the server's ways prevent it."""
+        """See RangeUrls.range_url: unless encryption, a proxy, new credentials or the server's ways prevent it."""
         return None if self._plain is None else self._plain.range_url(name)
 
     def close(self) -> None:

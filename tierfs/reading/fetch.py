@@ -9,7 +9,7 @@ from contextlib import suppress
 import trio
 
 from tierfs.chunkstore.http.on_loop import LoopGets
-from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl
+from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl, RangeUrls
 from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cache_writer import CacheWriter
@@ -61,7 +61,8 @@ class Fetcher:
         self._gets = LoopGets(urgent_streams)
         self._count_requests = metrics.counter(MetricName.STORAGE_REQUESTS, tier=_COLD, verb=_READ)
         self._count_bytes = metrics.counter(MetricName.STORAGE_BYTES, tier=_COLD, verb=_READ)
-        self._connected: dict[LocationId, ChunkStorage] = {}
+        self._range_urls: dict[LocationId, RangeUrls] = {}
+        """Of locations that were read before."""
         """What threads have read from: making a storage may take a while, which the loop must not."""
         self.proved = trio.Event()
         """Set when objects were read under another etag than their records tell."""
@@ -140,7 +141,7 @@ class Fetcher:
 
     def _got_on_loop(self, span: Span) -> bool:
         """Begin to fetch a small span on the loop, if its object was read before and so has a URL."""
-        transfer, storage = span.transfers[0], self._connected.get(span.holder.location_id)
+        transfer, storage = span.transfers[0], self._range_urls.get(span.holder.location_id)
         if storage is None or self._nursery is None or len(transfer.view) > SMALL_BYTES or not self._gets.free:
             return False
         if span.holder.encoding is not PayloadEncoding.RAW:
@@ -226,7 +227,9 @@ class Fetcher:
                 _fill_from(self._cache, transfer)
                 if transfer.cached_bytes == len(transfer.view):
                     return None  # without a way to the cold tier, if need be
-            storage = self._connected[span.holder.location_id] = self._storage_of(span.holder.location_id)
+            storage = self._storage_of(span.holder.location_id)
+            if isinstance(storage, RangeUrls):
+                self._range_urls[span.holder.location_id] = storage
             for attempt in range(_ATTEMPTS):
                 try:
                     transfer.run(storage, self._etags)

@@ -1,17 +1,18 @@
-"""Limit and measure: what they add to the storage they wrap."""
+"""Wrappers: that the base forwards everything, and what limit and metrics add."""
 
 from __future__ import annotations
 
+import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 
-from tests.faults.flaky import FlakyChunkStorage, When
-from tierfs.chunkstore.limit import LimitedStorage
-from tierfs.chunkstore.measure import MeasuredStorage
+from tests.doubles.scripted_storage import ScriptedStorage, When
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, PendingUpload, RangeUrls, StoredObject, Uploads
+from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage, Wrapped
 from tierfs.clock import ManualClock
 from tierfs.errors import NotFound, Unavailable
 from tierfs.metrics import TABLE, MetricName, Metrics, NullMetrics
@@ -38,6 +39,45 @@ class SlowStorage(MemoryStorage):
         return StoredObject(name, 0, "etag")
 
 
+PROTOCOLS = [ChunkStorage, Uploads, RangeUrls]
+MEMBERS = [(protocol, name) for protocol in PROTOCOLS for name in vars(protocol) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize(("protocol", "member"), MEMBERS)
+def test_every_member_is_forwarded_with_all_its_arguments(protocol: type, member: str) -> None:
+    inner = Mock(spec=[name for _, name in MEMBERS])
+    result = iter([object(), object()]) if member in ("list", "uploads") else object()
+    getattr(inner, member).return_value = result
+    signature = inspect.signature(getattr(protocol, member))
+    assert inspect.signature(getattr(Wrapped, member)) == signature
+    positional, named = [], {}
+    for parameter in list(signature.parameters.values())[1:]:
+        argument = PendingUpload("object", "id", 1) if member == "abort_upload" else Mock(name=parameter.name)
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            named[parameter.name] = argument
+        else:
+            positional.append(argument)
+    forwarded = getattr(Wrapped(inner), member)(*positional, **named)
+    if member in ("list", "uploads"):
+        assert len(list(forwarded)) == 2
+    elif signature.return_annotation != "None":
+        assert forwarded is result
+    getattr(inner, member).assert_called_once_with(*positional, **named)
+
+
+def test_the_core_is_small() -> None:
+    assert len([member for protocol, member in MEMBERS if protocol is ChunkStorage]) <= 7
+
+
+def test_a_storage_without_the_optional_abilities_has_no_uploads_and_no_urls() -> None:
+    inner = MemoryStorage()
+    assert not isinstance(inner, Uploads | RangeUrls)
+    storage = Wrapped(inner)
+    assert list(storage.uploads("")) == []
+    storage.abort_upload(PendingUpload("object", "id", 1))
+    assert storage.range_url("object") is None
+
+
 def test_limit_bounds_what_is_in_flight() -> None:
     slow = SlowStorage()
     storage = LimitedStorage(slow, max_in_flight=LIMIT)
@@ -62,11 +102,11 @@ def test_limit_holds_no_slot_between_listed_objects() -> None:
 
 def test_measure_counts_requests_bytes_errors_and_seconds() -> None:
     metrics, clock = Metrics(), ManualClock()
-    flaky = FlakyChunkStorage(MemoryStorage())
-    storage = MeasuredStorage(flaky, metrics, clock=clock)
+    flaky = ScriptedStorage(MemoryStorage())
+    storage = InstrumentedStorage(flaky, metrics, clock=clock)
     storage.put("secret-name", BufferSource(b"bytes"))
     storage.read_into("secret-name", 1, memoryview(bytearray(3)), progress=lambda _: clock.advance(2))
-    flaky.fail("read_into", Unavailable("busy"), when=When.AFTER)
+    flaky.fail("read", Unavailable("busy"), when=When.AFTER)
     with pytest.raises(Unavailable):
         storage.read_into("secret-name", 0, memoryview(bytearray(5)))
     assert [found.name for found in storage.list("")] == ["secret-name"]

@@ -1,40 +1,40 @@
-"""Storages of others: whatever is asked of them, nothing there is written, deleted or tagged (invariant 5)."""
+"""Storages of others, in which nothing is ever written, deleted or tagged (invariant 5)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tierfs.chunkstore.checks import check_name
 from tierfs.chunkstore.directory_list import list_files
 from tierfs.chunkstore.directory_read import FileReader
 from tierfs.chunkstore.directory_tree import HeldTree
 from tierfs.chunkstore.protocol import (
-    Abilities,
-    ChunkStorage,
     ComposedObject,
     ObjectPiece,
     PendingUpload,
     Progress,
-    RangeUrl,
     Source,
     StoredObject,
 )
+from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.errors import NotFound, PermissionDenied, Unavailable, WrongColdTier
 from tierfs.names import printable
+
+_Result = TypeVar("_Result")
 
 _NS_PER_MS = 1_000_000
 
 
 class _ReadOnly:
-    """What changes a storage raises PermissionDenied and sends nothing."""
+    """Refuses what changes a storage, and sends nothing."""
 
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
-        """Raises PermissionDenied."""
+        """Raise PermissionDenied."""
         raise _refusal(self, name)
 
     def compose(
@@ -45,78 +45,35 @@ class _ReadOnly:
         metadata: Mapping[str, str] | None = None,
         create_only: bool = True,
     ) -> ComposedObject:
-        """Raises PermissionDenied."""
+        """Raise PermissionDenied."""
         raise _refusal(self, name)
 
     def delete(self, name: str) -> None:
-        """Raises PermissionDenied."""
+        """Raise PermissionDenied."""
         raise _refusal(self, name)
 
+
+class ReadOnlyStorage(_ReadOnly, Wrapped):
+    """`inner` without what changes it."""
+
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """None: uploads of others are their business."""
+        """List none: uploads of others are their business."""
         return iter(())
 
     def abort_upload(self, upload: PendingUpload) -> None:
-        """Raises PermissionDenied."""
+        """Raise PermissionDenied."""
         raise _refusal(self, upload.name)
 
-
-class ForeignStorage(_ReadOnly):
-    """`inner` without what changes it."""
-
-    def __init__(self, inner: ChunkStorage) -> None:
-        self._inner = inner
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    @property
-    def abilities(self) -> Abilities:
-        """See ChunkStorage.abilities."""
-        return self._inner.abilities
-
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: Progress | None = None,
-    ) -> None:
-        """See ChunkStorage.read_into."""
-        with self._named():
-            self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
-
-    def range_url(self, name: str) -> RangeUrl | None:
-        """See ChunkStorage.range_url."""
-        return self._inner.range_url(name)
-
-    def stat(self, name: str) -> StoredObject:
-        """See ChunkStorage.stat."""
-        with self._named():
-            return self._inner.stat(name)
-
-    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """See ChunkStorage.list."""
-        with self._named():
-            yield from self._inner.list(prefix, after=after)
-
-    def close(self) -> None:
-        """See ChunkStorage.close."""
-        self._inner.close()
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
         """Say which place does not answer: it is not the store's own, which the reader may think of first."""
         try:
-            yield
+            return function()
         except Unavailable as exc:
             kind = WrongColdTier if isinstance(exc, WrongColdTier) else Unavailable
             raise kind(f"{self!r} was adopted and is not available: {exc}", remedy=exc.remedy) from exc
 
 
-class ForeignDirectory(_ReadOnly):
+class ReadOnlyDirectory(_ReadOnly):
     """A directory of plain files that somebody else writes. No sidecars, no temporary files, no attributes.
 
     An etag is a file's size, mtime and inode: a file that was changed or replaced has another one.
@@ -134,11 +91,6 @@ class ForeignDirectory(_ReadOnly):
     def __repr__(self) -> str:
         return f"directory {printable(str(self.root))}"
 
-    @property
-    def abilities(self) -> Abilities:
-        """Nothing is ever created here."""
-        return Abilities(create_only_put=False, create_only_multipart=False)
-
     def read_into(
         self,
         name: str,
@@ -151,10 +103,6 @@ class ForeignDirectory(_ReadOnly):
         """See ChunkStorage.read_into."""
         check_name(name)
         self._tree.reading(lambda: self._reader.read_into(name, offset, buffer, if_match, progress))
-
-    def range_url(self, name: str) -> RangeUrl | None:
-        """None: no server has it."""
-        return None
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""

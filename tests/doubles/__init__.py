@@ -1,0 +1,1 @@
+"""Stand-ins that tests give to the code: they behave as told."""
