@@ -89,8 +89,24 @@ def connect_bare(
         raise InvalidRequest(f"{location.url}: unknown kind of cold tier; tierfs knows s3:// and directories")
     from tierfs.chunkstore.s3 import S3Storage  # boto3 takes 0.3 s to import
 
+    abilities = Abilities(
+        create_only_put=location.create_only_put,
+        create_only_multipart=location.create_only_multipart,
+        verifies_crc32c=location.verifies_crc32c,
+    )
+    return S3Storage(_s3_location(location, settings), settings, abilities=abilities)
+
+
+def create_bucket(location: LocationRecord, settings: ColdSettings) -> None:
+    """Make the bucket of a location in S3, unless it is there. Raises AlreadyExists for another owner's."""
+    from tierfs.chunkstore import s3_client
+
+    s3_client.create_bucket(_s3_location(location, settings), settings)
+
+
+def _s3_location(location: LocationRecord, settings: ColdSettings) -> S3Location:
     bucket, prefix = split_s3_url(location.url)
-    where = S3Location(
+    return S3Location(
         bucket=bucket,
         prefix=prefix,
         endpoint_url=location.endpoint_url or None,
@@ -98,9 +114,3 @@ def connect_bare(
         profile=location.profile or None,
         addressing=cast(Addressing, settings.addressing),
     )
-    abilities = Abilities(
-        create_only_put=location.create_only_put,
-        create_only_multipart=location.create_only_multipart,
-        verifies_crc32c=location.verifies_crc32c,
-    )
-    return S3Storage(where, settings, abilities=abilities)

@@ -22,7 +22,7 @@ from tierfs.chunkstore.probe import probe
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
-from tierfs.connect import FILE_SCHEME, S3_SCHEME, connect_bare
+from tierfs.connect import FILE_SCHEME, S3_SCHEME, connect_bare, create_bucket
 from tierfs.errors import AlreadyExists, Fenced, InvalidRequest, WrongColdTier
 from tierfs.metadata import directories, journal, keys, policies
 from tierfs.metadata.records import LocationRecord
@@ -61,10 +61,13 @@ class InitReport:
     warnings: tuple[str, ...]
 
 
-def init_store(path: Path, choice: ColdChoice, clock: Clock | None = None, *, may_nest: bool = False) -> InitReport:
+def init_store(
+    path: Path, choice: ColdChoice, clock: Clock | None = None, *, may_nest: bool = False, new_bucket: bool = False
+) -> InitReport:
     """Make a store in `path`, which must be missing or empty.
 
-    `may_nest` lets its cold tier lie inside another store's, as that of a benchmark does for a while.
+    `new_bucket` makes the bucket first, which stays if something else fails. `may_nest` lets the cold tier lie
+    inside another store's, as that of a benchmark does for a while.
     Raises AlreadyExists for a store or a prefix that holds one, InvalidRequest, PermissionDenied,
     NotFound for a missing bucket, Unavailable for a server that does not answer.
     """
@@ -72,6 +75,8 @@ def init_store(path: Path, choice: ColdChoice, clock: Clock | None = None, *, ma
     paths = StorePaths(path.absolute())
     location = locate(choice)
     with store_directory.new_directory(paths):
+        if new_bucket and location is not None:
+            create_bucket(location, Settings().cold)
         storage = _claimable(location, paths, may_nest=may_nest) if location is not None else None
         if location is not None and storage is not None:
             location = probed(location, storage)

@@ -82,6 +82,21 @@ def test_s3_that_cannot_be_used(tmp_path: Path, moto_bucket: Bucket, monkeypatch
     assert not store.exists()
 
 
+def test_init_makes_the_bucket_where_it_is_asked_to(tmp_path: Path, moto_bucket: Bucket) -> None:
+    endpoint, there = moto_bucket
+    words = ("init", "--endpoint-url", endpoint.endpoint_url, "--create-bucket", "--bucket")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    new = f"new-{there}"
+    refused(fails(*words, f"s3://{new}/p", store=tmp_path / "full"), 2, "is not empty")
+    refused(fails("init", *words[1:3], "--bucket", f"s3://{new}/p", store=tmp_path / "s"), 3, "does not exist")
+    for name, bucket in (("s", new), ("again", there), ("elsewhere", there)):
+        tierfs("-q", *words, f"s3://{bucket}/{name}", "--region", "us-east-1", store=tmp_path / name)
+    refused(fails("init", "--create-bucket", store=tmp_path / "none"), 2, "--create-bucket needs --bucket")
+    eu = ("--region", "eu-west-1", "--bucket", f"s3://{there}/eu")
+    tierfs("-q", *words[:-1], *eu, store=tmp_path / "eu")
+
+
 def test_s3_with_wrong_keys(tmp_path: Path, rgw_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint, bucket = rgw_bucket
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret-key")

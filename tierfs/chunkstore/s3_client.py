@@ -13,9 +13,10 @@ from botocore.credentials import Credentials, RefreshableCredentials
 from botocore.utils import get_environ_proxies
 from urllib3.connection import HTTPConnection
 
-from tierfs.chunkstore.s3_errors import map_s3_errors
+from tierfs.chunkstore.s3_errors import map_s3_errors, s3_code
 from tierfs.chunkstore.s3_location import S3Location
 from tierfs.config import ColdSettings
+from tierfs.errors import AlreadyExists, TierfsError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -31,6 +32,9 @@ DEFAULT_REGION = "us-east-1"
 
 _SIGNING_LOGGERS = ("urllib3.connectionpool", "botocore.auth", "botocore.endpoint")
 """Their debug lines hold signed URLs and signatures."""
+
+_OURS, _TAKEN = "BucketAlreadyOwnedByYou", "BucketAlreadyExists"
+"""Codes for a bucket that is there. In us-east-1, and of Ceph, making it again is success."""
 
 _SIGNED = ("X-Amz-Signature", "Signature:", "Signature=")
 
@@ -72,6 +76,29 @@ def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
         proxied = bool(get_environ_proxies(client.meta.endpoint_url))
         credentials = session.get_credentials()
     return S3Connection(location, client, settings, bundle or True, proxied, credentials)
+
+
+def create_bucket(location: S3Location, settings: ColdSettings) -> None:
+    """Make the location's bucket; one that is there and ours is left as it is.
+
+    Raises AlreadyExists for another owner's, and as any request does.
+    """
+    client = connect(location, settings).client
+    constraint: dict[str, Any] = {}
+    if location.endpoint_url is None and client.meta.region_name != DEFAULT_REGION:  # other servers know one region
+        constraint = {"CreateBucketConfiguration": {"LocationConstraint": client.meta.region_name}}
+    try:
+        with map_s3_errors(location, "create the bucket of"):
+            client.create_bucket(Bucket=location.bucket, **constraint)
+    except TierfsError as exc:
+        if s3_code(exc) == _TAKEN:
+            raise AlreadyExists(
+                f"bucket {location.bucket} is another owner's at {location.endpoint}", remedy="choose another name"
+            ) from exc
+        if s3_code(exc) != _OURS:
+            raise
+    finally:
+        client.close()
 
 
 def _config(location: S3Location, settings: ColdSettings) -> botocore.config.Config:

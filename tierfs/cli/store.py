@@ -29,25 +29,35 @@ _FILE_SCHEME = "file:"
 
 @command("init")
 @click.option("--bucket", metavar="s3://B/PREFIX", help="Keep cold bytes in S3.")
+@click.option("--create-bucket", is_flag=True, help="Make the bucket first, unless it is there.")
 @click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep cold bytes in a directory.")
 @click.option("--cold", type=click.Choice(["none"]), help="Have no cold tier.")
 @click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS.")
 @click.option("--region", metavar="R", help="The bucket's region.")
 @click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials.")
-def init(session: Session, bucket: str | None, cold_dir: Path | None, cold: str | None, **where: str | None) -> None:
+def init(
+    session: Session,
+    bucket: str | None,
+    create_bucket: bool,
+    cold_dir: Path | None,
+    cold: str | None,
+    **where: str | None,
+) -> None:
     """Make a store in the directory that --store names, which must be missing or empty.
 
     Cold bytes go to a directory in the store unless --bucket, --cold-dir or --cold says otherwise.
     """
     if sum(choice is not None for choice in (bucket, cold_dir, cold)) > 1:
         raise click.UsageError("--bucket, --cold-dir and --cold exclude each other")
-    if bucket is None and any(where.values()):
-        given = next(key for key, value in where.items() if value).replace("_", "-")
+    needing = {"create_bucket": create_bucket, **where}
+    if bucket is None and any(needing.values()):
+        given = next(key for key, value in needing.items() if value).replace("_", "-")
         raise click.UsageError(f"--{given} needs --bucket")
     path = session.require_store_path()
     from tierfs.app import ColdChoice, init_store
 
-    report = init_store(path, ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=cold is not None, **where))
+    choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=cold is not None, **where)
+    report = init_store(path, choice, new_bucket=create_bucket)
     if not session.json:
         for warning in report.warnings:
             session.warn(warning)
