@@ -383,7 +383,6 @@ class Store:
 
         grace_s = self.settings.offload.grace_s
         return AloneTools(
-            holder_path=self.paths.holder,
             engine=self.engine,
             collector=Collector(self.metadata, self.files, self.storage_of),
             retention=Retention(self.metadata, self.engine, grace_s=grace_s, needs_offload=False),

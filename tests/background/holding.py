@@ -11,8 +11,9 @@ import pytest
 import trio
 
 from tests.stores import TestStore, open_test_store
+from tierfs.background.failures import Failures
 from tierfs.background.runner import BackgroundWriter
-from tierfs.background.troubles import Troubles
+from tierfs.background.tasks import TaskLoop
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.clock import ManualClock
@@ -101,9 +102,10 @@ def store(tmp_path: Path, storage: FlakyStorage) -> Iterator[TestStore]:
 async def working(store: TestStore, settings: BackgroundSettings | None = None) -> AsyncIterator[BackgroundWriter]:
     """The background writer at work while the block runs."""
     settings = settings or BackgroundSettings()
-    writer = BackgroundWriter(store.cold_work(), Troubles(store.metadata, settings), settings, InLine())
+    loop = TaskLoop(store.metadata, Failures(store.metadata, settings), InLine())
+    writer = BackgroundWriter(store.cold_work(), loop, settings)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(writer.run)
+        nursery.start_soon(loop.run, writer.tasks())
         yield writer
         nursery.cancel_scope.cancel()
 
@@ -113,7 +115,7 @@ def set_policy(store: TestStore, **settings: str) -> None:
         policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "8", **settings})
 
 
-def troubles(store: TestStore) -> list[TroubleRecord]:
+def failures(store: TestStore) -> list[TroubleRecord]:
     with store.metadata.read() as txn:
         return [row for _, row in txn.scan(TROUBLES)]
 

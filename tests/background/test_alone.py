@@ -11,8 +11,8 @@ from trio.testing import MockClock
 from tests.background.holding import SETTLED_S, InLine, TrioClock, set_policy
 from tests.stores import TestStore, open_test_store
 from tierfs import app
-from tierfs.background.alone import Alone
 from tierfs.background.alone_work import AloneTools, AloneWork
+from tierfs.background.keeper import AloneTask, HolderTools
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.config import BackgroundSettings
 from tierfs.metadata import directories, policies
@@ -77,7 +77,8 @@ async def test_many_segments_are_looked_at_within_a_tick(
         assert not any(store.segment(f"s{number}").active for number in range(70))
 
 
-def holder_alone(store: TestStore) -> Alone:
+def holder_alone(store: TestStore) -> AloneTask:
     tools = store.cold_work().tools
-    alone = AloneTools(store.path / "holder", store.engine, tools.collector, tools.retention, tools.clocks)
-    return Alone(alone, InLine(), lambda: BackgroundSettings(tick_s=2.0))
+    alone = AloneTools(store.engine, tools.collector, tools.retention, tools.clocks)
+    holder = HolderTools(store.path / "holder", store.metadata, lambda: BackgroundSettings(tick_s=2.0), InLine())
+    return AloneTask(holder, alone)

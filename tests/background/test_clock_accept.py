@@ -11,8 +11,8 @@ from tests.commands import tierfs
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background import clock_accept
 from tierfs.background.clock_check import ClockDisagrees
+from tierfs.background.failures import Failures
 from tierfs.background.retention import Expired
-from tierfs.background.troubles import Troubles
 from tierfs.background.work import ColdWork
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.config import BackgroundSettings
@@ -117,11 +117,11 @@ def test_work_that_failed_in_the_future_is_tried_now(
 ) -> None:
     expected_warnings.append("publish failed")
     clock.jump(YEAR_S)
-    troubles = Troubles(store.metadata, BackgroundSettings())
-    troubles.failed("publish", Unavailable("the server does not answer"))
-    assert not troubles.may_try("publish", clock.now_ms())
+    failures = Failures(store.metadata, BackgroundSettings())
+    failures.failed("publish", Unavailable("the server does not answer"))
+    assert not failures.may_try("publish")
     clock.jump(-YEAR_S)
-    assert troubles.may_try("publish", clock.now_ms())
+    assert failures.may_try("publish")
 
 
 def test_the_command(tmp_path: Path) -> None:

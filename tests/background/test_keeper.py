@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from tests.background.holding import InLine, TrioClock
 from tests.metadata.test_sums import write_as_older_tierfs
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.holder import HeldElsewhere, current
-from tierfs.background.keeper import Keeper, KeeperTools
-from tierfs.background.runner import BackgroundWriter
+from tierfs.background.keeper import HolderTools, WriterTask
+from tierfs.background.tasks import InThread, Outcome, Step, TaskLoop
 from tierfs.background.work import ColdWork
 from tierfs.config import BackgroundSettings
 
@@ -27,8 +27,11 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
         yield opened
 
 
-def keeper(store: TestStore) -> Keeper:
-    return Keeper(KeeperTools(store.path / "holder", store.cold_work, BackgroundSettings, InLine()))
+def writer_task(
+    store: TestStore, make_work: Callable[[], ColdWork] | None = None, in_thread: InThread | None = None
+) -> WriterTask:
+    tools = HolderTools(store.path / "holder", store.metadata, BackgroundSettings, in_thread or InLine())
+    return WriterTask(tools, make_work or store.cold_work)
 
 
 async def test_the_first_holds_and_the_next_waits_for_its_turn(store: TestStore, autojump_clock: MockClock) -> None:
@@ -38,15 +41,15 @@ async def test_the_first_holds_and_the_next_waits_for_its_turn(store: TestStore,
 
         async def run_first() -> None:
             with first:
-                await keeper(store).run(on_held=lambda: held.append("first"))
+                await writer_task(store).run(on_held=lambda: held.append("first"))
 
         nursery.start_soon(run_first)
         await trio.sleep(3)
-        nursery.start_soon(lambda: keeper(store).run(on_held=lambda: held.append("second")))
+        nursery.start_soon(lambda: writer_task(store).run(on_held=lambda: held.append("second")))
         await trio.sleep(10)
         assert held == ["first"]
         with pytest.raises(HeldElsewhere):
-            await keeper(store).run(wait=False)
+            await writer_task(store).run(wait=False)
         assert_layout(store, "s", local=[4, 4], cold=[8])
         first.cancel()
         await trio.sleep(3)
@@ -62,7 +65,7 @@ async def test_renewing_goes_on_as_the_holder(store: TestStore, autojump_clock: 
         made.append(store.cold_work())
         return made[-1]
 
-    one = Keeper(KeeperTools(store.path / "holder", make, BackgroundSettings, InLine()))
+    one = writer_task(store, make)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.run)
         await trio.sleep(3)
@@ -88,7 +91,7 @@ async def test_what_cannot_begin_is_tried_again(
             raise RuntimeError("not yet")
         return store.cold_work()
 
-    one = Keeper(KeeperTools(store.path / "holder", make, BackgroundSettings, InLine()))
+    one = writer_task(store, make)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.run)
         await trio.sleep(10)
@@ -110,17 +113,17 @@ async def test_a_task_that_fails_beside_a_busy_thread_does_not_lock_its_own_proc
     store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
     expected_warnings.append("begins anew")
-    threads, original, failures = Lingering(), BackgroundWriter._end_lifetimes, [RuntimeError("a bug")]
+    threads, original, bugs = Lingering(), TaskLoop.attempt, [RuntimeError("a bug")]
 
-    async def end_lifetimes(writer: BackgroundWriter) -> None:
-        if failures:
+    async def attempt(loop: TaskLoop, name: str, step: Step, *, size_bytes: int = 0) -> Outcome:
+        if name == "lifetimes" and bugs:
             await trio.sleep(1)
             threads.busy = True
-            raise failures.pop()
-        await original(writer)
+            raise bugs.pop()
+        return await original(loop, name, step, size_bytes=size_bytes)
 
-    monkeypatch.setattr(BackgroundWriter, "_end_lifetimes", end_lifetimes)
-    one = Keeper(KeeperTools(store.path / "holder", store.cold_work, BackgroundSettings, threads))
+    monkeypatch.setattr(TaskLoop, "attempt", attempt)
+    one = writer_task(store, in_thread=threads)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.run)
         await trio.sleep(10)
@@ -141,7 +144,7 @@ async def test_a_fenced_keeper_lets_go_and_stays_away(
     with store.metadata.write_notes() as txn:
         txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=9))
     with trio.fail_after(60):
-        await keeper(store).run()
+        await writer_task(store).run()
     assert current(store.path / "holder") is None
 
 
@@ -151,7 +154,7 @@ async def test_a_new_holder_counts_a_store_of_an_older_tierfs(
     monkeypatch.setattr("tierfs.metadata.transaction._COUNTED_PER_COMMIT", 0)
     write_as_older_tierfs(store, forget=True)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keeper(store).run)
+        nursery.start_soon(writer_task(store).run)
         await trio.sleep(3)
         with store.metadata.read() as txn:
             assert txn.sums is not None

@@ -12,11 +12,11 @@ from tests.background.holding import (
     SETTLED_S,
     SLOWLY,
     FlakyStorage,
+    failures,
     nothing_left,
     set_policy,
     storage,
     store,
-    troubles,
     working,
 )
 from tests.stores import TestStore, assert_layout
@@ -160,7 +160,7 @@ async def test_an_empty_ledger_is_left(store: TestStore, autojump_clock: MockClo
         store.engine.seal("t/2")
         await trio.sleep(SETTLED_S)
         assert_layout(store, "t/1", local=[], cold=[])
-    assert troubles(store) == []
+    assert failures(store) == []
 
 
 async def test_a_ledger_that_fails_is_listed_and_holds_up_no_other(
@@ -176,7 +176,7 @@ async def test_a_ledger_that_fails_is_listed_and_holds_up_no_other(
     async with working(store):
         await trio.sleep(SETTLED_S)
         assert_layout(store, "t/2", local=[4], cold=[4])
-        (row,) = troubles(store)
+        (row,) = failures(store)
         assert (row.name, row.bytes, row.error_kind) == ("t/1", 8, "DataLoss")
 
 

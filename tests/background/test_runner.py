@@ -18,11 +18,11 @@ from tests.background.holding import (
     SETTLED_S,
     SLOWLY,
     FlakyStorage,
+    failures,
     nothing_left,
     set_policy,
     storage,
     store,
-    troubles,
     working,
 )
 from tests.stores import TestStore, assert_layout
@@ -98,10 +98,10 @@ async def test_pauses_outlive_the_holder(
     store.append("s", b"abcd")
     async with working(store, SLOWLY):
         await trio.sleep(HOUR_S)
-    attempts = max(row.attempts for row in troubles(store))
+    attempts = max(row.attempts for row in failures(store))
     async with working(store, SLOWLY):
         await trio.sleep(SETTLED_S)
-    assert max(row.attempts for row in troubles(store)) <= attempts + 1
+    assert max(row.attempts for row in failures(store)) <= attempts + 1
 
 
 async def test_the_high_watermark_holds_whatever_the_lag(store: TestStore, autojump_clock: MockClock) -> None:

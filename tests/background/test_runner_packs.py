@@ -15,9 +15,9 @@ from tests.background.holding import (
     SETTLED_S,
     FlakyStorage,
     TrioClock,
+    failures,
     storage,
     store,
-    troubles,
     working,
 )
 from tests.stores import assert_layout, open_test_store
@@ -103,11 +103,11 @@ async def test_packs_that_fail_are_one_trouble_and_go_on_when_it_is_over(
         cold.down = True
         async with working(store):
             await trio.sleep(MINUTE_S)
-            (row,) = [row for row in troubles(store) if row.what == "pack"]
+            (row,) = [row for row in failures(store) if row.what == "pack"]
             assert row.attempts < 10
             cold.down = False
             await trio.sleep(HOUR_S)
-        assert troubles(store) == []
+        assert failures(store) == []
         assert len(list(store.cold.list("packs/"))) == 1
 
 
@@ -123,7 +123,7 @@ async def test_a_damaged_chunk_of_a_pack_is_listed_and_the_others_are_cold(
         path.write_bytes(b"x" * 100)
         async with working(store):
             await trio.sleep(HOUR_S)
-        (row,) = troubles(store)
+        (row,) = failures(store)
         assert (row.name, row.error_kind) == ("s3", "DataLoss")
         for name in ("s0", "s1", "s2", "s4"):
             assert_layout(store, name, local=[100], cold=[100])

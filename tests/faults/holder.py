@@ -22,8 +22,8 @@ from tierfs.background import evict
 from tierfs.background.collect import Collector
 from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
-from tierfs.background.threads import BackgroundThreads
-from tierfs.composition.holding import keeper_of
+from tierfs.background.tasks import BackgroundThreads
+from tierfs.composition.holding import holder_task_of
 
 TICK_S = 0.01
 
@@ -57,7 +57,7 @@ def main() -> None:
     announce(phase)
     with app.open_store(path) as store:
         store.settings = replace(store.settings, background=replace(store.settings.background, tick_s=TICK_S))
-        keeper = keeper_of(store, BackgroundThreads())
+        keeper = holder_task_of(store, BackgroundThreads())
         assert keeper is not None
         trio.run(lambda: keeper.run(wait=False, on_held=lambda: say("held")))
 

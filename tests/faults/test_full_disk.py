@@ -18,9 +18,9 @@ from tests.disks import disk, fill
 from tests.stores import quiet
 from tierfs.app import open_store
 from tierfs.background.ballast import with_half, with_room
-from tierfs.background.threads import BackgroundThreads
+from tierfs.background.tasks import BackgroundThreads
 from tierfs.checksum import crc32c
-from tierfs.composition.holding import keeper_of
+from tierfs.composition.holding import holder_task_of
 from tierfs.errors import StorageFull
 from tierfs.metadata.tables import POLICIES
 from tierfs.store_paths import StorePaths
@@ -217,7 +217,7 @@ def test_another_full_disk_does_not_cost_the_ballast(store: Path) -> None:
 def test_a_holder_gives_a_store_without_ballast_one(store: Path) -> None:
     (store / "ballast").unlink()
     with open_store(store) as opened:
-        assert keeper_of(opened, BackgroundThreads()) is not None
+        assert holder_task_of(opened, BackgroundThreads()) is not None
     assert (store / "ballast").stat().st_size
 
 

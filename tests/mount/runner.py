@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tierfs import app
-from tierfs.background.threads import BackgroundThreads
+from tierfs.background.tasks import BackgroundThreads
 from tierfs.composition.mounting import session_of
 from tierfs.fuse import tree
 from tierfs.fuse.options import parse_options

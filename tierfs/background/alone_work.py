@@ -1,4 +1,4 @@
-"""The work of a store without a cold tier, without the loop that repeats it (alone.py): no trio in commands.
+"""The work of a store without a cold tier, without the loop that repeats it (keeper.py): no trio in commands.
 
 Bytes are kept as long as policy says, sealed segments continue in their successors, removed ones are taken apart.
 """
@@ -6,7 +6,6 @@ Bytes are kept as long as policy says, sealed segments continue in their success
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from tierfs.background.clock_check import ClockCheck
 from tierfs.background.collect import Collector
@@ -26,7 +25,6 @@ _ROOMY = DiskView(0, 0, high_used_bytes=1 << 62, high_local_bytes=1 << 62, high_
 class AloneTools:
     """What a holder without a cold tier needs; made by the composition root."""
 
-    holder_path: Path
     engine: Engine
     collector: Collector
     retention: Retention

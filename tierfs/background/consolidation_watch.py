@@ -34,18 +34,6 @@ _WINDOW_CHUNKS = 2000
 """Chunks of a segment looked at per call: some 60 ms and 4 MiB. A segment of 100,000 is looked at in 50 calls; all of
 it at once took seconds of the interpreter, anew for each object made, and 15 ms of every read meanwhile."""
 
-PREFIX = "consolidate "
-
-
-def segment_of(what: str) -> SegmentId:
-    """The segment whose failures are noted under a name."""
-    return SegmentId(int(what.removeprefix(PREFIX)))
-
-
-def trouble_of(segment_id: SegmentId) -> str:
-    """Under which name the failures of a segment are noted."""
-    return f"{PREFIX}{segment_id}"
-
 
 class ConsolidationWatch:
     """One look after another. One thread at a time."""

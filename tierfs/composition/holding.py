@@ -1,4 +1,4 @@
-"""Holding a store: the keeper of a mount, and `tierfs daemon`. Part of the composition root."""
+"""Holding a store: the background work of a mount, and `tierfs daemon`. Part of the composition root."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import trio
 from tierfs import daemonize
 from tierfs.app import Store, open_store
 from tierfs.background import ballast, holder
-from tierfs.background.alone import Alone
-from tierfs.background.following import Following, FollowingTools
 from tierfs.background.holder import HeldElsewhere
-from tierfs.background.keeper import HolderLoop, Keeper, KeeperTools
+from tierfs.background.keeper import AloneTask, HolderTask, HolderTools, ReplicaTask, WriterTask
 from tierfs.background.status import advisory_fence_warning
-from tierfs.background.threads import BackgroundThreads
+from tierfs.background.tasks import BackgroundThreads
 from tierfs.errors import InvalidRequest
 from tierfs.recovery.follow import Follower, Refreshed
 from tierfs.signals import HEARD, Reload, until_told_to_end
@@ -28,19 +26,19 @@ log = logging.getLogger(__name__)
 _NAME = "daemon"
 
 
-def keeper_of(store: Store, threads: BackgroundThreads) -> HolderLoop:
-    """The keeper of an open store."""
+def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
+    """Choose how an open store is held."""
+    tools = HolderTools(store.paths.holder, store.metadata, lambda: store.settings.background, threads)
     location = store.cold_location
     if location is None:
-        return Alone(store.alone_tools(), threads, lambda: store.settings.background)
+        return AloneTask(tools, store.alone_tools())
     if store.is_replica:
-        tools = FollowingTools(store.paths.holder, store.metadata, lambda: follower_of(store).refresh, threads)
-        return Following(tools, lambda: store.settings.background)
+        return ReplicaTask(tools, lambda: follower_of(store).refresh)
     advisory = advisory_fence_warning(location)
     if advisory:
         log.warning("%s", advisory)
     ballast.restore(store.paths.ballast)
-    return Keeper(KeeperTools(store.paths.holder, store.cold_work, lambda: store.settings.background, threads))
+    return WriterTask(tools, store.cold_work)
 
 
 def refresh(store: Store) -> Refreshed:
@@ -58,10 +56,10 @@ def follower_of(store: Store) -> Follower:
     return Follower(store.metadata, store.storage_of(location.id), location)
 
 
-async def reload(store: Store, keeper: HolderLoop, threads: BackgroundThreads) -> None:
-    """Read settings and credentials anew and begin the background work with them; raises what is wrong."""
+async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> None:
+    """Read settings and credentials again and begin the background work with them; raise what is wrong."""
     await threads(store.reload)
-    keeper.renew()
+    task.renew()
 
 
 def hold_foreground(store_path: Path) -> None:
@@ -71,8 +69,8 @@ def hold_foreground(store_path: Path) -> None:
     """
     with daemonize.reporting(StorePaths(store_path).log, _NAME) as announce, open_store(store_path) as store:
         threads = BackgroundThreads()
-        keeper = keeper_of(store, threads)
-        trio.run(_serve, keeper, partial(reload, store, keeper, threads), announce)
+        task = holder_task_of(store, threads)
+        trio.run(_serve, task, partial(reload, store, task, threads), announce)
         threads.leave()
 
 
@@ -86,11 +84,11 @@ def hold_background(store_path: Path) -> Path:
     return daemonize.start(["--store", str(paths.root), "daemon", "-f"], paths.log, _NAME)
 
 
-async def _serve(keeper: HolderLoop, on_reload: Reload, announce: Callable[[], None]) -> None:
+async def _serve(task: HolderTask, on_reload: Reload, announce: Callable[[], None]) -> None:
     with trio.open_signal_receiver(*HEARD) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_signal, signals, on_reload, nursery.cancel_scope)
-            await keeper.run(wait=False, on_held=announce)
+            await task.run(wait=False, on_held=announce)
             nursery.cancel_scope.cancel()
 
 

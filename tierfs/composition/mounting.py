@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tierfs import daemonize
 from tierfs.app import Store, open_store
-from tierfs.background.keeper import HolderLoop
-from tierfs.background.threads import BackgroundThreads
-from tierfs.composition.holding import keeper_of, reload
+from tierfs.background.keeper import HolderTask
+from tierfs.background.tasks import BackgroundThreads
+from tierfs.composition.holding import holder_task_of, reload
 from tierfs.fuse import mountpoint as points
 from tierfs.fuse.control import Content
 from tierfs.fuse.observation import BackgroundView, Observation, Sources
@@ -48,11 +48,11 @@ def mount_background(store_path: Path, mountpoint: Path, options: str) -> Path:
 
 def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     """A mount of an open store, with its part of the background work."""
-    keeper = keeper_of(store, threads)
+    holder = holder_task_of(store, threads)
     reader = store.reader(cached=True)
 
     async def on_reload() -> None:
-        await reload(store, keeper, threads)
+        await reload(store, holder, threads)
         reader.settings = store.settings.read
 
     return MountSession(
@@ -62,17 +62,17 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         reader,
         store.settings.mount,
         store.metrics,
-        tasks=(keeper.run,),
-        control=lambda options: control_files(store, reader, keeper, options),
+        tasks=(holder.run,),
+        control=lambda options: control_files(store, reader, holder, options),
         reload=on_reload,
     )
 
 
-def control_files(store: Store, reader: Reader, keeper: HolderLoop, options: MountOptions) -> Mapping[str, Content]:
+def control_files(store: Store, reader: Reader, holder: HolderTask, options: MountOptions) -> Mapping[str, Content]:
     """What the files of `.tierfs` say."""
 
     def background() -> BackgroundView:
-        return BackgroundView(keeper.holds, keeper.backlog)
+        return BackgroundView(holder.holds, holder.backlog)
 
     observation = Observation(Sources(store.path, reader, store.metrics, store.clock, background), options)
     cache_directory = store.paths.cache(store.settings.read.cache_directory)

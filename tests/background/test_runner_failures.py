@@ -16,11 +16,11 @@ from tests.background.holding import (
     SLOWLY,
     FlakyStorage,
     TrioClock,
+    failures,
     nothing_left,
     set_policy,
     storage,
     store,
-    troubles,
     working,
 )
 from tests.stores import TestStore, assert_layout
@@ -42,7 +42,7 @@ async def test_what_fails_is_listed_tried_again_and_never_dropped(
     store.append("s", b"abcd")
     async with working(store):
         await trio.sleep(HOUR_S)
-        found = {row.what.split()[0]: row for row in troubles(store)}
+        found = {row.what.split()[0]: row for row in failures(store)}
         assert set(found) == {"offload", "publish", "owner"}
         assert found["offload"].attempts in range(15, 30)  # doubling from 1 s, then every 5 minutes
         assert (found["offload"].bytes, found["offload"].error_kind) == (4, "Unavailable")
@@ -51,7 +51,7 @@ async def test_what_fails_is_listed_tried_again_and_never_dropped(
         assert_layout(store, "s", local=[4], cold=[])
         storage.down = False
         await trio.sleep(5 * MINUTE_S + SETTLED_S)
-        assert troubles(store) == []
+        assert failures(store) == []
         assert_layout(store, "s", local=[4], cold=[4])
         assert nothing_left(store) or store.cold.stat(next(iter(store.cold.list("segments/"))).name)
 
@@ -67,11 +67,11 @@ async def test_a_cold_tier_that_fails_every_call_costs_no_local_byte(
         storage.gone = True
         await trio.sleep(5 * HOUR_S)
         assert_layout(store, "s", local=[4, 4], cold=[8])
-        assert {"owner", "evict"} <= {row.what for row in troubles(store)}
+        assert {"owner", "evict"} <= {row.what for row in failures(store)}
         storage.gone = False
         await trio.sleep(6 * MINUTE_S)
         assert_layout(store, "s", local=[], cold=[8])
-        assert troubles(store) == []
+        assert failures(store) == []
 
 
 async def test_a_place_that_is_not_ours_is_one_row_of_trouble(
@@ -86,8 +86,8 @@ async def test_a_place_that_is_not_ours_is_one_row_of_trouble(
         store.append(f"s{number}", b"abcd", seal=True)
     async with working(store):
         await trio.sleep(HOUR_S)
-        assert {row.what for row in troubles(store)} == {"owner", "publish"}
-        assert {row.error_kind for row in troubles(store)} == {"WrongColdTier"}
+        assert {row.what for row in failures(store)} == {"owner", "publish"}
+        assert {row.error_kind for row in failures(store)} == {"WrongColdTier"}
     assert list(storage.list("")) == []
 
 
@@ -107,14 +107,14 @@ async def test_a_segment_that_cannot_be_evicted_is_listed_and_keeps_no_other(
     monkeypatch.setattr(evict, "evict", refuse)
     async with working(store, SLOWLY):
         await trio.sleep(5 * HOUR_S)
-        (row,) = troubles(store)
+        (row,) = failures(store)
         assert (row.what, row.name, row.error_kind) == (f"evict {bad}", "a", "DataLoss")
         assert_layout(store, "a", local=[4], cold=[4])
         for name in ("b", "c"):
             assert_layout(store, name, local=[], cold=[4])
         monkeypatch.undo()
         await trio.sleep(6 * MINUTE_S)
-        assert troubles(store) == []
+        assert failures(store) == []
         assert_layout(store, "a", local=[], cold=[4])
 
 
@@ -132,7 +132,7 @@ async def test_a_damaged_chunk_stays_listed_and_holds_nobody_up(
         await trio.sleep(HOUR_S)
     assert_layout(store, "good", local=[4], cold=[4])
     assert_layout(store, "bad", local=[4], cold=[])
-    (row,) = troubles(store)
+    (row,) = failures(store)
     assert row.error_kind == "DataLoss"
 
 
@@ -153,7 +153,7 @@ async def test_a_bug_in_one_task_ends_no_other(
         await trio.sleep(MINUTE_S)
     assert calls > 3
     assert_layout(store, "s", local=[4], cold=[4])
-    assert [row.what for row in troubles(store)] == ["collect"]
+    assert [row.what for row in failures(store)] == ["collect"]
 
 
 async def test_a_fenced_store_stops_and_says_so(store: TestStore, autojump_clock: MockClock) -> None:
@@ -179,7 +179,7 @@ async def test_a_jump_of_the_clock_stops_evictions_and_is_listed(
         monkeypatch.setattr(TrioClock, "ahead_s", 2 * 365 * 24 * HOUR_S)
         await trio.sleep(HOUR_S)
         assert_layout(store, "s", local=[4], cold=[4])
-        (row,) = troubles(store)
+        (row,) = failures(store)
         assert row.what == "timed deletions"
         assert "ahead of the time since this machine's boot" in row.error
         monkeypatch.setattr(TrioClock, "ahead_s", 0)
@@ -207,9 +207,9 @@ async def test_why_nothing_can_be_evicted_is_one_row(
     monkeypatch.setattr(storage, "list", denied)
     async with working(store, SLOWLY):
         await trio.sleep(9 * HOUR_S)
-        assert [row.what for row in troubles(store) if row.what.startswith("evict")] == ["evict"]
+        assert [row.what for row in failures(store) if row.what.startswith("evict")] == ["evict"]
         assert_layout(store, "s0", local=[4], cold=[4])
         monkeypatch.undo()
         await trio.sleep(9 * HOUR_S)
         assert_layout(store, "s0", local=[], cold=[4])
-        assert troubles(store) == []
+        assert failures(store) == []

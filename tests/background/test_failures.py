@@ -1,4 +1,4 @@
-"""Troubles: what failed is remembered with its pause, also while many threads tell of it."""
+"""Failures: what failed is remembered with its pause, also while many threads tell of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.stores import TestStore, open_test_store
-from tierfs.background.troubles import Troubles
+from tierfs.background.failures import Failures
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
 from tierfs.metadata.tables import TROUBLES
@@ -25,9 +25,9 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 
 @pytest.fixture
-def noted(store: TestStore, expected_warnings: list[str]) -> Troubles:
+def noted(store: TestStore, expected_warnings: list[str]) -> Failures:
     expected_warnings.append("does not answer")
-    return Troubles(store.metadata, BackgroundSettings())
+    return Failures(store.metadata, BackgroundSettings())
 
 
 def rows(store: TestStore) -> set[str]:
@@ -35,7 +35,7 @@ def rows(store: TestStore) -> set[str]:
         return {row.what for _, row in txn.scan(TROUBLES)}
 
 
-def test_the_end_of_an_outage_is_told_by_many_threads_at_once(store: TestStore, noted: Troubles) -> None:
+def test_the_end_of_an_outage_is_told_by_many_threads_at_once(store: TestStore, noted: Failures) -> None:
     names = [f"offload {number} 0" for number in range(MANY)]
     for name in names:
         noted.failed(name, AWAY)
@@ -50,21 +50,20 @@ def test_the_end_of_an_outage_is_told_by_many_threads_at_once(store: TestStore, 
     assert not any(noted.has(name) for name in names)
 
 
-def test_the_first_that_works_ends_the_pauses_of_all_before_it(store: TestStore, noted: Troubles) -> None:
-    now_ms = store.clock.now_ms()
+def test_the_first_that_works_ends_the_pauses_of_all_before_it(store: TestStore, noted: Failures) -> None:
     noted.failed("a", AWAY)
     noted.failed("b", AWAY)
-    assert not noted.may_try("a", now_ms)
+    assert not noted.may_try("a")
     noted.passed("b")
-    assert noted.may_try("a", now_ms)
+    assert noted.may_try("a")
     noted.failed("a", AWAY)
-    assert not noted.may_try("a", now_ms)
-    assert not Troubles(store.metadata, BackgroundSettings()).may_try("a", now_ms)
+    assert not noted.may_try("a")
+    assert not Failures(store.metadata, BackgroundSettings()).may_try("a")
 
 
-def test_pauses_of_the_holder_before_end_too(store: TestStore, noted: Troubles) -> None:
+def test_pauses_of_the_holder_before_end_too(store: TestStore, noted: Failures) -> None:
     noted.failed("a", AWAY)
     noted.failed("b", AWAY)
-    again = Troubles(store.metadata, BackgroundSettings())
+    again = Failures(store.metadata, BackgroundSettings())
     again.passed("b")
-    assert again.may_try("a", store.clock.now_ms())
+    assert again.may_try("a")

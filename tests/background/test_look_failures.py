@@ -9,14 +9,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.background.holding import HOUR_S, MINUTE_S, TrioClock, troubles, working
+from tests.background.holding import HOUR_S, MINUTE_S, TrioClock, failures, working
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs import app
-from tierfs.background import look_troubles
 from tierfs.background.alone_work import AloneWork
+from tierfs.background.failures import Failures, look_again, note_looks
 from tierfs.background.planner import Planner
 from tierfs.background.snapshot import Snapshots
-from tierfs.background.troubles import Troubles
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.config import BackgroundSettings
 from tierfs.errors import DataLoss, Unavailable
@@ -64,12 +63,12 @@ async def test_one_damaged_segment_is_listed_and_the_others_go_their_way(
         await trio.sleep(11 * MINUTE_S)
         for name in NAMES:
             assert_layout(store, name, local=[2], cold=[] if name == "d/s07" else [2])
-        (row,) = troubles(store)
+        (row,) = failures(store)
         assert (row.what, row.name) == (f"look {store.segment('d/s07').id}", "d/s07")
         put_back(store.metadata, lost)
         await trio.sleep(6 * MINUTE_S)
         assert_layout(store, "d/s07", local=[2], cold=[2])
-        assert troubles(store) == []
+        assert failures(store) == []
 
 
 async def test_objects_that_cannot_be_made_hide_no_others_of_their_segment(
@@ -85,7 +84,7 @@ async def test_objects_that_cannot_be_made_hide_no_others_of_their_segment(
         async with working(store):
             await trio.sleep(MINUTE_S)
         assert [placed.chunk.start_offset for placed in store.layout("s").cold] == [24, 28, 32, 36]
-        assert len(troubles(store)) == 6
+        assert len(failures(store)) == 6
 
 
 def test_a_look_that_fails_forgets_nothing(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,27 +153,27 @@ def test_a_damaged_policy_lists_some_by_name_and_the_others_together(
     store: TestStore, expected_warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected_warnings.append("look .* failed")
-    monkeypatch.setattr(look_troubles, "_MOST_LISTED", 3)
+    monkeypatch.setattr("tierfs.background.failures._MOST_LISTED", 3)
     for name in NAMES:
         store.append(name, b"ab", seal=True)
     with store.metadata.write() as txn:
         policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4"})
         txn.put_raw(POLICIES.name, keys.u64(ROOT_DIRECTORY), b"\xff garbage")
-    noted, planner = Troubles(store.metadata, BackgroundSettings()), Planner()
+    noted, planner = Failures(store.metadata, BackgroundSettings()), Planner()
     snapshots = Snapshots(store.metadata, planner)
 
     def look() -> None:
-        look_troubles.try_again(snapshots, noted, store.metadata.clock.now_ms())
-        look_troubles.note(store.metadata, snapshots, noted, complete=snapshots.refresh())
+        look_again(snapshots, noted)
+        note_looks(snapshots, noted, complete=snapshots.refresh())
 
     look()
-    assert len(troubles(store)) == 4
-    assert [row.name for row in troubles(store) if "others" in row.what] == ["at 27 other segments"]
+    assert len(failures(store)) == 4
+    assert [row.name for row in failures(store) if "others" in row.what] == ["at 27 other segments"]
     look()
-    assert {row.attempts for row in troubles(store)} == {1}  # none is tried before its pause is over
+    assert {row.attempts for row in failures(store)} == {1}  # none is tried before its pause is over
     with store.metadata.write() as txn:
         txn.delete(POLICIES.name, keys.u64(ROOT_DIRECTORY))
         policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4"})
     look()
-    assert troubles(store) == []
+    assert failures(store) == []
     assert len(list(planner.views)) == len(NAMES)
