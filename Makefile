@@ -22,7 +22,10 @@ QUICK := tests/metadata tests/segments tests/ledger tests/layering
 PROTO     := tierfs/metadata/records.proto tierfs/ledger/ledger.proto tierfs/ledger/pulsar_api.proto
 PROTO_OUT := .
 
-.PHONY: help setup demo demo-s3 demo-spark test test-quick test-deps spark-deps dev-deps lint format proto bench bench-reading clean
+# Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
+MAN := $(VENV)/share/man/man1
+
+.PHONY: help setup man wheel demo demo-s3 demo-spark test test-quick test-deps spark-deps dev-deps lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -34,7 +37,16 @@ setup: ## install what is missing: system packages (as root) and .venv
 $(STAMP): setup.py
 	@$(PYTHON) -m pip --version > /dev/null 2>&1 || python3 -m venv --clear $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e .
+	@$(PYTHON) -m tierfs.cli.man $(MAN)
 	@touch $@
+
+man: setup ## make the manual pages of .venv/bin/tierfs: `man tierfs`, `man tierfs-append`
+	@$(PYTHON) -m tierfs.cli.man $(MAN)
+
+wheel: setup ## build dist/tierfs-*.whl, manual pages included
+	@rm -rf build
+	@$(PYTHON) -m tierfs.cli.man build/man
+	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 $(DEV_STAMP): setup.py
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[dev]'

@@ -28,6 +28,9 @@ INSTALL_REQUIRES = [
     "cramjam>=2.11,<3",  # 2.11 unpacks LZ4 blocks into a buffer without their length in front
 ]
 
+# Made by `make wheel`; without them a wheel has no manual pages.
+MAN_PAGES = sorted(str(page) for page in Path("build/man").glob("*.1"))
+
 FSSPEC = ["fsspec>=2024.10"]
 
 EXTRAS_REQUIRE = {
@@ -75,6 +78,7 @@ setup(
         "tierfs.metadata": ["records.proto", "*.pyi"],
         "tierfs.ledger": ["*.proto", "*.pyi"],
     },
+    data_files=[("share/man/man1", MAN_PAGES)],
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS_REQUIRE,
     entry_points={

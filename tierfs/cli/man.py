@@ -1,0 +1,106 @@
+"""Manual pages made of what `--help` shows: `python -m tierfs.cli.man DIRECTORY` writes one for each command."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from inspect import cleandoc
+from pathlib import Path
+
+import click
+
+from tierfs import __version__
+from tierfs.cli.commands import SECTIONS
+from tierfs.cli.main import cli
+from tierfs.cli.session import Session
+
+_AS_IT_IS = "\b"
+"""click's mark of a paragraph whose lines stay as they are."""
+
+_PROGRAM = "tierfs"
+_SHORT = 200
+_LINES = {name: entry.line for section in SECTIONS.values() for name, entry in section.items()}
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """File name and text of the page of each command, those inside groups included."""
+    yield from _pages(_context(cli, _PROGRAM, None))
+
+
+def _pages(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    inner = [_context(command, name, ctx) for name, command in _commands(ctx)]
+    yield f"{_page_name(ctx)}.1", "\n".join(_page(ctx, inner)) + "\n"
+    for one in inner:
+        yield from _pages(one)
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    return click.Context(command, info_name=name, parent=parent, obj=Session(), max_content_width=_SHORT)
+
+
+def _commands(ctx: click.Context) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(ctx.command, click.Group):
+        for name in ctx.command.list_commands(ctx):
+            command = ctx.command.get_command(ctx, name)
+            assert command is not None, name
+            yield name, command
+
+
+def _page(ctx: click.Context, inner: Sequence[click.Context]) -> Iterator[str]:
+    name = _page_name(ctx)
+    yield f'.TH "{_escaped(name.upper())}" 1 "" "{_PROGRAM} {__version__}" "{_PROGRAM}"'
+    yield from (".SH NAME", f"{_escaped(name)} \\- {_escaped(_line(ctx).rstrip('.'))}")
+    usage = " ".join(ctx.command.collect_usage_pieces(ctx))
+    yield from (".SH SYNOPSIS", f".B {_escaped(ctx.command_path)}", _escaped(usage), ".SH DESCRIPTION")
+    yield from _paragraphs(ctx.command.help or "")
+    if inner:
+        yield from (".SH COMMANDS", *_items((_page_name(one) + "(1)", _line(one)) for one in inner))
+    options = [param for param in ctx.command.get_params(ctx) if isinstance(param, click.Option)]
+    records = [option.get_help_record(ctx) for option in options]
+    yield from (".SH OPTIONS", *_items(record for record in records if record is not None))
+    if ctx.command.epilog:
+        yield from (".SH NOTES", *_paragraphs(ctx.command.epilog))
+    if ctx.parent is not None:
+        yield from (".SH SEE ALSO", f".BR {_escaped(_page_name(ctx.parent))} (1)")
+
+
+def _page_name(ctx: click.Context) -> str:
+    return ctx.command_path.replace(" ", "-")
+
+
+def _line(ctx: click.Context) -> str:
+    """The command in one line: that of `tierfs --help`, or the first sentence of its own help."""
+    parent = ctx.parent
+    own = ctx.command.get_short_help_str(_SHORT)
+    return _LINES[str(ctx.info_name)] if parent is not None and parent.parent is None else own
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in re.split(r"\n\s*\n", cleandoc(text)):
+        lines = [_escaped(line) for line in paragraph.splitlines()]
+        yield ".PP"
+        yield from (".nf", *lines[1:], ".fi") if paragraph.startswith(_AS_IT_IS) else lines
+
+
+def _items(items: Iterator[tuple[str, str]]) -> Iterator[str]:
+    for term, text in items:
+        yield from (".TP", f".B {_escaped(term)}", _escaped(" ".join(text.split())))
+
+
+def _escaped(text: str) -> str:
+    """Text that troff shows as it is."""
+    shown = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
+    return f"\\&{shown}" if shown.startswith((".", "'")) else shown
+
+
+def main() -> None:
+    """Write all pages into the directory that is named."""
+    directory = Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in pages():
+        (directory / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
