@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tierfs.metrics import MetricName, Metrics, NullMetrics
+from tierfs.metrics import MetricKind, MetricName, Metrics, NullMetrics
 
 
 def test_a_kept_counter_and_a_named_one_are_the_same() -> None:
@@ -32,3 +32,27 @@ def test_sampled_metrics_show_what_is_known_now() -> None:
     assert b"\ntierfs_offload_backlog_bytes " not in metrics.exposition()
     known[MetricName.BACKLOG_BYTES] = 17
     assert b"\ntierfs_offload_backlog_bytes 17.0\n" in metrics.exposition()
+
+
+def test_every_metric_is_shown_and_tells_no_names() -> None:
+    exposition = Metrics().exposition().decode()
+    for name in MetricName:
+        assert name.startswith("tierfs_")
+        assert (name.kind is MetricKind.COUNTER) == name.endswith("_total")
+        assert name.help.endswith(".")
+        assert not {"segment", "name", "object", "path"} & set(name.labels)
+        assert f"# HELP {name} {name.help}" in exposition
+
+
+def test_registries_are_separate() -> None:
+    first, second = Metrics(), Metrics()
+    first.count(MetricName.PRESIGNED_FALLBACKS)
+    assert b"tierfs_storage_presigned_fallbacks_total 1.0" in first.exposition()
+    assert b"tierfs_storage_presigned_fallbacks_total 0.0" in second.exposition()
+
+
+def test_null_metrics_take_everything() -> None:
+    sink = NullMetrics()
+    sink.count(MetricName.CACHE_HITS, cache="memory")
+    sink.observe(MetricName.STORAGE_SECONDS, 1.0, tier="cold", verb="put")
+    sink.set_gauge(MetricName.CACHE_HITS, 1.0)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from enum import Enum, StrEnum, unique
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -22,175 +21,125 @@ class MetricKind(Enum):
     """A gauge whose value is asked for when somebody looks; none is shown where nobody knows it."""
 
 
-class MetricName(StrEnum):
-    """What callers name a metric by."""
-
-    STORAGE_REQUESTS = "tierfs_storage_requests_total"
-    STORAGE_BYTES = "tierfs_storage_bytes_total"
-    COMPOSED_BYTES = "tierfs_storage_composed_bytes_total"
-    STORAGE_ERRORS = "tierfs_storage_errors_total"
-    STORAGE_SECONDS = "tierfs_storage_request_seconds"
-    STORAGE_RETRIES = "tierfs_storage_retries_total"
-    PRESIGNED_FALLBACKS = "tierfs_storage_presigned_fallbacks_total"
-    READ_REQUESTS = "tierfs_read_requests_total"
-    READ_BYTES = "tierfs_read_bytes_total"
-    READ_FALLBACKS = "tierfs_read_fallbacks_total"
-    READ_HEDGES = "tierfs_read_hedges_total"
-    CACHE_HITS = "tierfs_cache_hits_total"
-    CACHE_MISSES = "tierfs_cache_misses_total"
-    CACHE_BYTES = "tierfs_cache_bytes"
-    CACHE_ERRORS = "tierfs_cache_errors_total"
-    CHECKSUM_FAILURES = "tierfs_checksum_failures_total"
-    FUSE_OPERATIONS = "tierfs_fuse_operations_total"
-    FUSE_ERRORS = "tierfs_fuse_errors_total"
-    UPTIME = "tierfs_uptime_seconds"
-    MEMORY_BUDGET = "tierfs_memory_budget_bytes"
-    MEMORY_USED = "tierfs_memory_used_bytes"
-    FETCHES_IN_FLIGHT = "tierfs_fetches_in_flight"
-    FETCHES_WAITING = "tierfs_fetches_waiting"
-    READS_WAITING = "tierfs_reads_waiting"
-    OPEN_HANDLES = "tierfs_open_handles"
-    READ_SESSIONS = "tierfs_read_sessions"
-    DISK_CACHE_LIMIT = "tierfs_disk_cache_limit_bytes"
-    SEALED_BY_POLICY = "tierfs_sealed_by_policy_total"
-    RETENTION_BYTES = "tierfs_retention_bytes_total"
-    DELETIONS_PAUSED = "tierfs_timed_deletions_paused"
-    HOLDER = "tierfs_holder"
-    BACKLOG_BYTES = "tierfs_offload_backlog_bytes"
-    BACKLOG_AGE = "tierfs_offload_backlog_age_seconds"
-    LOST_BYTES = "tierfs_lost_bytes"
-    SUSPECT_BYTES = "tierfs_suspect_bytes"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricRow:
-    """One row of the table."""
-
-    name: MetricName
-    kind: MetricKind
-    unit: str
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-    """Upper bounds of a histogram, in the unit."""
-
-
 _LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """From a warm GET on the same machine (measured 1.7 ms) to the read deadline."""
 
 _COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 _SAMPLED = MetricKind.SAMPLED
 
-TABLE: tuple[MetricRow, ...] = (
-    MetricRow(MetricName.STORAGE_REQUESTS, _COUNTER, "requests", "Calls to chunk storage.", ("tier", "verb")),
-    MetricRow(
-        MetricName.STORAGE_BYTES,
+
+@unique
+class MetricName(StrEnum):
+    """The table: a name for callers, and what is shown."""
+
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...]
+    buckets: tuple[float, ...]
+    """Upper bounds of a histogram."""
+
+    def __new__(
+        cls, name: str, kind: MetricKind, shown: str, labels: tuple[str, ...] = (), buckets: tuple[float, ...] = ()
+    ) -> Self:
+        """A string, so that it is the metric's name wherever one is asked for."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.kind, member.help, member.labels, member.buckets = kind, shown, labels, buckets
+        return member
+
+    STORAGE_REQUESTS = ("tierfs_storage_requests_total", _COUNTER, "Calls to chunk storage.", ("tier", "verb"))
+    STORAGE_BYTES = (
+        "tierfs_storage_bytes_total",
         _COUNTER,
-        "bytes",
         "Bytes stored and fetched, of calls that succeeded.",
         ("tier", "verb"),
-    ),
-    MetricRow(
-        MetricName.COMPOSED_BYTES,
+    )
+    COMPOSED_BYTES = (
+        "tierfs_storage_composed_bytes_total",
         _COUNTER,
-        "bytes",
         "Bytes of objects made from others, by way: copied by the server, or read and uploaded by the client.",
         ("tier", "way"),
-    ),
-    MetricRow(
-        MetricName.STORAGE_ERRORS,
+    )
+    STORAGE_ERRORS = (
+        "tierfs_storage_errors_total",
         _COUNTER,
-        "errors",
         "Calls to chunk storage that failed, by error class.",
         ("tier", "verb", "error"),
-    ),
-    MetricRow(
-        MetricName.STORAGE_SECONDS,
+    )
+    STORAGE_SECONDS = (
+        "tierfs_storage_request_seconds",
         _HISTOGRAM,
-        "seconds",
         "Duration of calls to chunk storage.",
         ("tier", "verb"),
         _LATENCY_BUCKETS_S,
-    ),
-    MetricRow(
-        MetricName.STORAGE_RETRIES, _COUNTER, "retries", "Calls to chunk storage that were tried again.", ("verb",)
-    ),
-    MetricRow(
-        MetricName.PRESIGNED_FALLBACKS,
+    )
+    STORAGE_RETRIES = (
+        "tierfs_storage_retries_total",
         _COUNTER,
-        "requests",
+        "Calls to chunk storage that were tried again.",
+        ("verb",),
+    )
+    PRESIGNED_FALLBACKS = (
+        "tierfs_storage_presigned_fallbacks_total",
+        _COUNTER,
         "Ranged GETs whose presigned URL was refused and that used get_object.",
-    ),
-    MetricRow(MetricName.READ_REQUESTS, _COUNTER, "requests", "Reads of segments, by serving tier.", ("tier",)),
-    MetricRow(MetricName.READ_BYTES, _COUNTER, "bytes", "Bytes of segments read, by serving tier.", ("tier",)),
-    MetricRow(
-        MetricName.READ_FALLBACKS,
+    )
+    READ_REQUESTS = ("tierfs_read_requests_total", _COUNTER, "Reads of segments, by serving tier.", ("tier",))
+    READ_BYTES = ("tierfs_read_bytes_total", _COUNTER, "Bytes of segments read, by serving tier.", ("tier",))
+    READ_FALLBACKS = (
+        "tierfs_read_fallbacks_total",
         _COUNTER,
-        "requests",
         "Reads served by another tier than the preferred one.",
         ("tier",),
-    ),
-    MetricRow(MetricName.READ_HEDGES, _COUNTER, "requests", "Second GETs for fetches whose first byte was late."),
-    MetricRow(MetricName.CACHE_HITS, _COUNTER, "blocks", "Blocks found in a cache.", ("cache",)),
-    MetricRow(MetricName.CACHE_MISSES, _COUNTER, "blocks", "Blocks not found in a cache.", ("cache",)),
-    MetricRow(MetricName.CACHE_BYTES, _GAUGE, "bytes", "Bytes a cache holds.", ("cache",)),
-    MetricRow(
-        MetricName.CACHE_ERRORS,
+    )
+    READ_HEDGES = ("tierfs_read_hedges_total", _COUNTER, "Second GETs for fetches whose first byte was late.")
+    CACHE_HITS = ("tierfs_cache_hits_total", _COUNTER, "Blocks found in a cache.", ("cache",))
+    CACHE_MISSES = ("tierfs_cache_misses_total", _COUNTER, "Blocks not found in a cache.", ("cache",))
+    CACHE_BYTES = ("tierfs_cache_bytes", _GAUGE, "Bytes a cache holds.", ("cache",))
+    CACHE_ERRORS = ("tierfs_cache_errors_total", _COUNTER, "Failures that switched a cache off.", ("cache",))
+    CHECKSUM_FAILURES = (
+        "tierfs_checksum_failures_total",
         _COUNTER,
-        "errors",
-        "Failures that switched a cache off.",
-        ("cache",),
-    ),
-    MetricRow(
-        MetricName.CHECKSUM_FAILURES,
-        _COUNTER,
-        "blocks",
         "Blocks whose CRC32C was wrong, by where they came from.",
         ("source",),
-    ),
-    MetricRow(MetricName.FUSE_OPERATIONS, _COUNTER, "operations", "Requests of the kernel.", ("operation",)),
-    MetricRow(
-        MetricName.FUSE_ERRORS,
+    )
+    FUSE_OPERATIONS = ("tierfs_fuse_operations_total", _COUNTER, "Requests of the kernel.", ("operation",))
+    FUSE_ERRORS = (
+        "tierfs_fuse_errors_total",
         _COUNTER,
-        "operations",
         "Requests of the kernel that failed, by errno.",
         ("operation", "errno"),
-    ),
-    MetricRow(MetricName.UPTIME, _SAMPLED, "seconds", "How long the mount has been there."),
-    MetricRow(MetricName.MEMORY_BUDGET, _SAMPLED, "bytes", "Memory that fetched bytes may take."),
-    MetricRow(MetricName.MEMORY_USED, _SAMPLED, "bytes", "Memory that fetched bytes take."),
-    MetricRow(MetricName.FETCHES_IN_FLIGHT, _SAMPLED, "requests", "Fetches from the cold tier under way."),
-    MetricRow(MetricName.FETCHES_WAITING, _SAMPLED, "requests", "Fetches from the cold tier that wait for their turn."),
-    MetricRow(MetricName.READS_WAITING, _SAMPLED, "reads", "Reads that wait for a tier which does not answer."),
-    MetricRow(MetricName.OPEN_HANDLES, _SAMPLED, "handles", "Open handles of segments."),
-    MetricRow(MetricName.READ_SESSIONS, _SAMPLED, "sessions", "Readers with a read-ahead window."),
-    MetricRow(MetricName.DISK_CACHE_LIMIT, _SAMPLED, "bytes", "Disk space that the cache of cold bytes may take."),
-    MetricRow(
-        MetricName.SEALED_BY_POLICY,
-        _COUNTER,
-        "segments",
-        "Segments that the holder sealed by policy.",
-    ),
-    MetricRow(MetricName.RETENTION_BYTES, _COUNTER, "bytes", "Bytes of segments that retention took away."),
-    MetricRow(
-        MetricName.DELETIONS_PAUSED,
+    )
+    UPTIME = ("tierfs_uptime_seconds", _SAMPLED, "How long the mount has been there.")
+    MEMORY_BUDGET = ("tierfs_memory_budget_bytes", _SAMPLED, "Memory that fetched bytes may take.")
+    MEMORY_USED = ("tierfs_memory_used_bytes", _SAMPLED, "Memory that fetched bytes take.")
+    FETCHES_IN_FLIGHT = ("tierfs_fetches_in_flight", _SAMPLED, "Fetches from the cold tier under way.")
+    FETCHES_WAITING = ("tierfs_fetches_waiting", _SAMPLED, "Fetches from the cold tier that wait for their turn.")
+    READS_WAITING = ("tierfs_reads_waiting", _SAMPLED, "Reads that wait for a tier which does not answer.")
+    OPEN_HANDLES = ("tierfs_open_handles", _SAMPLED, "Open handles of segments.")
+    READ_SESSIONS = ("tierfs_read_sessions", _SAMPLED, "Readers with a read-ahead window.")
+    DISK_CACHE_LIMIT = ("tierfs_disk_cache_limit_bytes", _SAMPLED, "Disk space that the cache of cold bytes may take.")
+    SEALED_BY_POLICY = ("tierfs_sealed_by_policy_total", _COUNTER, "Segments that the holder sealed by policy.")
+    RETENTION_BYTES = ("tierfs_retention_bytes_total", _COUNTER, "Bytes of segments that retention took away.")
+    DELETIONS_PAUSED = (
+        "tierfs_timed_deletions_paused",
         _GAUGE,
-        "stores",
         "1 while deletions by time pause because the clocks disagree; told by the holder.",
-    ),
-    MetricRow(MetricName.HOLDER, _SAMPLED, "processes", "1 if this process does the store's background work, else 0."),
-    MetricRow(
-        MetricName.BACKLOG_BYTES, _SAMPLED, "bytes", "Complete chunks that wait to be offloaded; told by the holder."
-    ),
-    MetricRow(
-        MetricName.BACKLOG_AGE,
+    )
+    HOLDER = ("tierfs_holder", _SAMPLED, "1 if this process does the store's background work, else 0.")
+    BACKLOG_BYTES = (
+        "tierfs_offload_backlog_bytes",
         _SAMPLED,
-        "seconds",
+        "Complete chunks that wait to be offloaded; told by the holder.",
+    )
+    BACKLOG_AGE = (
+        "tierfs_offload_backlog_age_seconds",
+        _SAMPLED,
         "Since when the oldest byte has been on the local disk alone; told by the holder.",
-    ),
-    MetricRow(MetricName.LOST_BYTES, _SAMPLED, "bytes", "Bytes of the store of which no copy proved right."),
-    MetricRow(MetricName.SUSPECT_BYTES, _SAMPLED, "bytes", "Bytes in chunks of which a copy was missing or damaged."),
-)
+    )
+    LOST_BYTES = ("tierfs_lost_bytes", _SAMPLED, "Bytes of the store of which no copy proved right.")
+    SUSPECT_BYTES = ("tierfs_suspect_bytes", _SAMPLED, "Bytes in chunks of which a copy was missing or damaged.")
+
 
 Count = Callable[[float], None]
 """Adds an amount to one counter."""
@@ -239,15 +188,14 @@ class NullMetrics:
 class Metrics:
     """A registry of its own with every metric of the table. prometheus-client is imported on construction."""
 
-    def __init__(self, table: tuple[MetricRow, ...] = TABLE) -> None:
+    def __init__(self) -> None:
         from prometheus_client import CollectorRegistry
 
         self.registry: CollectorRegistry = CollectorRegistry()
-        self._rows = {row.name: row for row in table}
-        kept = [row for row in table if row.kind is not MetricKind.SAMPLED]
-        self._metrics: dict[str, Any] = {row.name: _registered(row, self.registry) for row in kept}
+        kept = [name for name in MetricName if name.kind is not MetricKind.SAMPLED]
+        self._metrics: dict[str, Any] = {name: _registered(name, self.registry) for name in kept}
         self._children: dict[tuple[object, ...], Any] = {}
-        self._sampler = _Sampler([row for row in table if row.kind is MetricKind.SAMPLED])
+        self._sampler = _Sampler()
         self.registry.register(self._sampler)
 
     def count(self, name: MetricName, amount: float = 1, **labels: str) -> None:
@@ -273,9 +221,8 @@ class Metrics:
 
     def values(self, name: MetricName) -> dict[tuple[str, ...], float]:
         """What a counter has come to, by its labels' values in the table's order."""
-        labels = self._rows[name].labels
         return {
-            tuple(sample.labels[label] for label in labels): sample.value
+            tuple(sample.labels[label] for label in name.labels): sample.value
             for family in self._metrics[name].collect()
             for sample in family.samples
             if sample.name == name
@@ -307,10 +254,9 @@ def _nothing() -> Mapping[MetricName, float]:
 
 
 class _Sampler:
-    """Makes the gauges of sampled rows at each exposition."""
+    """Makes the gauges of sampled metrics at each exposition."""
 
-    def __init__(self, rows: list[MetricRow]) -> None:
-        self._rows = rows
+    def __init__(self) -> None:
         self.sample: Sample = _nothing
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
@@ -324,17 +270,18 @@ class _Sampler:
     def _families(self, values: Mapping[MetricName, float]) -> Iterator[GaugeMetricFamily]:
         from prometheus_client.core import GaugeMetricFamily
 
-        for row in self._rows:
-            family = GaugeMetricFamily(row.name, row.help)
-            if row.name in values:
-                family.add_metric([], values[row.name])
-            yield family
+        for name in MetricName:
+            if name.kind is MetricKind.SAMPLED:
+                family = GaugeMetricFamily(name, name.help)
+                if name in values:
+                    family.add_metric([], values[name])
+                yield family
 
 
-def _registered(row: MetricRow, registry: CollectorRegistry) -> Any:
+def _registered(name: MetricName, registry: CollectorRegistry) -> Any:
     from prometheus_client import Counter, Gauge, Histogram
 
-    if row.kind is MetricKind.HISTOGRAM:
-        return Histogram(row.name, row.help, row.labels, registry=registry, buckets=row.buckets)
-    vendor = Counter if row.kind is MetricKind.COUNTER else Gauge
-    return vendor(row.name, row.help, row.labels, registry=registry)
+    if name.kind is MetricKind.HISTOGRAM:
+        return Histogram(name, name.help, name.labels, registry=registry, buckets=name.buckets)
+    vendor = Counter if name.kind is MetricKind.COUNTER else Gauge
+    return vendor(name, name.help, name.labels, registry=registry)

@@ -15,7 +15,7 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, PendingUpload
 from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage, Wrapped
 from tierfs.clock import ManualClock
 from tierfs.errors import NotFound, Unavailable
-from tierfs.metrics import TABLE, MetricName, Metrics, NullMetrics
+from tierfs.metrics import Metrics
 
 LIMIT = 3
 
@@ -122,27 +122,3 @@ def test_measure_counts_requests_bytes_errors_and_seconds() -> None:
     ):
         assert line in text.splitlines()
     assert "secret-name" not in text
-
-
-def test_every_metric_is_in_the_table_once() -> None:
-    assert [row.name for row in TABLE] == list(MetricName)
-    for row in TABLE:
-        assert row.name.startswith("tierfs_")
-        assert row.help.endswith(".")
-        assert not {"segment", "name", "object", "path"} & set(row.labels)
-    exposition = Metrics().exposition().decode()
-    assert all(row.help in exposition for row in TABLE)
-
-
-def test_registries_are_separate() -> None:
-    first, second = Metrics(), Metrics()
-    first.count(MetricName.PRESIGNED_FALLBACKS)
-    assert b"tierfs_storage_presigned_fallbacks_total 1.0" in first.exposition()
-    assert b"tierfs_storage_presigned_fallbacks_total 0.0" in second.exposition()
-
-
-def test_null_metrics_take_everything() -> None:
-    sink = NullMetrics()
-    sink.count(MetricName.CACHE_HITS, cache="memory")
-    sink.observe(MetricName.STORAGE_SECONDS, 1.0, tier="cold", verb="put")
-    sink.set_gauge(MetricName.CACHE_HITS, 1.0)
