@@ -20,8 +20,8 @@ from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
 from tierfs.metadata import policies
-from tierfs.metadata.records import TroubleRecord
-from tierfs.metadata.tables import GARBAGE, OUTBOX_NAME, TROUBLES
+from tierfs.metadata.records import FailureRecord
+from tierfs.metadata.tables import FAILURES, GARBAGE, OUTBOX_NAME
 from tierfs.types import ROOT_DIRECTORY
 
 T = TypeVar("T")
@@ -115,9 +115,9 @@ def set_policy(store: TestStore, **settings: str) -> None:
         policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "8", **settings})
 
 
-def failures(store: TestStore) -> list[TroubleRecord]:
+def failures(store: TestStore) -> list[FailureRecord]:
     with store.metadata.read() as txn:
-        return [row for _, row in txn.scan(TROUBLES)]
+        return [row for _, row in txn.scan(FAILURES)]
 
 
 def nothing_left(store: TestStore) -> bool:

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.background.holding import SETTLED_S, TrioClock, working
+from tests.background.holding import SETTLED_S, TrioClock, failures, working
 from tests.background.test_consolidate import cold_pieces, cut_head, objects
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
 from tierfs.background import consolidation_watch
@@ -20,8 +20,7 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import keys, policies
-from tierfs.metadata.records import TroubleRecord
-from tierfs.metadata.tables import OBJECTS, TROUBLES
+from tierfs.metadata.tables import OBJECTS
 from tierfs.types import ROOT_DIRECTORY, Tier
 
 POLICY = {"chunk_bytes": "1000000", "object_bytes": "1000", "deletion_lag": "0"}
@@ -116,17 +115,12 @@ async def test_what_fails_is_listed_and_tried_again(
         with monkeypatch.context() as patch:
             patch.setattr(MemoryStorage, "compose", fail)
             await trio.sleep(60)
-            (trouble,) = troubles(store)
-            assert trouble.what == f"consolidate {store.segment('s').id}"
-            assert trouble.attempts > 2
+            (row,) = failures(store)
+            assert row.what == f"consolidate {store.segment('s').id}"
+            assert row.attempts > 2
         await trio.sleep(200)
-        assert troubles(store) == []
+        assert failures(store) == []
         assert_layout(store, "s", local=[], cold=[100])
-
-
-def troubles(store: TestStore) -> list[TroubleRecord]:
-    with store.metadata.read() as txn:
-        return [row for _, row in txn.scan(TROUBLES)]
 
 
 def test_only_what_the_journal_names_is_joined(store: TestStore) -> None:

@@ -12,7 +12,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.background.failures import Failures
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
-from tierfs.metadata.tables import TROUBLES
+from tierfs.metadata.tables import FAILURES
 
 AWAY = Unavailable("the server does not answer")
 MANY = 1000
@@ -32,7 +32,7 @@ def noted(store: TestStore, expected_warnings: list[str]) -> Failures:
 
 def rows(store: TestStore) -> set[str]:
     with store.metadata.read() as txn:
-        return {row.what for _, row in txn.scan(TROUBLES)}
+        return {row.what for _, row in txn.scan(FAILURES)}
 
 
 def test_the_end_of_an_outage_is_told_by_many_threads_at_once(store: TestStore, noted: Failures) -> None:

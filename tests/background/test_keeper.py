@@ -10,14 +10,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.background.holding import InLine, TrioClock
+from tests.background.holding import InLine, TrioClock, failures
 from tests.metadata.test_sums import write_as_older_tierfs
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.holder import HeldElsewhere, current
-from tierfs.background.keeper import HolderTools, WriterTask
+from tierfs.background.keeper import HolderTools, ReplicaTask, WriterTask
 from tierfs.background.tasks import InThread, Outcome, Step, TaskLoop
 from tierfs.background.work import ColdWork
 from tierfs.config import BackgroundSettings
+from tierfs.errors import Unavailable
 
 
 @pytest.fixture
@@ -159,4 +160,39 @@ async def test_a_new_holder_counts_a_store_of_an_older_tierfs(
         with store.metadata.read() as txn:
             assert txn.sums is not None
             assert txn.sums.cold_bytes == 8
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_replica_lists_what_keeps_it_from_refreshing_and_goes_on(
+    store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("refresh failed: away")
+    connected: list[str] = []
+    refreshed: list[float] = []
+
+    def refresh() -> None:
+        refreshed.append(trio.current_time())
+        if len(refreshed) == 2:
+            raise Unavailable("away")
+
+    def make_refresh() -> Callable[[], object]:
+        connected.append("connected")
+        return refresh
+
+    tools = HolderTools(
+        store.path / "holder", store.metadata, lambda: BackgroundSettings(replica_refresh_s=5), InLine()
+    )
+    one = ReplicaTask(tools, make_refresh)
+    began_s = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.run)
+        await trio.sleep(6)
+        assert one.holds
+        assert [row.what for row in failures(store)] == ["refresh"]
+        await trio.sleep(6)
+        assert failures(store) == []
+        assert [round(at - began_s) for at in refreshed] == [0, 5, 10]
+        one.renew()
+        await trio.sleep(1)
+        assert len(connected) == 2
         nursery.cancel_scope.cancel()

@@ -20,7 +20,7 @@ from tierfs.config import BackgroundSettings, Settings, WriteSettings
 from tierfs.doctor import filesystem, machine, spark
 from tierfs.doctor import store as store_checks
 from tierfs.doctor.findings import Finding, Level
-from tierfs.metadata.records import TroubleRecord
+from tierfs.metadata.records import FailureRecord
 from tierfs.mounts import mounts
 from tierfs.types import MIB
 
@@ -186,10 +186,10 @@ def test_disk_against_floor_and_watermarks(status: StoreStatus) -> None:
 def test_an_owner_that_was_superseded_and_work_that_is_stuck(status: StoreStatus) -> None:
     fenced = store_checks.owner(replace(status, journal=replace(status.journal, fenced_by_epoch=7)))
     assert (fenced.level, "epoch 7" in fenced.found) == (Level.FAIL, True)
-    stuck = TroubleRecord(what="offload 1 of 0", error="no answer", error_kind="Unavailable")
-    assert store_checks.troubles(replace(status, troubles=(stuck,))).level is Level.WARN
+    stuck = FailureRecord(what="offload 1 of 0", error="no answer", error_kind="Unavailable")
+    assert store_checks.failures(replace(status, troubles=(stuck,))).level is Level.WARN
     damaged = replace(stuck, error="bytes 0 to 4", error_kind="DataLoss")
-    found = store_checks.troubles(replace(status, troubles=(stuck, damaged)))
+    found = store_checks.failures(replace(status, troubles=(stuck, damaged)))
     assert (found.level, "bytes 0 to 4" in found.found) == (Level.FAIL, True)
 
 

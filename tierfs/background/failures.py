@@ -14,9 +14,9 @@ from tierfs.background.snapshot import Snapshots
 from tierfs.config import BackgroundSettings
 from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.metadata import directories
-from tierfs.metadata.records import TroubleRecord
+from tierfs.metadata.records import FailureRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import TROUBLES
+from tierfs.metadata.tables import FAILURES
 from tierfs.types import SegmentId
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Failures:
         self.ended = 0
         """Failures that were over: each time everything else may be tried at once."""
         with metadata.read() as txn:
-            self._rows = {row.what: row for _, row in txn.scan(TROUBLES)}
+            self._rows = {row.what: row for _, row in txn.scan(FAILURES)}
         self._ended_at = dict.fromkeys(self._rows, 0)
         """Per row how many failures were over when it was last written: its pause ends with the next one's end."""
 
@@ -89,7 +89,7 @@ class Failures:
         name = name or self._path_of(what)
         now_ms = self._metadata.clock.now_ms()
         with self._lock:
-            old = self._rows.get(what) or TroubleRecord(what=what, since_ms=now_ms)
+            old = self._rows.get(what) or FailureRecord(what=what, since_ms=now_ms)
             row = self._rows[what] = replace(
                 old,
                 name=name,
@@ -149,17 +149,17 @@ class Failures:
         except Exception:  # the failure that is being listed says more
             return ""
 
-    def _write(self, row: TroubleRecord) -> None:
+    def _write(self, row: FailureRecord) -> None:
         try:
             with self._metadata.write_notes() as txn:
-                txn.put(TROUBLES, row.what.encode(), row)
+                txn.put(FAILURES, row.what.encode(), row)
         except TierfsError as exc:  # a full disk, most likely: memory remembers, and the log has it
             log.warning("%s: cannot be written down: %s", row.what, exc)
 
     def _remove(self, what: str) -> None:
         try:
             with self._metadata.write_notes() as txn:
-                txn.delete(TROUBLES.name, what.encode())
+                txn.delete(FAILURES.name, what.encode())
         except TierfsError as exc:
             log.warning("%s: its end cannot be written down: %s", what, exc)
 

@@ -20,16 +20,16 @@ from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.metadata import fence, keys
 from tierfs.metadata.journal_state import Fencer, JournalState
 from tierfs.metadata.records import (
+    FailureRecord,
     GarbageRecord,
     IntentRecord,
     LocationRecord,
     RequestRecord,
     StoreRecord,
-    TroubleRecord,
 )
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.sums import Sums, recount
-from tierfs.metadata.tables import DIRECTORIES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS, TROUBLES
+from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class StoreStatus:
     endangered: Endangered
     local_free_bytes: int
     backlog: BacklogStatus
-    troubles: tuple[TroubleRecord, ...]
+    troubles: tuple[FailureRecord, ...]
     """Work that failed and is tried again, the longest-standing first."""
     requests: tuple[RequestRecord, ...]
     """Work asked of the holder that is not done."""
@@ -157,7 +157,7 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
             endangered=endangered(txn, totals, store),
             local_free_bytes=files.free_bytes(),
             backlog=BacklogStatus(totals.pending_bytes, totals.active_bytes, txn.oldest_local_only_ms),
-            troubles=tuple(sorted((row for _, row in txn.scan(TROUBLES)), key=lambda row: row.since_ms)),
+            troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
             requests=tuple(requests.unfinished(txn)),
             journal=JournalStatus(
                 slot=state.next_slot - 1,

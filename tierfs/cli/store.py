@@ -21,7 +21,7 @@ from tierfs.types import RequestState
 if TYPE_CHECKING:
     from tierfs.background.endangered import Endangered
     from tierfs.background.status import JournalStatus, StoreStatus, TierStatus
-    from tierfs.metadata.records import RequestRecord, TroubleRecord
+    from tierfs.metadata.records import FailureRecord, RequestRecord
 
 _FILE_SCHEME = "file:"
 """Of a cold tier in a directory; relative to the store's."""
@@ -99,7 +99,7 @@ def status_data(found: StoreStatus) -> dict[str, Any]:
     return data
 
 
-def _plain(row: TroubleRecord | RequestRecord) -> dict[str, Any]:
+def _plain(row: FailureRecord | RequestRecord) -> dict[str, Any]:
     """A row's own fields, without what the database adds."""
     return {key: value for key, value in asdict(row).items() if key not in ("version", "stored")}
 
@@ -133,7 +133,7 @@ def status_text(
     rows += [("waiting", str(one)) for one in waiting]
     rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]
     rows += [("silent mount", f"{printable(point)}: its daemon {SILENT}: {SILENT_REMEDY} {point}") for point in silent]
-    rows += [("stuck", _stuck(trouble)) for trouble in found.troubles]
+    rows += [("stuck", _stuck(failure)) for failure in found.troubles]
     rows += [("request", _request(request)) for request in found.requests]
     rows += [("garbage error", printable(error)) for error in found.garbage_errors]
     rows += [("warning", printable(warning)) for warning in found.warnings]
@@ -161,14 +161,14 @@ def _oldest(found: StoreStatus) -> str:
     return f"{since}{waiting} wait to be offloaded, {active} in active chunks"
 
 
-def _stuck(trouble: TroubleRecord) -> str:
-    size = f" ({format.size(trouble.bytes)})" if trouble.bytes else ""
-    times = format.count(trouble.attempts, "time")
-    since = format.clock_time(trouble.since_ms)
-    verb, _, rest = trouble.what.partition(" ")
+def _stuck(failure: FailureRecord) -> str:
+    size = f" ({format.size(failure.bytes)})" if failure.bytes else ""
+    times = format.count(failure.attempts, "time")
+    since = format.clock_time(failure.since_ms)
+    verb, _, rest = failure.what.partition(" ")
     _, has_start, start = rest.rpartition(" ")
-    what = f"{verb} {trouble.name}" + (f" from {start}" if has_start else "") if trouble.name else trouble.what
-    return f"{printable(what)}{size}: failed {times} since {since}: {printable(trouble.error)}"
+    what = f"{verb} {failure.name}" + (f" from {start}" if has_start else "") if failure.name else failure.what
+    return f"{printable(what)}{size}: failed {times} since {since}: {printable(failure.error)}"
 
 
 def _request(request: RequestRecord) -> str:

@@ -33,7 +33,7 @@ def check_store(store: Store) -> Iterator[Finding]:
     """Every check of an open store that needs no cold tier."""
     status = store.status()
     yield owner(status)
-    yield troubles(status)
+    yield failures(status)
     yield holder(status)
     yield from damage(status)
     for mount in mounts():
@@ -59,7 +59,7 @@ def owner(status: StoreStatus) -> Finding:
     )
 
 
-def troubles(status: StoreStatus) -> Finding:
+def failures(status: StoreStatus) -> Finding:
     """Work that failed and is tried again; damage does not mend itself."""
     name = "background work"
     if not status.troubles:

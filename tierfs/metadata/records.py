@@ -434,7 +434,7 @@ class RequestRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TroubleRecord(Record):
+class FailureRecord(Record):
     """Background work that failed and is tried again."""
 
     what: str

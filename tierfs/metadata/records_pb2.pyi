@@ -482,7 +482,7 @@ class RequestRecord(_message.Message):
     remedy: str
     def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., verb: _Optional[str] = ..., path: _Optional[str] = ..., state: _Optional[int] = ..., done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., result: _Optional[str] = ..., created_ms: _Optional[int] = ..., item: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
 
-class TroubleRecord(_message.Message):
+class FailureRecord(_message.Message):
     __slots__ = ("version", "what", "name", "bytes", "attempts", "since_ms", "next_try_ms", "error_kind", "error")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]

@@ -72,7 +72,7 @@ class MetadataStore:
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner)
 
     def write_notes(self) -> AbstractContextManager[WriteTransaction]:
-        """The writer of rows that no segment depends on: requests, troubles, where the store stands.
+        """The writer of rows that no segment depends on: requests, failures, where the store stands.
 
         Works in a store that may only be read, too.
         """

@@ -14,6 +14,7 @@ from tierfs.metadata.records import (
     ChunkRecord,
     DirectoryRecord,
     DirentRecord,
+    FailureRecord,
     GarbageRecord,
     IntentRecord,
     LocationRecord,
@@ -24,7 +25,6 @@ from tierfs.metadata.records import (
     SegmentRecord,
     StoreRecord,
     TouchRecord,
-    TroubleRecord,
 )
 
 R = TypeVar("R", bound=Record)
@@ -50,7 +50,7 @@ POLICIES = Table(b"policies", Codec(PolicyRecord, pb.PolicyRecord))
 INTENTS = Table(b"intents", Codec(IntentRecord, pb.IntentRecord))
 GARBAGE = Table(b"garbage", Codec(GarbageRecord, pb.GarbageRecord))
 REQUESTS = Table(b"requests", Codec(RequestRecord, pb.RequestRecord))
-TROUBLES = Table(b"troubles", Codec(TroubleRecord, pb.TroubleRecord))
+FAILURES = Table(b"troubles", Codec(FailureRecord, pb.FailureRecord))
 ENTRIES = Table(b"entries", Codec(EntryRun, pb.EntryRun))
 LEDGERS = Table(b"ledgers", Codec(LedgerRecord, pb.LedgerRecord))
 BATCHES = Table(b"batches", Codec(BatchRecord, pb.BatchRecord))
@@ -64,7 +64,7 @@ RESERVED_NAMES = (ENTRIES.name, BATCHES.name, LEDGERS.name)
 
 ALL_NAMES = (
     *(table.name for table in (STORE, DIRENTS, DIRECTORIES, LOCATIONS, SEGMENTS, CHUNKS, OBJECTS, CHECKSUMS)),
-    *(table.name for table in (POLICIES, INTENTS, GARBAGE, TOUCHES, REQUESTS, TROUBLES)),
+    *(table.name for table in (POLICIES, INTENTS, GARBAGE, TOUCHES, REQUESTS, FAILURES)),
     OUTBOX_NAME,
     *RESERVED_NAMES,
 )
