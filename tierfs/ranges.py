@@ -1,0 +1,120 @@
+"""Sets of bytes as half-open ranges in the order of their starts, and sequences cut into runs. Pure.
+
+Arguments ascend by start unless a function says otherwise; they may touch, overlap or be empty. Results ascend, are
+not empty and never touch each other. Everything that can be is streamed, and read no further than the answer needs:
+a range may be that of one of a million chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from tierfs.types import ByteRange
+
+T = TypeVar("T")
+
+
+def merge(found: Iterable[ByteRange]) -> Iterator[ByteRange]:
+    """Join ranges that touch or overlap."""
+    start = end = 0
+    for one in found:
+        if one.start > end:
+            if end > start:
+                yield ByteRange(start, end)
+            start = one.start
+        end = max(end, one.end)
+    if end > start:
+        yield ByteRange(start, end)
+
+
+def union(found: Iterable[ByteRange]) -> list[ByteRange]:
+    """Join ranges that come in any order."""
+    return list(merge(sorted(found)))
+
+
+def add(merged: list[ByteRange], new: ByteRange) -> None:
+    """Add a range to merged ones, none of which starts behind it: neighbours take no room."""
+    if merged and new.start <= merged[-1].end:
+        if new.end > merged[-1].end:
+            merged[-1] = ByteRange(merged[-1].start, new.end)
+    elif new:
+        merged.append(new)
+
+
+def subtract(found: Iterable[ByteRange], taken: Iterable[ByteRange]) -> Iterator[ByteRange]:
+    """Leave out the bytes that are in any of `taken`."""
+    holes = filter(None, taken)
+    hole = next(holes, None)
+    for one in merge(found):
+        at = one.start
+        while hole is not None and hole.start < one.end:
+            if at < hole.start:
+                yield ByteRange(at, hole.start)
+            at = max(at, hole.end)
+            if at >= one.end:
+                break  # the hole may reach into the next range
+            hole = next(holes, None)
+        if at < one.end:
+            yield ByteRange(at, one.end)
+
+
+def intersect(found: Iterable[ByteRange], other: Iterable[ByteRange]) -> Iterator[ByteRange]:
+    """Keep the bytes that are in both."""
+    others = merge(other)
+    match = next(others, None)
+    for one in merge(found):
+        while match is not None and match.start < one.end:
+            if common := one.intersect(match):
+                yield common
+            if match.end >= one.end:
+                break  # it may reach into the next range
+            match = next(others, None)
+
+
+def gaps(wanted: ByteRange, held: Iterable[ByteRange]) -> Iterator[ByteRange]:
+    """Leave out of one range the bytes that are held."""
+    return subtract((wanted,), held)
+
+
+def covers(held: Iterable[ByteRange], wanted: ByteRange) -> bool:
+    """Whether every byte of `wanted` is held."""
+    return next(gaps(wanted, held), None) is None
+
+
+def reach(start: int, held: Iterable[ByteRange]) -> int:
+    """The first byte from `start` on that is not held."""
+    end = start
+    for one in held:
+        if one.start > end:
+            break
+        end = max(end, one.end)
+    return end
+
+
+class Cover:
+    """Held ranges that are asked about many others in turn; reads no further than these reach."""
+
+    def __init__(self, held: Iterable[ByteRange]) -> None:
+        self._held = iter(held)
+        self._run = ByteRange(0, 0)
+        """The newest of the merged ranges, as far as it was read."""
+
+    def holds(self, wanted: ByteRange) -> bool:
+        """Whether every byte of `wanted`, which is not empty, is held. Neither its start nor its end ever goes back."""
+        while self._run.end < wanted.end and (new := next(self._held, None)) is not None:
+            start = self._run.start if new.start <= self._run.end else new.start
+            self._run = ByteRange(start, max(self._run.end, new.end))
+        return self._run.contains(wanted)
+
+
+def runs(items: Iterable[T], goes_on: Callable[[Sequence[T], T], bool]) -> Iterator[list[T]]:
+    """Cut items into runs: `goes_on` says whether an item belongs to the run before it."""
+    run: list[T] = []
+    for item in items:
+        if run and not goes_on(run, item):
+            yield run
+            run = []
+        run.append(item)
+    if run:
+        yield run
