@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tierfs import ranges
 from tierfs.types import ByteRange
 
-_LIMIT = 24
+_LIMIT = 12
 
 
 def _range(ends: tuple[int, int]) -> ByteRange:

@@ -17,13 +17,13 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import StallingStorage, bucket, copy_metadata, new_owner, opened_copy
 from tests.stores import TestStore, open_test_store
 from tierfs.background.journal_names import checkpoint_slot, entry_slot, slot_name
-from tierfs.background.only_here import OnlyHere, only_here, uncovered
+from tierfs.background.only_here import OnlyHere, only_here
 from tierfs.background.publish import Publisher, read_small
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Fenced, Unavailable
 from tierfs.metadata import journal, policies
-from tierfs.types import ByteRange, Tier
+from tierfs.types import Tier
 
 KINDS = ["memory", "directory", pytest.param("rgw", marks=pytest.mark.s3)]
 HOUR_S = 3600
@@ -326,24 +326,6 @@ def test_an_old_backup_with_nothing_to_publish_is_noticed_before_it_deletes(stor
         with pytest.raises(Fenced, match="old backup"):
             restored.evict()
         assert restored.read("s", Tier.LOCAL) == b"abcd"
-
-
-@pytest.mark.parametrize(
-    ("held", "cover", "expected"),
-    [
-        ([(0, 4), (4, 8)], [], [(0, 8)]),
-        ([(0, 4), (4, 8)], [(0, 8)], []),
-        ([(0, 4), (4, 8)], [(2, 6)], [(0, 2), (6, 8)]),
-        ([(0, 4), (6, 8)], [(3, 7)], [(0, 3), (7, 8)]),
-        ([(2, 4), (8, 12)], [(0, 1), (4, 8), (9, 10), (10, 11)], [(2, 4), (8, 9), (11, 12)]),
-        ([], [(0, 4)], []),
-    ],
-)
-def test_what_a_cover_leaves_out(
-    held: list[tuple[int, int]], cover: list[tuple[int, int]], expected: list[tuple[int, int]]
-) -> None:
-    found = uncovered((ByteRange(*one) for one in held), (ByteRange(*one) for one in cover))
-    assert [(run.start, run.end) for run in found] == expected
 
 
 def test_who_fenced_is_remembered(store: TestStore, tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ import pytest
 
 from tests.mount.conftest import append
 from tests.scan.scanning import fill, store_of
-from tierfs import app
+from tierfs import app, ranges
 from tierfs.fsck.copy_reader import Fault
 from tierfs.fsck.deep import DeepCheck
-from tierfs.fsck.ranges import union
 from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata import chains, directories
 from tierfs.metadata.records import ObjectRecord
@@ -78,7 +77,7 @@ def merged(found: Iterable[tuple[str, Tier, ByteRange]]) -> Bad:
     by_copy: dict[tuple[str, Tier], list[ByteRange]] = {}
     for name, tier, span in found:
         by_copy.setdefault((name, tier), []).append(span)
-    return [(*copy, span) for copy, spans in sorted(by_copy.items()) for span in union(spans)]
+    return [(*copy, span) for copy, spans in sorted(by_copy.items()) for span in ranges.union(spans)]
 
 
 def deep_bytes(store: app.Store) -> Bad:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
-from itertools import groupby, takewhile, zip_longest
+from itertools import groupby, zip_longest
 
 from tierfs.adoption.plan import Extent, SegmentPlan
 from tierfs.adoption.read import Sums
@@ -96,9 +96,7 @@ def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[Sums]) -
 
 def _not_good(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> ChunkRecord | None:
     """The first chunk of a range that is not good; restoring one makes it one with its neighbours."""
-    found = takewhile(
-        lambda chunk: chunk.start_offset < span.end, chains.chunks(txn, segment.id, Tier.COLD, span.start)
-    )
+    found = chains.overlapping(txn, segment.id, Tier.COLD, span)
     return next((chunk for chunk in found if chunk.state is not ChunkState.GOOD), None)
 
 

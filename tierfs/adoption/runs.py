@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tierfs import ranges
 from tierfs.adoption.plan import Extent, Plan, SegmentPlan
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
@@ -46,22 +47,18 @@ def runs(extents: Iterable[Extent]) -> list[Run]:
 
     Raises InvalidRequest naming two objects that hold the same byte.
     """
-    found: list[Run] = []
-    run: list[Extent] = []
-    first: Extent | None = None
-    for extent in sorted(extents, key=lambda one: (one.start_offset, one.length)):
-        first = first or extent
-        if not extent.length:
-            continue
-        if run and extent.start_offset < run[-1].end_offset:
-            one, other = printable(run[-1].object.name), printable(extent.object.name)
-            raise InvalidRequest(f"{one} and {other} both hold byte {extent.start_offset}")
-        if run and extent.start_offset > run[-1].end_offset:
-            found.append(Run(run[0].start_offset, tuple(run)))
-            run = []
-        run.append(extent)
-    if run:
-        found.append(Run(run[0].start_offset, tuple(run)))
-    elif first is not None:
-        found.append(Run(first.start_offset, ()))
-    return found
+    placed = sorted(extents, key=lambda one: (one.start_offset, one.length))
+    found = ranges.runs(filter(_has_bytes, placed), _touches)
+    return [Run(run[0].start_offset, tuple(run)) for run in found] or [Run(one.start_offset, ()) for one in placed[:1]]
+
+
+def _has_bytes(extent: Extent) -> bool:
+    return extent.length > 0
+
+
+def _touches(run: Sequence[Extent], extent: Extent) -> bool:
+    last = run[-1]
+    if extent.start_offset < last.end_offset:
+        one, other = printable(last.object.name), printable(extent.object.name)
+        raise InvalidRequest(f"{one} and {other} both hold byte {extent.start_offset}")
+    return extent.start_offset == last.end_offset

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tierfs import ranges
 from tierfs.metadata.chain import continues
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord
@@ -185,27 +186,14 @@ def _runs(
     found: SegmentChunks, eligible: Callable[[PlacedChunk], bool], largest_bytes: int
 ) -> Iterator[list[PlacedChunk]]:
     """Runs of eligible neighbours, none of them too long, without a gap between them."""
-    run: list[PlacedChunk] = []
-    for placed in found.chunks:
-        fits = eligible(placed) and 0 < found.live(placed).length_bytes <= largest_bytes
-        if run and (not fits or run[-1].chunk.end_offset != placed.chunk.start_offset):
-            yield run
-            run = []
-        if fits:
-            run.append(placed)
-    if run:
-        yield run
+    fitting = (
+        placed for placed in found.chunks if eligible(placed) and 0 < found.live(placed).length_bytes <= largest_bytes
+    )
+    return ranges.runs(fitting, lambda run, placed: run[-1].chunk.end_offset == placed.chunk.start_offset)
 
 
 def _continued(chunks: Iterable[PlacedChunk]) -> Iterator[list[PlacedChunk]]:
-    run: list[PlacedChunk] = []
-    for placed in chunks:
-        if run and not (continues(run[-1].chunk, placed.chunk) and len(run) < MAX_PIECES):
-            yield run
-            run = []
-        run.append(placed)
-    if run:
-        yield run
+    return ranges.runs(chunks, lambda run, placed: len(run) < MAX_PIECES and continues(run[-1].chunk, placed.chunk))
 
 
 def _merged(chunks: Iterable[PlacedChunk]) -> Iterator[PlacedChunk]:

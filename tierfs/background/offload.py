@@ -169,9 +169,8 @@ def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRec
         if current is None or _place(current) != _place(chunk):
             raise ChunksMoved(f"segment {segment.name}: its chunk at {chunk.start_offset} changed meanwhile")
         holders.append(chains.object_of(txn, current))
-    following = chains.chunks(txn, segment.id, Tier.COLD, action.range.start) if segment.cold.count else iter(())
-    cold = next(following, None)
-    if cold is not None and cold.start_offset < action.range.end:
+    cold = next(chains.overlapping(txn, segment.id, Tier.COLD, action.range), None) if segment.cold.count else None
+    if cold is not None:
         raise ChunksMoved(f"segment {segment.name}: bytes from {cold.start_offset} on became cold meanwhile")
     return segment, holders
 

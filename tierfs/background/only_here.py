@@ -5,9 +5,10 @@ A fenced store lists them, so that nothing acknowledged is lost unseen (design Â
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tierfs import ranges
 from tierfs.metadata import chains, directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import SEGMENTS
@@ -29,35 +30,8 @@ def only_here(txn: ReadTransaction) -> Iterator[OnlyHere]:
     for _, segment in txn.scan(SEGMENTS):
         if segment.local.count:
             name = directories.path_of(txn, segment.parent_id, segment.name)
-            for run in uncovered(_local(txn, segment), _named_cold(txn, segment)):
+            for run in ranges.subtract(_local(txn, segment), _named_cold(txn, segment)):
                 yield OnlyHere(name, run.start, run.end)
-
-
-def uncovered(held: Iterable[ByteRange], cover: Iterable[ByteRange]) -> Iterator[ByteRange]:
-    """The bytes of `held` that `cover` leaves out, touching runs joined. Both ascend without overlap."""
-    run = ByteRange(0, 0)
-    for piece in _pieces(held, cover):
-        if run and run.end != piece.start:
-            yield run
-        run = ByteRange(run.start if run.end == piece.start and run else piece.start, piece.end)
-    if run:
-        yield run
-
-
-def _pieces(held: Iterable[ByteRange], cover: Iterable[ByteRange]) -> Iterator[ByteRange]:
-    covering = iter(cover)
-    hidden = next(covering, None)
-    for span in held:
-        at = span.start
-        while at < span.end:
-            while hidden is not None and hidden.end <= at:
-                hidden = next(covering, None)
-            if hidden is None or hidden.start >= span.end:
-                yield ByteRange(at, span.end)
-                break
-            if hidden.start > at:
-                yield ByteRange(at, hidden.start)
-            at = hidden.end
 
 
 def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:

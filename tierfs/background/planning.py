@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
+from tierfs import ranges
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.pack import MAX_ENTRIES
 from tierfs.metadata.records import ChunkRecord
@@ -105,23 +107,17 @@ def offload_actions(
     A chunk is taken unless cold chunks hold all of its bytes, but for those below `start_offset`, where the
     segment begins. Both inputs are in offset order.
     """
-    run: list[ChunkRecord] = []
-    covered = _Cover(cold)
-    for chunk in sealed_local:
-        if covered.holds(_wanted(chunk, start_offset)) or chunk.state is not ChunkState.GOOD:
-            if run:
-                yield OffloadAction(segment_id, tuple(run), object_bytes)
-            run = []
-            continue
-        if run and not _fits(run, chunk, object_bytes):
-            yield OffloadAction(segment_id, tuple(run), object_bytes)
-            run = []
-        run.append(chunk)
-    if run:
+    covered = ranges.Cover(chunk.range for chunk in cold)
+    missing = (
+        chunk
+        for chunk in sealed_local
+        if not covered.holds(_wanted(chunk, start_offset)) and chunk.state is ChunkState.GOOD
+    )
+    for run in ranges.runs(missing, partial(_fits, object_bytes)):
         yield OffloadAction(segment_id, tuple(run), object_bytes)
 
 
-def _fits(run: Sequence[ChunkRecord], chunk: ChunkRecord, object_bytes: int) -> bool:
+def _fits(object_bytes: int, run: Sequence[ChunkRecord], chunk: ChunkRecord) -> bool:
     return run[-1].end_offset == chunk.start_offset and chunk.end_offset - run[0].start_offset <= object_bytes
 
 
@@ -185,42 +181,12 @@ def _wanted(chunk: ChunkRecord, start_offset: int) -> ByteRange:
 
 def _covered_since(wanted: ByteRange, placed: Iterable[PlacedChunk]) -> int | None:
     """When the newest of the objects that hold all of `wanted` was made; None when a byte is missing."""
-    at, since_ms = wanted.start, 0
-    for found in placed:
-        if at >= wanted.end:
-            break
-        if found.chunk.start_offset > at:
-            return None
-        at, since_ms = max(at, found.chunk.end_offset), max(since_ms, found.object.created_ms)
-    return since_ms if at >= wanted.end else None
+    holding = [found for found in placed if found.range.intersect(wanted)]
+    if not ranges.covers((found.range for found in holding), wanted):
+        return None
+    return max((found.object.created_ms for found in holding), default=0)
 
 
 def runs(chunks: Iterable[ChunkRecord]) -> Iterator[list[ChunkRecord]]:
     """Cut chunks into runs of neighbours in the list: each one's `next` is the one behind it."""
-    run: list[ChunkRecord] = []
-    for chunk in chunks:
-        if run and run[-1].next != chunk.start_offset:
-            yield run
-            run = []
-        run.append(chunk)
-    if run:
-        yield run
-
-
-class _Cover:
-    """Whether ranges, asked for in ascending order, are covered by chunks in offset order. Streams both."""
-
-    def __init__(self, chunks: Iterable[ChunkRecord]) -> None:
-        self._chunks = iter(chunks)
-        self._run: ByteRange | None = None
-        self._ahead = next(self._chunks, None)
-
-    def holds(self, wanted: ByteRange) -> bool:
-        while self._run is None or self._run.end < wanted.end:
-            chunk = self._ahead
-            if chunk is None or chunk.start_offset >= wanted.end:
-                break
-            self._ahead = next(self._chunks, None)
-            joined = self._run is not None and self._run.end == chunk.start_offset
-            self._run = ByteRange(self._run.start if joined and self._run else chunk.start_offset, chunk.end_offset)
-        return self._run is not None and self._run.contains(wanted)
+    return ranges.runs(chunks, lambda run, chunk: run[-1].next == chunk.start_offset)

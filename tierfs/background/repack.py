@@ -27,7 +27,7 @@ from tierfs.errors import DataLoss, TierfsError
 from tierfs.metadata import chains, checksums, directories, keys
 from tierfs.metadata.marks import mark
 from tierfs.metadata.pack import PACKS_PREFIX, PackEntry, PackIndex, index_and_trailer, pack_name
-from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -159,7 +159,7 @@ class Repack:
                     path = directories.path_of(txn, segment.parent_id, segment.name)
                     if names.is_removed(path):
                         continue
-                    for chunk in _chunks_of(txn, segment, entry.range):
+                    for chunk in chains.overlapping(txn, segment.id, Tier.COLD, entry.range):
                         if chunk.object_id == holder.id and _is_good(chunk):
                             found[segment.id, chunk.start_offset] = _Live(segment.id, path, chunk)
         return sorted(found.values(), key=lambda one: (one.path.split("/"), one.chunk.start_offset))
@@ -262,13 +262,6 @@ class Repack:
             segment = chains.remove(txn, segment, Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence)
             links.add(segment, entry)
         links.end(written_ms=holder.written_ms)
-
-
-def _chunks_of(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> Iterator[ChunkRecord]:
-    for chunk in chains.chunks(txn, segment.id, Tier.COLD, span.start):
-        if chunk.start_offset >= span.end:
-            return
-        yield chunk
 
 
 def _is_good(chunk: ChunkRecord) -> bool:

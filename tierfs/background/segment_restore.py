@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from tierfs import names
+from tierfs import names, ranges
 from tierfs.background.segment_dump import find_dump, read_dump
 from tierfs.background.upload import Progress, Report
 from tierfs.checksum import grid_of
@@ -185,13 +185,13 @@ def _place(txn: WriteTransaction, dump: _Dump) -> SegmentRecord:
 
 def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     """Gaps become lost extents, and the segment ends with its last byte, as after a loss (design §6)."""
-    at, before = segment.start_offset, segment
-    for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
-        if chunk.start_offset > at:
-            segment = chains.insert_lost(txn, segment, ByteRange(at, chunk.start_offset))
-        at = max(at, min(chunk.end_offset, segment.length))
-    if segment != before or at < segment.length:
-        segment = replace(segment, length=at, recovered_ms=txn.now_ms)
+    held = [chunk.range.intersect(segment.range) for chunk in chains.chunks(txn, segment.id, Tier.COLD)]
+    end = max((span.end for span in held if span), default=segment.start_offset)
+    gaps = list(ranges.gaps(ByteRange(segment.start_offset, end), held))
+    for gap in gaps:
+        segment = chains.insert_lost(txn, segment, gap)
+    if gaps or end < segment.length:
+        segment = replace(segment, length=end, recovered_ms=txn.now_ms)
     segment = replace(segment, changed_ms=txn.now_ms)
     txn.put(SEGMENTS, keys.u64(segment.id), segment)
     return segment

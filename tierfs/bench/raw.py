@@ -44,16 +44,14 @@ def pieces(store: Store, segment: SegmentRecord, wanted: ByteRange) -> list[Piec
     """Where the cold bytes of a range of a segment lie, in ranges of 8 MiB at most."""
     found: list[Piece] = []
     with store.metadata.read() as txn:
-        for chunk in chains.chunks(txn, segment.id, Tier.COLD, wanted.start):
+        for chunk in chains.overlapping(txn, segment.id, Tier.COLD, wanted):
             if chunk.lost:
                 continue
-            start, end = max(chunk.start_offset, wanted.start), min(chunk.end_offset, wanted.end)
+            held = chunk.range.intersect(wanted)
             name = chains.object_of(txn, chunk).name
-            for at in range(start, end, RANGE_BYTES):
+            for at in range(held.start, held.end, RANGE_BYTES):
                 offset = chunk.object_offset + at - chunk.start_offset
-                found.append(Piece(name, offset, min(RANGE_BYTES, end - at)))
-            if chunk.end_offset >= wanted.end:
-                break
+                found.append(Piece(name, offset, min(RANGE_BYTES, held.end - at)))
     return found
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs import ranges
 from tierfs.cli import format
 from tierfs.cli.lazy import command
 from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
-from tierfs.fsck.ranges import union
 from tierfs.names import printable
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _text(found: Verified) -> str:
     runs = [f"lost: {_bytes(lost)}" for lost in found.lost]
     for (tier, fault), group in groupby(sorted(found.bad, key=_kind), key=_kind):
         bad = list(group)
-        joined = union(one.range for one in bad)
+        joined = ranges.union(one.range for one in bad)
         lines.append(f"{format.size(sum(one.length_bytes for one in joined))} of the {tier} copy {fault}")
         runs += [f"{tier}: {_bytes(one)} {fault}" for one in joined]
         runs.append(f"{tier}: {bad[0].why}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
+from tierfs import ranges
 from tierfs.fsck.chain import ChainWalk, Problem
-from tierfs.fsck.cover import Cover
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Place, Severity
 from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.tree import damaged, named
@@ -78,7 +79,7 @@ def _check_segment(
     if not deleted:
         yield from named(txn, record, EntryKind.SEGMENT)
     walks = [ChainWalk(record, tier, table) for tier in Tier]
-    covers = [Cover() for _ in Tier]
+    held: list[list[ByteRange]] = [[] for _ in Tier]
     for key, chunk in rows.of(record.id):
         totals.chunks += 1
         tier = key[_TIER_AT]
@@ -88,13 +89,13 @@ def _check_segment(
         totals.bytes += chunk.length
         for problem in walks[tier].take(chunk):
             yield about.problem(problem, Tier(tier), chunk)
-        covers[tier].add(chunk.start_offset, chunk.start_offset + chunk.length)
+        ranges.add(held[tier], ByteRange(chunk.start_offset, chunk.start_offset + chunk.length))
     for walk in walks:
         for problem in walk.finish():
             yield about.problem(problem, walk.tier)
     yield from _check_record(about, walks[Tier.LOCAL], totals)
     if not deleted and record.start_offset <= record.length:
-        yield from _holes(about, covers)
+        yield from _holes(about, ranges.union(chain.from_iterable(held)))
 
 
 def _check_record(about: _About, local: ChainWalk, totals: Totals) -> Iterator[Finding]:
@@ -116,9 +117,9 @@ def _check_record(about: _About, local: ChainWalk, totals: Totals) -> Iterator[F
         totals.active.add(local.last_object)
 
 
-def _holes(about: _About, covers: list[Cover]) -> Iterator[Finding]:
+def _holes(about: _About, held: list[ByteRange]) -> Iterator[Finding]:
     wanted = ByteRange(about.record.start_offset, about.record.length)
-    for hole in covers[0].holes(covers[1], wanted):
+    for hole in ranges.gaps(wanted, held):
         yield Finding(
             Kind.HOLE,
             Severity.LOSS,

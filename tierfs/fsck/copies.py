@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tierfs import ranges
 from tierfs.fsck.findings import Place
 from tierfs.fsck.pieces import pieces
-from tierfs.fsck.ranges import minus, union
 from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata import directories, keys
 from tierfs.metadata.records import ChunkRecord
@@ -29,12 +29,12 @@ class Copies:
 
     def bad(self, tier: Tier) -> list[ByteRange]:
         """Bytes of which this tier has no good copy."""
-        return list(minus([self.readable], self.good[tier]))
+        return list(ranges.gaps(self.readable, self.good[tier]))
 
     @property
     def lost(self) -> list[ByteRange]:
         """Bytes of which no tier has."""
-        return list(minus(self.bad(Tier.LOCAL), self.good[Tier.COLD]))
+        return list(ranges.subtract(self.bad(Tier.LOCAL), self.good[Tier.COLD]))
 
 
 def read_copies(metadata: MetadataStore, scrubber: Scrubber, place: Place) -> Copies | None:
@@ -56,6 +56,6 @@ def read_copies(metadata: MetadataStore, scrubber: Scrubber, place: Place) -> Co
             continue
         copies.unknown = copies.unknown or piece.grid is None
         copies.away = checked.why if checked.away else copies.away
-        copies.good[piece.placed.object.tier].extend(minus([piece.range], checked.bad))
-    copies.good = {tier: union(found) for tier, found in copies.good.items()}
+        copies.good[piece.placed.object.tier].extend(ranges.gaps(piece.range, checked.bad))
+    copies.good = {tier: ranges.union(found) for tier, found in copies.good.items()}
     return copies

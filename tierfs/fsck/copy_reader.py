@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tierfs import ranges
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.fsck.pieces import PIECE_BYTES, Piece
-from tierfs.fsck.ranges import union
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ObjectRecord
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, Tier
@@ -104,7 +104,7 @@ class CopyReader:
             return Checked(piece, (piece.range,), why or str(exc), fault=fault)
         except DataLoss as exc:
             return Checked(piece, (piece.range,), str(exc))
-        bad = tuple(union([*bad_ranges(piece, view), *(of_segment(piece, one) for one in unread)]))
+        bad = tuple(ranges.union([*bad_ranges(piece, view), *(of_segment(piece, one) for one in unread)]))
         found = view[piece.in_object.start - grid.range.start :][: piece.range.length_bytes]
         if bad and not unread and (placed.proves(piece.range, found) or self._is_right_in_whole(placed)):
             return Checked(piece, crc32c=crc32c(found))  # another segment's bytes of the block are bad

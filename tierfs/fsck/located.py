@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from tierfs import ranges
 from tierfs.errors import DataLoss
 from tierfs.fsck.chains import segment_name
 from tierfs.fsck.findings import Place
@@ -44,17 +45,15 @@ class Located:
 def copied(txn: ReadTransaction, segment_id: int, tier: Tier, span: ByteRange) -> bool:
     """Whether good chunks of the tier that is not `tier` hold all of `span`, by their records."""
     other = Tier.COLD if tier is Tier.LOCAL else Tier.LOCAL
-    at = span.start
+    good = (
+        chunk.range
+        for chunk in chains.overlapping(txn, SegmentId(segment_id), other, span)
+        if chunk.state is ChunkState.GOOD and txn.get(OBJECTS, keys.u64(chunk.object_id)) is not None
+    )
     try:
-        for chunk in chains.chunks(txn, SegmentId(segment_id), other, span.start):
-            if chunk.start_offset > at or at >= span.end:
-                break
-            if chunk.state is not ChunkState.GOOD or txn.get(OBJECTS, keys.u64(chunk.object_id)) is None:
-                return False
-            at = chunk.end_offset
+        return ranges.covers(good, span)
     except DataLoss:
         return False
-    return at >= span.end
 
 
 def locate(txn: ReadTransaction, tier: Tier, object_ids: Collection[int]) -> Iterator[Located]:

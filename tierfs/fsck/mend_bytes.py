@@ -11,12 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from tierfs import ranges
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.errors import NotFound
 from tierfs.fsck.copies import Copies, read_copies
 from tierfs.fsck.findings import Place
 from tierfs.fsck.mend_rows import CHANGED
-from tierfs.fsck.ranges import minus, union
 from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata import chain_cuts, chains, directories, keys
 from tierfs.metadata.marks import mark
@@ -91,14 +91,14 @@ class CopyMender:
         assert place.tier is not None
         lost = copies.bad(place.tier)
         left = f"{sum(span.length_bytes for span in lost)} bytes of it are still lost"
-        back = list(minus([copies.readable], lost))
+        back = list(ranges.gaps(copies.readable, lost))
         if not back:
             return left
         with self._metadata.write() as txn:
             segment = _unchanged(txn, place, copies)
             if segment is None:
                 return CHANGED
-            rest = minus([copies.chunk.range], back)
+            rest = ranges.gaps(copies.chunk.range, back)
             parts = [(span, ChunkState.LOST) for span in rest] + [(span, ChunkState.GOOD) for span in back]
             segment = chain_cuts.replace_chunk(txn, segment, place.tier, copies.chunk, parts)
             for span in back if place.tier is Tier.LOCAL else []:
@@ -111,7 +111,7 @@ class CopyMender:
         tier, new_bytes = place.tier, sum(span.length_bytes for span in copies.lost)
         assert tier is not None
         dropped = self._dropped(place, copies)
-        if list(minus(copies.bad(tier), [*dropped, *copies.lost])):
+        if any(ranges.subtract(copies.bad(tier), ranges.union([*dropped, *copies.lost]))):
             mark(self._metadata, SegmentId(place.segment_id), tier, copies.chunk, ChunkState.SUSPECT)
             return Mended("it is suspect: the local copy of the bad bytes is good, and stays")
         if new_bytes and not self._may_lose(name, new_bytes):
@@ -131,7 +131,7 @@ class CopyMender:
         local = place.tier is Tier.LOCAL
         if local and segment.active and segment.local.last_chunk == place.start_offset:
             segment = replace(segment, active=False, resumable=False)
-        kept = minus([copies.chunk.range], [*dropped, *copies.lost])
+        kept = ranges.gaps(copies.chunk.range, ranges.union([*dropped, *copies.lost]))
         parts = [(span, ChunkState.GOOD) for span in kept] + [(span, ChunkState.LOST) for span in copies.lost]
         due_ms = txn.now_ms + (0 if local else self._grace_ms)
         tier = Tier.LOCAL if local else Tier.COLD
@@ -147,25 +147,24 @@ class CopyMender:
         chunk reaches beyond this one, the bad bytes stay in it, and the mark keeps the good ones from being evicted.
         """
         if place.tier is Tier.LOCAL:
-            if not list(minus([copies.readable], copies.good[Tier.COLD])):
+            if ranges.covers(copies.good[Tier.COLD], copies.readable):
                 return [copies.chunk.range]
-            return list(minus(copies.bad(Tier.LOCAL), copies.lost))
+            return list(ranges.subtract(copies.bad(Tier.LOCAL), copies.lost))
         return [copies.chunk.range] if not copies.bad(Tier.LOCAL) else self._whole_local(place, copies)
 
     def _whole_local(self, place: Place, copies: Copies) -> list[ByteRange]:
         """The local chunks that hold good copies of the bad bytes and lie inside the cold one."""
-        wanted = minus(copies.bad(Tier.COLD), copies.lost)
+        wanted = ranges.subtract(copies.bad(Tier.COLD), copies.lost)
         with self._metadata.read() as txn:
             found = {
                 chunk.range
                 for span in wanted
-                for chunk in chains.chunks(txn, SegmentId(place.segment_id), Tier.LOCAL, span.start)
-                if chunk.start_offset < span.end
+                for chunk in chains.overlapping(txn, SegmentId(place.segment_id), Tier.LOCAL, span)
             }
         return [
             one
-            for one in union(found)
-            if copies.readable.contains(one) and not list(minus([one], copies.good[Tier.LOCAL]))
+            for one in ranges.union(found)
+            if copies.readable.contains(one) and ranges.covers(copies.good[Tier.LOCAL], one)
         ]
 
     def _seal(self, copies: Copies) -> None:

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from tierfs import ranges
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
 from tierfs.fsck.copy_reader import Checked, CopyReader
 from tierfs.fsck.pieces import Piece, pieces
 from tierfs.fsck.places import Places
-from tierfs.fsck.ranges import minus
 from tierfs.metadata import keys
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
@@ -57,8 +57,8 @@ class Scrubber:
         good: list[ByteRange] = []
         for checked in self.run(pieces(self._metadata, segment_id, span, tiers)):
             wanted.append(checked.piece.range)
-            good.extend(minus([checked.piece.range], checked.bad))
-        return not list(minus(wanted, good))
+            good.extend(ranges.gaps(checked.piece.range, checked.bad))
+        return not any(ranges.subtract(ranges.union(wanted), ranges.union(good)))
 
     def check(self, piece: Piece) -> Checked:
         """Read one piece. What looks bad is read once more, unless the bytes moved meanwhile."""

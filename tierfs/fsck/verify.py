@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from tierfs import ranges
 from tierfs.checksum import combine
 from tierfs.fsck.copy_reader import Checked, Fault
 from tierfs.fsck.pieces import Piece, pieces
-from tierfs.fsck.ranges import union
 from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord
@@ -82,7 +82,7 @@ class Verifier:
         piece = checked.piece
         if piece.placed is None or (piece.placed.chunk.lost and checked.bad):
             if piece.first:  # else another tier has these bytes
-                result.lost[:] = union([*result.lost, *(checked.bad or (piece.range,))])
+                result.lost[:] = ranges.union([*result.lost, *(checked.bad or (piece.range,))])
                 result.crc32c = None
             return
         result.bytes += piece.range.length_bytes

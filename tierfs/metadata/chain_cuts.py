@@ -6,9 +6,10 @@ that an older tierfs left beside it: a replay that merged them, or did not, come
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from tierfs import ranges
 from tierfs.metadata import chain, chains, journal, keys
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
@@ -27,9 +28,9 @@ def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> Segm
     """
     while chunk := next((one for one in _overlapping(txn, segment, span) if not one.lost), None):
         bad = chunk.range.intersect(span)
-        kept = [(rest, chunk.state) for rest in _around(chunk.range, bad)]
+        kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (bad,))]
         segment = replace_chunk(txn, segment, Tier.COLD, chunk, [*kept, (bad, ChunkState.LOST)])
-    for gap in _gaps(span, _overlapping(txn, segment, span)):
+    for gap in list(ranges.gaps(span, (chunk.range for chunk in _overlapping(txn, segment, span)))):
         segment = chains.insert_lost(txn, segment, gap)
         extent = chains.chunk_at(txn, segment.id, Tier.COLD, gap.start)
         assert extent is not None
@@ -44,7 +45,7 @@ def take_out(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, 
     `due_ms`.
     """
     while chunk := next(iter(_overlapping(txn, segment, span)), None):
-        kept = [(rest, chunk.state) for rest in _around(chunk.range, chunk.range.intersect(span))]
+        kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (span,))]
         segment = replace_chunk(txn, segment, Tier.COLD, chunk, kept, due_ms=due_ms)
     return segment
 
@@ -162,24 +163,5 @@ def _count(txn: WriteTransaction, chunk: ChunkRecord, more: int) -> None:
     txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references + more))
 
 
-def _gaps(span: ByteRange, chunks: list[ChunkRecord]) -> Iterator[ByteRange]:
-    at = span.start
-    for chunk in chunks:
-        if at < chunk.start_offset:
-            yield ByteRange(at, chunk.start_offset)
-        at = max(at, chunk.end_offset)
-    if at < span.end:
-        yield ByteRange(at, span.end)
-
-
-def _around(whole: ByteRange, dropped: ByteRange) -> list[ByteRange]:
-    return [span for span in (ByteRange(whole.start, dropped.start), ByteRange(dropped.end, whole.end)) if span]
-
-
 def _overlapping(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> list[ChunkRecord]:
-    found = []
-    for chunk in chains.chunks(txn, segment.id, Tier.COLD, span.start):
-        if chunk.start_offset >= span.end:
-            break
-        found.append(chunk)
-    return found
+    return list(chains.overlapping(txn, segment.id, Tier.COLD, span))

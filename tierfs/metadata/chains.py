@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from tierfs import ranges
 from tierfs.metadata import chain, checksums, keys, outbox
 from tierfs.metadata.chain import ChainEdit
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, TierState, require
@@ -28,6 +29,24 @@ def chunks(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int =
         yield first  # decoded already: most lookups want this one only
         begin = first.start_offset + 1
     yield from _from(txn, segment_id, tier, begin)
+
+
+def overlapping(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, span: ByteRange) -> Iterator[ChunkRecord]:
+    """Chunks of one tier that hold bytes of a range, in offset order."""
+    return takewhile(lambda chunk: chunk.start_offset < span.end, chunks(txn, segment_id, tier, span.start))
+
+
+def cold_end(txn: ReadTransaction, segment: SegmentRecord, *, lost_too: bool = False) -> int:
+    """The first byte from a segment's start on that the cold tier does not have; `lost_too` counts lost bytes as had.
+
+    It may lie beyond the segment's end.
+    """
+    cold, start = segment.cold, segment.start_offset
+    last = chunk_at(txn, segment.id, Tier.COLD, cold.last_chunk) if cold.count else None
+    if last is not None and cold.first_chunk <= start and last.end_offset - cold.first_chunk == cold.bytes:
+        return max(start, last.end_offset)  # no gap, and nothing lost
+    held = chunks(txn, segment.id, Tier.COLD, start) if cold.count else ()
+    return ranges.reach(start, (chunk.range for chunk in held if lost_too or not chunk.lost))
 
 
 def ending_by(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> list[ChunkRecord]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import pairwise
 
+from tierfs import ranges
 from tierfs.metadata import chain, chains, checksums, hostile, keys
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chain import ChainEdit
@@ -20,7 +21,7 @@ from tierfs.metadata.hostile import require
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.types import ByteRange, LocationId, ObjectId, Tier
+from tierfs.types import LocationId, ObjectId, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +166,7 @@ def _holder(txn: WriteTransaction, chunk: ChunkRecord, found: Link) -> ObjectRec
 def _link_one(
     txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, holder: ObjectRecord | None, merges: bool
 ) -> SegmentRecord:
-    following = chains.chunks(txn, segment.id, Tier.COLD, chunk.start_offset)
-    covered = list(takewhile(lambda other: other.start_offset < chunk.end_offset, following))
+    covered = list(chains.overlapping(txn, segment.id, Tier.COLD, chunk.range))
     if len(covered) == 1 and _holds(covered[0], chunk) and (merges or covered[0].length == chunk.length):
         return segment
     rests = [rest for other in covered for rest in _rests(segment, other, chunk)]
@@ -187,9 +187,7 @@ def _rests(segment: SegmentRecord, other: ChunkRecord, chunk: ChunkRecord) -> li
 
     What lies before the segment's start may be missing in the new chunk: nobody reads it.
     """
-    covered = other.range.intersect(chunk.range)
-    around = ByteRange(other.start_offset, covered.start), ByteRange(covered.end, other.end_offset)
-    left = [span for span in around if span and span.end > segment.start_offset]
+    left = [span for span in ranges.gaps(other.range, (chunk.range,)) if span.end > segment.start_offset]
     return [chain.part(other, span, other.state) for span in left]
 
 

@@ -27,7 +27,7 @@ from tierfs.metadata.tables import (
     SEGMENTS,
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import SegmentId, SegmentStatus, Tier
+from tierfs.types import SegmentId, SegmentStatus
 
 _BATCH_SEGMENTS = 1000
 
@@ -60,21 +60,6 @@ def become_replica(metadata: MetadataStore) -> None:
             if len(rows) < _BATCH_SEGMENTS and not txn.count(GARBAGE.name):
                 return
         after = rows[-1][0] if rows else after
-
-
-def cover_end(txn: ReadTransaction, segment: SegmentRecord) -> int:
-    """Where the first gap of the cold chain is; lost extents are none."""
-    cold, at = segment.cold, segment.start_offset
-    if not cold.count:
-        return at
-    last = chains.chunk_at(txn, segment.id, Tier.COLD, cold.last_chunk)
-    if last is not None and cold.first_chunk <= at and last.end_offset - cold.first_chunk == cold.bytes:
-        return max(at, last.end_offset)
-    for chunk in chains.chunks(txn, segment.id, Tier.COLD, at):
-        if chunk.start_offset > at:
-            break
-        at = chunk.end_offset
-    return at
 
 
 def replace_rows(metadata: MetadataStore, source: MetadataStore) -> None:
@@ -113,7 +98,7 @@ def _hold_back(txn: WriteTransaction, segment: SegmentRecord) -> None:
     owner = segment.owner_view
     if not owner.length:
         owner = OwnerView(length=segment.length, status=segment.status, sealed_ms=segment.sealed_ms)
-    end = min(owner.length, cover_end(txn, segment))
+    end = min(owner.length, chains.cold_end(txn, segment, lost_too=True))
     if end == owner.length:
         shown = replace(segment, length=end, status=owner.status, sealed_ms=owner.sealed_ms, owner_view=OwnerView())
     else:

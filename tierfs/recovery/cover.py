@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tierfs import ranges
 from tierfs.recovery.found import FoundObject
 from tierfs.types import ByteRange
 
@@ -25,8 +26,8 @@ class Cover:
     @property
     def gaps(self) -> tuple[ByteRange, ...]:
         """What is missing between the chosen objects."""
-        pairs = zip(self.chosen, self.chosen[1:], strict=False)
-        return tuple(ByteRange(one.end, other.start) for one, other in pairs if one.end < other.start)
+        held = [ByteRange(one.start, one.end) for one in self.chosen]
+        return tuple(ranges.gaps(ByteRange(held[0].start, held[-1].end), held)) if held else ()
 
 
 def choose(objects: Sequence[FoundObject]) -> Cover:

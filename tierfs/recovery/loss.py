@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from tierfs import names
+from tierfs import names, ranges
 from tierfs.metadata import batches, chains, checksums, directories, journal, keys, removals
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
@@ -49,11 +49,21 @@ class SegmentLoss:
 class _Found:
     """A cold chain against its segment's record."""
 
-    end: int
-    gaps: list[ByteRange] = field(default_factory=list)
+    start: int
+    held: list[ByteRange] = field(default_factory=list)
     lost: list[ByteRange] = field(default_factory=list)
     beyond: list[ChunkRecord] = field(default_factory=list)
     """Chunks outside the segment, or partly behind its end."""
+
+    @property
+    def end(self) -> int:
+        """Where the last of its bytes is."""
+        return self.held[-1].end if self.held else self.start
+
+    @property
+    def gaps(self) -> list[ByteRange]:
+        """What is missing before that."""
+        return list(ranges.gaps(ByteRange(self.start, self.end), self.held))
 
 
 def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
@@ -140,8 +150,8 @@ def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> Segmen
         changed_ms=txn.now_ms,
     )
     journal.segment_changed(txn, segment)
-    segment = _drop(txn, segment, found.beyond, due_ms)
-    for gap in found.gaps:
+    segment, gaps = _drop(txn, segment, found.beyond, due_ms), found.gaps
+    for gap in gaps:
         segment = chains.insert_lost(txn, segment, gap)
         extent = chains.chunk_at(txn, segment.id, Tier.COLD, gap.start)
         assert extent is not None
@@ -153,7 +163,7 @@ def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> Segmen
         length=segment.length,
         sealed=segment.sealed,
         cut_bytes=before.length - segment.length,
-        lost=tuple(sorted([*found.lost, *found.gaps])),
+        lost=tuple(sorted([*found.lost, *gaps])),
     )
 
 
@@ -166,11 +176,9 @@ def _look(txn: ReadTransaction, segment: SegmentRecord) -> _Found:
             found.beyond.append(chunk)
         if not readable:
             continue
-        if readable.start > found.end:
-            found.gaps.append(ByteRange(found.end, readable.start))
+        ranges.add(found.held, readable)
         if chunk.lost:
             found.lost.append(readable)
-        found.end = readable.end
     return found
 
 

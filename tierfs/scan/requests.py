@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tierfs import ranges
 from tierfs.scan.extents import Copy, Extent
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, PayloadEncoding, Tier
 
@@ -51,14 +52,7 @@ class Request:
 
 def requests_of(wanted: Iterable[Wanted]) -> Iterator[Request]:
     """Requests that together have all that is wanted, in order."""
-    waiting: list[Wanted] = []
-    for one in _cut(wanted):
-        if waiting and not _goes_with(waiting, one):
-            yield Request(tuple(waiting))
-            waiting = []
-        waiting.append(one)
-    if waiting:
-        yield Request(tuple(waiting))
+    return (Request(tuple(run)) for run in ranges.runs(_cut(wanted), _goes_with))
 
 
 def _cut(wanted: Iterable[Wanted]) -> Iterator[Wanted]:
@@ -74,7 +68,7 @@ def _cut(wanted: Iterable[Wanted]) -> Iterator[Wanted]:
             at = end
 
 
-def _goes_with(waiting: list[Wanted], one: Wanted) -> bool:
+def _goes_with(waiting: Sequence[Wanted], one: Wanted) -> bool:
     first, last, new = waiting[0], waiting[-1].extent.copies[0], one.extent.copies[0]
     if new.object.id != last.object.id or new.object.encoding is not PayloadEncoding.RAW:
         return False

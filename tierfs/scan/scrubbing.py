@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+from tierfs import ranges
 from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
 from tierfs.errors import TierfsError
 from tierfs.fsck.copy_reader import Checked, CopyReader, Fault, bad_ranges
@@ -200,17 +201,10 @@ def _continues(last: CopyFault, one: CopyFault) -> bool:
 
 def _groups(wanted: Iterable[CopyPiece]) -> Iterator[list[CopyPiece]]:
     """What one request reads."""
-    group: list[CopyPiece] = []
-    for one in wanted:
-        if group and not _goes_with(group, one):
-            yield group
-            group = []
-        group.append(one)
-    if group:
-        yield group
+    return ranges.runs(wanted, _goes_with)
 
 
-def _goes_with(group: list[CopyPiece], one: CopyPiece) -> bool:
+def _goes_with(group: Sequence[CopyPiece], one: CopyPiece) -> bool:
     first, last, holder = group[0], group[-1], one.placed.object
     if holder.id != last.placed.object.id or holder.tier is Tier.LOCAL or holder.encoding is not PayloadEncoding.RAW:
         return False

@@ -21,7 +21,7 @@ from tierfs.names import printable
 from tierfs.scan.extents import Extent, extents_of
 from tierfs.scan.fetching import Ledger
 from tierfs.scan.places import Place
-from tierfs.types import ByteRange, ReadPriority, SegmentKind, Tier
+from tierfs.types import ByteRange, ReadPriority, SegmentKind
 
 
 class Tail(StrEnum):
@@ -100,7 +100,7 @@ class Pinner:
         """The bytes in front of what is only in the store's directory, unless that may be read."""
         if self._tail is Tail.LOCAL:
             return span
-        cold_end = cold_end_of(self._txn, segment)
+        cold_end = chains.cold_end(self._txn, segment)
         if span.end <= cold_end:
             return span
         if self._tail is not Tail.COLD_ONLY:
@@ -115,19 +115,6 @@ class Pinner:
         if segment.kind is not SegmentKind.LEDGER:
             return None
         return Ledger(segment.id, tuple(_runs(self._txn, segment, span)))
-
-
-def cold_end_of(txn: ReadTransaction, segment: SegmentRecord) -> int:
-    """Up to where the cold tier has the segment without a gap; its start offset where it has nothing."""
-    cold, end = segment.cold, segment.start_offset
-    last = chains.chunk_at(txn, segment.id, Tier.COLD, cold.last_chunk) if cold.count else None
-    if last is not None and cold.first_chunk <= end and last.end_offset - cold.first_chunk == cold.bytes:
-        return min(max(end, last.end_offset), segment.length)  # no gap, and nothing lost
-    for chunk in chains.chunks(txn, segment.id, Tier.COLD, end):
-        if chunk.start_offset > end or chunk.lost:
-            break
-        end = chunk.end_offset
-    return min(end, segment.length)
 
 
 def place_of(txn: ReadTransaction, path: str, settings: ColdSettings) -> Place:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
-from tierfs.metadata import directories, entries
+from tierfs.metadata import chains, directories, entries
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
@@ -20,7 +20,7 @@ from tierfs.scan.places import Connections, Place
 from tierfs.scan.record_ends import entry_at
 from tierfs.scan.requests import Wanted
 from tierfs.scan.selection import Selection, select
-from tierfs.scan.snapshot import Pinner, cold_end_of
+from tierfs.scan.snapshot import Pinner
 from tierfs.scan.stream_offset import StreamOffset
 from tierfs.scan.stream_plan import Listed, unfinished
 from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, SegmentId, SegmentKind
@@ -78,7 +78,7 @@ class Listing:
 
     def _describe(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> Listed:
         start, length = segment.start_offset, segment.length
-        end = cold_end_of(txn, segment) if self._cold_only else length
+        end = min(chains.cold_end(txn, segment), segment.length) if self._cold_only else length
         if self._of_entries:
             if segment.kind is not SegmentKind.LEDGER:
                 raise InvalidRequest(

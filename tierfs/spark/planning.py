@@ -11,14 +11,14 @@ from itertools import islice
 from tierfs.app import Store
 from tierfs.composition.sources import open_source
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import entries
+from tierfs.metadata import chains, entries
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.scan.places import Place
 from tierfs.scan.planning import Partition, Reach, plan
 from tierfs.scan.selection import select
-from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, cold_end_of, place_of
+from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, place_of
 from tierfs.spark.options import Bounds, ReadOptions, RowType, StoreOptions
 from tierfs.types import ByteRange, SegmentKind
 
@@ -70,7 +70,7 @@ def offload_tails(store: Store, options: ReadOptions) -> None:
     """Make every selected byte cold. Raises what offloading raises."""
     with store.metadata.read() as txn:
         found = select(txn, options.selection)
-        waiting = [path for path, segment in found if cold_end_of(txn, segment) < segment.length]
+        waiting = [path for path, segment in found if chains.cold_end(txn, segment) < segment.length]
     for path in waiting:
         store.offload(path, _silent)
 
