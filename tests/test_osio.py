@@ -1,15 +1,19 @@
-"""Directories that last: each one made is synced into the one above it."""
+"""Directories that last, whole reads and writes, and errors that tell."""
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.disks import synced
-from tierfs import app
+from tierfs import app, osio
 from tierfs.clock import ManualClock
 from tierfs.composition.dumping import dump_store, load_store
+from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.metadata.store import MetadataStore
 
 
@@ -35,3 +39,84 @@ def test_loaded_metadata_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     done = synced(monkeypatch)
     load_store(tmp_path / "new" / "store", tmp_path / "dump")
     assert {str(tmp_path), str(tmp_path / "new"), str(tmp_path / "new" / "store")} <= set(done)
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    fd = osio.open_or_create(tmp_path / "file")
+    yield fd
+    os.close(fd)
+
+
+def _one_byte_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.preadv, os.pwrite
+    monkeypatch.setattr(os, "preadv", lambda fd, views, offset: read(fd, [views[0][:1]], offset))
+    monkeypatch.setattr(os, "pwrite", lambda fd, view, offset: write(fd, view[:1], offset))
+
+
+def test_what_the_kernel_does_in_parts_is_done_whole(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _one_byte_at_a_time(monkeypatch)
+    osio.write_all(fd, b"abcdef", 2)
+    view = memoryview(bytearray(8))
+    assert osio.read_all(fd, view, 3) == 5
+    assert bytes(view) == b"bcdef\0\0\0"
+
+
+def test_a_damaged_disk_ends_a_read_for_those_who_ask_for_it(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "text")
+
+    monkeypatch.setattr(os, "preadv", fail)
+    view = memoryview(bytearray(1))
+    assert osio.read_all(fd, view, 0, over=errno.EIO) == 0
+    with pytest.raises(OSError, match="text"):
+        osio.read_all(fd, view, 0)
+
+
+def test_the_page_cache_is_asked_no_more_where_it_cannot_tell(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = [errno.EAGAIN, errno.EIO, errno.EOPNOTSUPP]
+
+    def fail(*_: object) -> int:
+        raise OSError(errors.pop(0), "text")
+
+    monkeypatch.setattr(os, "preadv", fail)
+    cache = osio.PageCache()
+    view = memoryview(bytearray(1))
+    assert [(cache.read(fd, view, 0), cache.tells) for _ in range(4)] == [(0, True), (0, True), (0, False), (0, False)]
+    assert not errors
+
+
+def test_a_durable_file_is_synced_with_all_of_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync, lengths = os.fsync, list[int]()
+
+    def note(fd: int) -> None:
+        lengths.append(os.fstat(fd).st_size)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    with osio.durable_file(tmp_path / "file", os.O_EXCL) as file:
+        file.write(b"abc")
+    assert lengths == [3]
+    assert (tmp_path / "file").stat().st_mode & 0o777 == osio.OWNER_FILE
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "text"),
+    [
+        (errno.ENOSPC, StorageFull, "a b: the local disk is full"),
+        (errno.ENOENT, NotFound, "a b: No such file or directory"),
+        (errno.ELOOP, PermissionDenied, "a b: Too many levels of symbolic links"),
+        (errno.EIO, DataLoss, "a b: Input/output error"),
+        (errno.EBUSY, Unavailable, "a b: Device or resource busy"),
+    ],
+)
+def test_errors_of_the_local_disk(number: int, error: type[TierfsError], text: str) -> None:
+    with pytest.raises(error) as raised, osio.map_os_errors("a b"):
+        raise OSError(number, "text")
+    assert str(raised.value) == text
+    assert isinstance(raised.value.__cause__, OSError)
+
+
+def test_other_errors_pass() -> None:
+    with pytest.raises(ValueError, match="text"), osio.map_os_errors("a"):
+        raise ValueError("text")

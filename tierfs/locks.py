@@ -11,16 +11,13 @@ import os
 import struct
 from pathlib import Path
 
-from tierfs import forks
+from tierfs import forks, osio
 from tierfs.errors import Closed
 
 _FLOCK = struct.Struct("hhqqi4x")
 """struct flock on 64-bit Linux: type, whence, start, length, pid (must be 0 for these locks)."""
 
 WHOLE_FILE = 0
-
-
-_FILE_MODE = 0o600
 
 
 class LockFile:
@@ -34,7 +31,7 @@ class LockFile:
         """Open the file, made when it is missing; raises OSError."""
         self._path = path
         self._pid = os.getpid()
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+        self._fd = osio.open_or_create(path)
         forks.register(self)
 
     @property

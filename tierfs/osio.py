@@ -1,18 +1,87 @@
-"""Calls of the operating system that several layers make: directories that last."""
+"""Calls of the operating system that several layers make: whole reads and writes, names that last, errors that tell."""
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs.names import printable
+
+OWNER_DIRECTORY = 0o700
+OWNER_FILE = 0o600
+SEALED_FILE = 0o440
+"""A file whose bytes never change again."""
+SHOWN_DIRECTORY = 0o555
+SHOWN_FILE = 0o444
+"""In a mount, which nobody writes to."""
+SHARED_DIRECTORY = 0o777
+SHARED_FILE = 0o666
+"""Less what the umask forbids."""
+
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def read_all(fd: int, view: memoryview, offset: int, *, over: int | None = None) -> int:
+    """Fill `view` from `offset` on; returns how many bytes came before the file, or `over`, an errno, ended it."""
+    done = 0
+    while done < len(view):
+        try:
+            count = os.preadv(fd, [view[done:]], offset + done)
+        except OSError as exc:
+            if exc.errno != over:
+                raise
+            break
+        if not count:
+            break
+        done += count
+    return done
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """Write all of `data` at `offset`. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
+class PageCache:
+    """Reads of files of one filesystem that do not wait for its disk."""
+
+    def __init__(self) -> None:
+        self.tells = True
+        """Whether the filesystem can say what is in the page cache."""
+
+    def read(self, fd: int, view: memoryview, offset: int) -> int:
+        """Copy what is in the page cache; returns how much that was, 0 where it cannot be told."""
+        if not self.tells:
+            return 0
+        try:
+            return os.preadv(fd, [view], offset, os.RWF_NOWAIT)
+        except OSError as exc:  # any other but these, the blocking read meets too, and tells it
+            self.tells = exc.errno not in _NOT_SUPPORTED
+            return 0
+
+
+def sync(path: str | Path, *, dir_fd: int | None = None, flags: int = 0) -> None:
+    """Make a file's bytes, or the names in a directory, durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags, dir_fd=dir_fd)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_directory(path: str | Path) -> None:
+    """Make the names in a directory durable. Raises OSError."""
+    sync(path, flags=os.O_DIRECTORY)
 
 
 def make_directories(path: Path, mode: int) -> None:
@@ -21,3 +90,72 @@ def make_directories(path: Path, mode: int) -> None:
     path.mkdir(mode=mode, parents=True, exist_ok=True)
     for made in missing:
         sync_directory(made.parent)
+
+
+@contextmanager
+def durable_file(
+    path: str | Path, flags: int, mode: int = OWNER_FILE, *, dir_fd: int | None = None
+) -> Iterator[BinaryIO]:
+    """A file to write, whose bytes are durable when the block ends; not so its name. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, mode, dir_fd=dir_fd)
+    with os.fdopen(fd, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(fd)
+
+
+def open_or_create(path: str | Path) -> int:
+    """A descriptor of the owner's own file, made empty when it is missing; never through a link. Raises OSError."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, OWNER_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """An error of the operating system as one of ours: `{subject}: ` and the message, or the reason without one."""
+
+    error: type[TierfsError]
+    message: str | None = None
+    remedy: str | None = None
+
+
+Meanings = Mapping[int, Meaning]
+
+
+def meanings(*rows: tuple[Meaning, tuple[int, ...]]) -> Meanings:
+    """The table of some rows, each a meaning and the numbers that have it."""
+    return {number: meaning for meaning, numbers in rows for number in numbers}
+
+
+LOCAL_DISK = meanings(
+    (
+        Meaning(StorageFull, "the local disk is full", "free space, or run: tierfs evict"),
+        (errno.ENOSPC, errno.EDQUOT),
+    ),
+    (Meaning(NotFound), (errno.ENOENT, errno.ENOTDIR)),
+    (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)),
+    (Meaning(DataLoss, remedy="check the disk, then run: tierfs fsck"), (errno.EIO,)),
+)
+"""Of files in the store's directory."""
+
+_UNKNOWN = Meaning(Unavailable)
+
+
+class map_os_errors:  # a class, as a generator costs three times as much
+    """Turn errors of the operating system into ours, naming `subject`; Unavailable where `table` has no meaning."""
+
+    __slots__ = ("_subject", "_table")
+
+    def __init__(self, subject: str, table: Meanings = LOCAL_DISK) -> None:
+        self._subject = subject
+        self._table = table
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(exc, OSError):
+            meaning = self._table.get(exc.errno or 0, _UNKNOWN)
+            reason = meaning.message or (os.strerror(exc.errno) if exc.errno else str(exc))
+            raise meaning.error(f"{printable(self._subject)}: {reason}", remedy=meaning.remedy) from exc

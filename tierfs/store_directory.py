@@ -10,33 +10,27 @@ from pathlib import Path
 
 from tierfs import osio, settings
 from tierfs.background import ballast
-from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.errors import AlreadyExists, InvalidRequest, StorageFull
+from tierfs.osio import map_os_errors
 from tierfs.store_paths import StorePaths
 
 MIN_FREE_BYTES = 128 * 1024 * 1024
 """The ballast, the floor for appends, and a little to work with."""
-
-_DIRECTORY_MODE = 0o700
-_FILE_MODE = 0o600
 
 
 def create_files(paths: StorePaths) -> None:
     """Make everything of a store but metadata and settings."""
     ChunkFiles.create(paths.chunks).close()
     for directory in (paths.locks, paths.log):
-        directory.mkdir(mode=_DIRECTORY_MODE)
+        directory.mkdir(mode=osio.OWNER_DIRECTORY)
     ballast.create(paths.ballast)
 
 
 def prepare_settings(paths: StorePaths) -> None:
     """Write the settings under another name, so that marking the directory as a store needs no space any more."""
-    with map_os_errors(str(paths.settings)):
-        fd = os.open(paths.new_settings, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
-        with os.fdopen(fd, "w") as file:
-            file.write(settings.default_text())
-            file.flush()
-            os.fsync(fd)
+    with map_os_errors(str(paths.settings)), osio.durable_file(paths.new_settings, os.O_TRUNC) as file:
+        file.write(settings.default_text().encode())
 
 
 def write_settings(paths: StorePaths) -> None:
@@ -65,8 +59,8 @@ def new_directory(paths: StorePaths) -> Iterator[None]:
         raise InvalidRequest(f"{root} is not empty", remedy="name a new or empty directory")
     made = not root.exists()
     with map_os_errors(str(root)):
-        osio.make_directories(root, _DIRECTORY_MODE)
-        root.chmod(_DIRECTORY_MODE)
+        osio.make_directories(root, osio.OWNER_DIRECTORY)
+        root.chmod(osio.OWNER_DIRECTORY)
     try:
         _require_space(root)
         yield

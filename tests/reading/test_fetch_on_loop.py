@@ -431,7 +431,7 @@ async def test_the_disk_cache_comes_first_when_it_would_make_the_loop_wait(
 ) -> None:
     server = await serve(nursery, storage)
     cache = open_cache(tmp_path, metrics)
-    cache._files._nowait = False  # as on filesystems that cannot tell what the page cache has
+    cache._files._page_cache.tells = False  # as on filesystems that cannot tell what the page cache has
     async with reader_of(bench, cache) as reader:
         await read(reader, bench, 3)
         await all_ended(reader)

@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from tierfs.chunkstore.chunkfiles import map_os_errors
+from tierfs import osio
 from tierfs.errors import StorageFull, TierfsError
+from tierfs.osio import map_os_errors
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +24,12 @@ MAX_BALLAST_BYTES = 64 * 1024 * 1024
 """LMDB copies the pages it changes: far more than any commit of evict or collect needs."""
 
 _FRACTION_OF_DISK = 100
-_FILE_MODE = 0o600
 
 
 def create(path: Path) -> None:
     """Set the room aside, the smaller of 64 MiB and 1 % of the filesystem; what is there is kept."""
     with map_os_errors(str(path)):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+        fd = osio.open_or_create(path)
         try:
             os.posix_fallocate(fd, 0, _size(os.fstatvfs(fd)))
         finally:

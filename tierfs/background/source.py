@@ -15,9 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tierfs import osio
 from tierfs.checksum import Buffer, GridBuilder, Stretch, cut_at_lines, joined
-from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.errors import DataLoss, NotFound, TierfsError
+from tierfs.osio import map_os_errors
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange
 
 
@@ -267,13 +269,10 @@ def _read_crc(part: _Part, fd: int, wanted: ByteRange) -> Stretch:
 def _fill(part: _Part, fd: int, view: memoryview, offset: int) -> None:
     """Read from an offset of the file."""
     with map_os_errors(part.chunk.name):
-        while view:
-            count = os.preadv(fd, [view], offset)
-            if count == 0:
-                raise DataLoss(
-                    f"chunk file {part.chunk.name} ends at {offset}, its record says {part.chunk.file_length}"
-                )
-            view, offset = view[count:], offset + count
+        done = osio.read_all(fd, view, offset)
+    if done < len(view):
+        end = offset + done
+        raise DataLoss(f"chunk file {part.chunk.name} ends at {end}, its record says {part.chunk.file_length}")
 
 
 def _damaged(chunk: SourceChunk) -> DataLoss:

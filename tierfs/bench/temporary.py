@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tierfs import app
+from tierfs import app, osio
 from tierfs.app import ColdChoice, Store
 from tierfs.bench.interruption import signals_interrupt, uninterrupted
 from tierfs.clock import SystemClock
@@ -28,8 +28,6 @@ _NEVER_S = "1000000000"
 _DELETES_IN_PARALLEL = 8
 _COPIES = 3
 """Of the measured bytes: a cold segment's before it is evicted, a local one's, and a cold tier's on this disk."""
-
-_DIRECTORY_MODE = 0o700
 
 
 @contextmanager
@@ -79,7 +77,7 @@ def _location_beside(original: Store, name: str) -> LocationRecord | None:
 
 
 def _make(original: Store, directory: Path, location: LocationRecord | None) -> None:
-    directory.mkdir(mode=_DIRECTORY_MODE)
+    directory.mkdir(mode=osio.OWNER_DIRECTORY)
     app.init_store(directory / "store", _choice(location), SystemClock(), may_nest=True)
     shutil.copyfile(original.paths.settings, directory / "store" / original.paths.settings.name)
 
@@ -89,7 +87,7 @@ def _choice(location: LocationRecord | None) -> ColdChoice:
         return ColdChoice(none=True)
     directory = _directory_of(location)
     if directory is not None:
-        directory.mkdir(mode=_DIRECTORY_MODE)
+        directory.mkdir(mode=osio.OWNER_DIRECTORY)
         return ColdChoice(cold_dir=directory)
     return ColdChoice(
         bucket_url=location.url,

@@ -7,16 +7,16 @@ directory and never through a symbolic link.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs import osio
+from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.osio import map_os_errors
 from tierfs.types import AttemptId, SegmentId
 
 log = logging.getLogger(__name__)
@@ -27,10 +27,8 @@ _FAN_OUT = 256
 _FIRST = "00"
 """One of them, which is always there."""
 
-_DIRECTORY_MODE = 0o700
-_ACTIVE_MODE = 0o600
-_SEALED_MODE = 0o440
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+_CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS
 _ATTEMPT_DIGITS = 16
 
 
@@ -77,9 +75,9 @@ class ChunkFiles:
     def create(cls, root: Path) -> ChunkFiles:
         """Make an empty chunk directory, durably."""
         with map_os_errors(str(root)):
-            root.mkdir(mode=_DIRECTORY_MODE)
+            root.mkdir(mode=osio.OWNER_DIRECTORY)
             for number in range(_FAN_OUT):
-                (root / f"{number:02x}").mkdir(mode=_DIRECTORY_MODE)
+                (root / f"{number:02x}").mkdir(mode=osio.OWNER_DIRECTORY)
             files = cls(root)
             os.fsync(files._root_fd)
         return files
@@ -92,7 +90,7 @@ class ChunkFiles:
     def create_file(self, name: str) -> int:
         """A new empty file, open for reading and writing. Not durable before sync_directory."""
         with map_os_errors(name):
-            return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, _ACTIVE_MODE, dir_fd=self._root_fd)
+            return os.open(name, _CREATE_FLAGS, osio.OWNER_FILE, dir_fd=self._root_fd)
 
     def open_for_append(self, name: str) -> int:
         """An active chunk's file, to go on with it. Raises NotFound."""
@@ -114,6 +112,16 @@ class ChunkFiles:
                     f"{self.root} holds no chunk files now, as if it was not mounted", remedy="mount it"
                 ) from exc
         return self._open_for_read(name)
+
+    def read_into(self, name: str, offset: int, view: memoryview) -> None:
+        """Fill `view` from a file. Raises DataLoss when it is shorter, and what open_for_read raises."""
+        fd = self.open_for_read(name)
+        try:
+            with map_os_errors(name):
+                if osio.read_all(fd, view, offset) < len(view):
+                    raise DataLoss(f"chunk file {name} is shorter than its record says", remedy="run: tierfs fsck")
+        finally:
+            os.close(fd)
 
     def _open_for_read(self, name: str) -> int:
         with map_os_errors(name):
@@ -141,16 +149,12 @@ class ChunkFiles:
     def sync_directory(self, name: str) -> None:
         """Make the creation of `name` durable."""
         with map_os_errors(name):
-            fd = os.open(os.path.dirname(name), os.O_RDONLY | os.O_DIRECTORY | _OPEN_FLAGS, dir_fd=self._root_fd)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            osio.sync(os.path.dirname(name), dir_fd=self._root_fd, flags=os.O_DIRECTORY | _OPEN_FLAGS)
 
     def seal(self, name: str) -> None:
         """The file's bytes never change again: mode 0440. A missing file is the caller's DataLoss to find."""
         with map_os_errors(name):
-            os.chmod(name, _SEALED_MODE, dir_fd=self._root_fd)
+            os.chmod(name, osio.SEALED_FILE, dir_fd=self._root_fd)
 
     def protect(self, name: str) -> None:
         """The same after the commit that ended the chunk, which stands whatever the disk says: fsck does it later."""
@@ -162,7 +166,7 @@ class ChunkFiles:
     def seal_open(self, fd: int, name: str) -> None:
         """The same by an open descriptor of the file, which can still be written to."""
         with map_os_errors(name):
-            os.fchmod(fd, _SEALED_MODE)
+            os.fchmod(fd, osio.SEALED_FILE)
 
     def length_bytes(self, name: str) -> int:
         """Size of the file, which may exceed its committed length. Raises NotFound."""
@@ -231,26 +235,3 @@ class ChunkFiles:
         if self._root_fd >= 0:
             os.close(self._root_fd)
             self._root_fd = -1
-
-
-@contextmanager
-def map_os_errors(subject: str) -> Iterator[None]:
-    """Turn errors of the operating system into ours, naming `subject`."""
-    try:
-        yield
-    except OSError as exc:
-        raise _mapped(subject, exc) from exc
-
-
-def _mapped(subject: str, exc: OSError) -> TierfsError:
-    reason = os.strerror(exc.errno) if exc.errno else str(exc)
-    message = f"{subject}: {reason}"
-    if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFull(f"{subject}: the local disk is full", remedy="free space, or run: tierfs evict")
-    if exc.errno in (errno.ENOENT, errno.ENOTDIR):
-        return NotFound(message)
-    if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP):
-        return PermissionDenied(message)
-    if exc.errno == errno.EIO:
-        return DataLoss(message, remedy="check the disk, then run: tierfs fsck")
-    return Unavailable(message)

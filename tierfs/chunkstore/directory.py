@@ -18,7 +18,7 @@ from tierfs.chunkstore.directory_list import list_files
 from tierfs.chunkstore.directory_metadata import METADATA_DIRECTORY, FileMetadata
 from tierfs.chunkstore.directory_put import TEMPORARY_DIRECTORY, FileWriter, write_source
 from tierfs.chunkstore.directory_read import FileReader
-from tierfs.chunkstore.directory_tree import DIRECTORY_MODE, HeldTree, map_os_errors
+from tierfs.chunkstore.directory_tree import HeldTree, map_os_errors
 from tierfs.chunkstore.protocol import (
     ComposedObject,
     ObjectPiece,
@@ -54,7 +54,7 @@ class DirectoryStorage:
     def create(cls, root: Path) -> DirectoryStorage:
         """Make the directory, mode 0700, durably, if it is missing; its parent must exist. Then open it."""
         with map_os_errors(str(root)):
-            root.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+            root.mkdir(mode=osio.OWNER_DIRECTORY, exist_ok=True)
             osio.sync_directory(root.parent)
         return cls(root)
 

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Mapping
 
+from tierfs import osio
 from tierfs.chunkstore.checks import MAX_METADATA_BYTES
 from tierfs.chunkstore.directory_tree import READ_FLAGS, HeldTree
 from tierfs.errors import DataLoss
@@ -23,7 +24,6 @@ _XATTR_PREFIX = "user.tierfs."
 _NO_XATTRS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES})
 """tmpfs before Linux 6.6 and NFS before 4.2 know no user attributes; some mounts refuse them."""
 
-_FILE_MODE = 0o600
 _MAX_SIDECAR_BYTES = 4 * MAX_METADATA_BYTES
 """JSON adds quotes and separators; whatever is larger was not written by us."""
 
@@ -75,12 +75,11 @@ class FileMetadata:
         self.remove(_sidecar(name, status))
 
     def _write_sidecar(self, sidecar: str, metadata: Mapping[str, str]) -> None:
-        with self._tree.open_directory(METADATA_DIRECTORY, create=True) as directory:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-            with os.fdopen(os.open(sidecar, flags, _FILE_MODE, dir_fd=directory), "w") as file:
-                json.dump(dict(metadata), file)
-                file.flush()
-                os.fsync(file.fileno())
+        with (
+            self._tree.open_directory(METADATA_DIRECTORY, create=True) as directory,
+            osio.durable_file(sidecar, os.O_TRUNC | os.O_NOFOLLOW, dir_fd=directory) as file,
+        ):
+            file.write(json.dumps(dict(metadata)).encode())
         self._tree.sync_directories(METADATA_DIRECTORY)
 
     def _read_sidecar(self, name: str, status: os.stat_result) -> dict[str, str]:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+from tierfs import osio
 from tierfs.chunkstore.checks import STEP_BYTES, read_source
 from tierfs.chunkstore.directory_metadata import FileMetadata
 from tierfs.chunkstore.directory_tree import READ_FLAGS, HeldTree, map_os_errors
@@ -27,8 +28,6 @@ _ANY_NAME = re.compile(rf"({_PREFIX})?[0-9a-f]{{32}}")
 STALE_AFTER_MS = 24 * 3600 * 1000
 """A temporary file nobody wrote to for a day belongs to nobody (a guess: no upload rests that long)."""
 
-_TEMPORARY_MODE = 0o600
-_STORED_MODE = 0o440
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _NS_PER_MS = 1_000_000
 
@@ -63,7 +62,7 @@ class FileWriter:
                     fill(fd)
                     _make_unlike_others(fd)
                     sidecar = self._metadata.write(name, fd, metadata)
-                    os.fchmod(fd, _STORED_MODE)
+                    os.fchmod(fd, osio.SEALED_FILE)
                     os.fsync(fd)
                 self._publish(directory, temporary, name, create_only=create_only)
                 sidecar = None
@@ -102,11 +101,7 @@ class FileWriter:
         with suppress(FileNotFoundError), self._tree.open_directory(parent) as directory:
             if not stat.S_ISREG(os.stat(last, dir_fd=directory, follow_symlinks=False).st_mode):
                 return  # a link or a directory, which is nobody's object
-            fd = os.open(last, READ_FLAGS, dir_fd=directory)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            osio.sync(last, dir_fd=directory, flags=READ_FLAGS)
 
     def _sync_directories(self, parent: str) -> None:
         try:
@@ -153,7 +148,7 @@ def _remove_if_stale(name: str, directory: int, now_ms: int) -> None:
 
 @contextmanager
 def _created(temporary: str, directory: int) -> Iterator[int]:
-    fd = os.open(temporary, _CREATE_FLAGS, _TEMPORARY_MODE, dir_fd=directory)
+    fd = os.open(temporary, _CREATE_FLAGS, osio.OWNER_FILE, dir_fd=directory)
     try:
         yield fd
     finally:

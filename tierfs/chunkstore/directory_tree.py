@@ -7,9 +7,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from tierfs import osio
 from tierfs.chunkstore.checks import MARK_NAME, check_open
 from tierfs.errors import (
     AlreadyExists,
@@ -17,15 +19,14 @@ from tierfs.errors import (
     NotFound,
     PermissionDenied,
     StorageFull,
-    TierfsError,
     Unavailable,
     WrongColdTier,
 )
 from tierfs.names import printable
+from tierfs.osio import Meaning
 
 _Result = TypeVar("_Result")
 
-DIRECTORY_MODE = 0o700
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 DIRECTORY_FLAGS = READ_FLAGS | os.O_DIRECTORY
 _ROOT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
@@ -33,9 +34,21 @@ _ROOT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 _DEAD_MOUNT = frozenset({errno.ESTALE, errno.ENOTCONN})
 """The filesystem below a held descriptor is gone for good, although another one may be mounted at its path."""
-_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP})
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_MALFORMED = frozenset({errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL, errno.E2BIG, errno.ERANGE})
+
+_MEANINGS = osio.meanings(
+    (
+        Meaning(StorageFull, remedy="free space on the cold directory's filesystem"),
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    ),
+    (Meaning(NotFound), (errno.ENOENT, errno.ENOTDIR)),
+    (Meaning(AlreadyExists, "already exists"), (errno.EEXIST,)),
+    (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)),
+    (Meaning(InvalidRequest), (errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL, errno.E2BIG, errno.ERANGE)),
+)
+"""EIO and ESTALE are in no row: on a network filesystem they pass."""
+
+map_os_errors = partial(osio.map_os_errors, table=_MEANINGS)
+"""Turn errors of a cold directory's filesystem into ours, naming an object."""
 
 
 class HeldTree:
@@ -244,30 +257,5 @@ def _enter(fd: int, part: str, *, create: bool) -> int:
         if not create:
             raise
     with suppress(FileExistsError):  # another thread was first: the same directory
-        os.mkdir(part, DIRECTORY_MODE, dir_fd=fd)
+        os.mkdir(part, osio.OWNER_DIRECTORY, dir_fd=fd)
     return os.open(part, DIRECTORY_FLAGS, dir_fd=fd)
-
-
-@contextmanager
-def map_os_errors(subject: str) -> Iterator[None]:
-    """Turn errors of the operating system into ours, naming `subject`."""
-    try:
-        yield
-    except OSError as exc:
-        raise _mapped(printable(subject), exc) from exc
-
-
-def _mapped(subject: str, exc: OSError) -> TierfsError:
-    message = f"{subject}: {os.strerror(exc.errno) if exc.errno else exc}"
-    if exc.errno in _NO_ROOM:
-        return StorageFull(message, remedy="free space on the cold directory's filesystem")
-    if exc.errno in (errno.ENOENT, errno.ENOTDIR):
-        return NotFound(message)
-    if exc.errno == errno.EEXIST:
-        return AlreadyExists(f"{subject}: already exists")
-    if exc.errno in _REFUSED:
-        return PermissionDenied(message)
-    if exc.errno in _MALFORMED:
-        return InvalidRequest(message)
-    # EIO and ESTALE included: on a network filesystem they pass.
-    return Unavailable(message)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
+from tierfs import osio
 from tierfs.checksum import crc32c
 from tierfs.fsck.pieces import PIECE_BYTES, Piece, pieces
 from tierfs.metadata.layout import PlacedChunk
@@ -58,7 +58,7 @@ def _in_blocks(piece: Piece, span: ByteRange, fd: int, buffer: memoryview) -> By
     blocks = piece.grid.range
     shift = span.start - blocks.start
     view = buffer[: span.length_bytes]
-    held = _read_at(fd, view, span.start)
+    held = osio.read_all(fd, view, span.start)
     bad, _ = piece.grid.first_bad(view, blocks.start, 0, blocks.start + held)
     if bad is not None:
         return ByteRange(bad.start + shift, bad.end + shift)
@@ -73,17 +73,9 @@ def _in_chunk(placed: PlacedChunk, fd: int, buffer: memoryview) -> ByteRange | N
         raise Incomparable
     found, at = 0, placed.range.start
     while at < placed.range.end:
-        read = _read_at(fd, buffer[: placed.range.end - at], at)
+        read = osio.read_all(fd, buffer[: placed.range.end - at], at)
         if not read:
             return placed.range
         found = crc32c(buffer[:read], found)
         at += read
     return None if found == placed.chunk.bytes_crc32c else placed.range
-
-
-def _read_at(fd: int, view: memoryview, offset: int) -> int:
-    """Fill `view` as far as the file goes; returns how many bytes came."""
-    done = 0
-    while done < len(view) and (read := os.preadv(fd, [view[done:]], offset + done)):
-        done += read
-    return done

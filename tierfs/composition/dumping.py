@@ -20,13 +20,14 @@ from tierfs.background.orphans import OrphanFinder
 from tierfs.background.segment_dump import SegmentDumped
 from tierfs.background.segment_restore import SegmentRestored
 from tierfs.background.upload import Report
-from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, InvalidRequest, NotFound
 from tierfs.metadata import dump, fence
 from tierfs.metadata.dump import DumpSummary
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OBJECTS
+from tierfs.osio import map_os_errors
 from tierfs.store_paths import StorePaths
 from tierfs.types import LocationId, Tier
 
@@ -34,9 +35,6 @@ STDOUT = "-"
 
 _STAGING = "metadata.loading"
 """Where metadata are made before they get their name; what a killed load left is thrown away."""
-
-_DIRECTORY_MODE = 0o700
-_FILE_MODE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ def load_store(directory: Path, source: Path, clock: Clock | None = None) -> Loa
         summary = dump.verify(file, str(source))
         file.seek(0)
         with map_os_errors(str(paths.root)):
-            osio.make_directories(paths.root, _DIRECTORY_MODE)
+            osio.make_directories(paths.root, osio.OWNER_DIRECTORY)
         _make_metadata(paths, file, summary, str(source), clock)
     _make_the_rest(paths)
     return _compare_files(paths, summary, clock)
@@ -127,7 +125,7 @@ def _make_the_rest(paths: StorePaths) -> None:
     if not paths.chunks.exists():
         ChunkFiles.create(paths.chunks).close()
     for directory in (paths.locks, paths.log):
-        directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+        directory.mkdir(mode=osio.OWNER_DIRECTORY, exist_ok=True)
     if not paths.ballast.exists():
         ballast.create(paths.ballast)
     if not paths.settings.exists():
@@ -165,11 +163,8 @@ def _appearing(wanted: Path) -> Iterator[BinaryIO]:
     temporary = target.with_name(f".{target.name}.{new_id()}")
     with map_os_errors(str(target)):
         try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
-            with os.fdopen(fd, "wb") as file:
+            with osio.durable_file(temporary, os.O_EXCL) as file:
                 yield file
-                file.flush()
-                os.fsync(fd)
             os.replace(temporary, target)
             osio.sync_directory(target.parent)
         except BaseException:

@@ -17,8 +17,6 @@ from tierfs.names import printable
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Filesystems without hard links, such as FAT."""
 
-_MODE = 0o666
-
 
 def write_new(target: Path, pieces: Iterable[Buffer]) -> bool:
     """Make a durable file of these bytes; False where it is there already with just them.
@@ -43,12 +41,9 @@ def write_new(target: Path, pieces: Iterable[Buffer]) -> bool:
 
 
 def _write(path: Path, pieces: Iterable[Buffer]) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
-    with os.fdopen(fd, "wb") as file:
+    with osio.durable_file(path, os.O_EXCL, osio.SHARED_FILE) as file:
         for piece in pieces:
             file.write(piece)
-        file.flush()
-        os.fsync(fd)
 
 
 def _name(temporary: Path, target: Path) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from uuid import UUID, uuid5
 
 import tierfs
-from tierfs import names
+from tierfs import names, osio
 from tierfs.app import Store
 from tierfs.background import ledger_beside
 from tierfs.background.ledger_source import LedgerSource
@@ -35,7 +35,6 @@ from tierfs.ledger.single_object import MagicWords, plan_object
 from tierfs.metadata import chains, entries, ledgers, locations
 from tierfs.metadata.ledger_records import LedgerRecord
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
-from tierfs.osio import make_directories
 from tierfs.reading.entries import placed_entries
 from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_beside
 from tierfs.segments.ledgers import require_below
@@ -46,7 +45,6 @@ TRANSFORM_KEY = "tierfs-transform"
 
 _READ_TOGETHER_BYTES = 8 * MIB
 _JOBS = 8
-_DIRECTORY_MODE = 0o777
 _AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
 
 Advance = Callable[[int, str], None]
@@ -115,7 +113,7 @@ class Exporter:
 
     def export(self, found: Iterable[tuple[str, SegmentRecord]]) -> Iterator[Exported]:
         """Write the ledgers' files. Raises AlreadyExists for a file in the way, and what cannot be read or written."""
-        make_directories(self._directory, _DIRECTORY_MODE)
+        osio.make_directories(self._directory, osio.SHARED_DIRECTORY)
         for name, segment in found:
             with self._store.metadata.read() as txn:
                 known = replace(ledgers.find(txn, segment.id), entries=entries.count(txn, segment.id))

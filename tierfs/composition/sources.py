@@ -13,6 +13,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+from tierfs import osio
 from tierfs.app import ColdChoice, Store, open_store
 from tierfs.background.holder import HeldElsewhere
 from tierfs.composition import holding
@@ -23,7 +24,6 @@ from tierfs.store_paths import StorePaths
 
 STORE_VARIABLE = "TIERFS_STORE"
 URL_PREFIX = "tierfs://"
-_PRIVATE_MODE = 0o700
 _KEY_DIGITS = 32
 
 
@@ -138,8 +138,8 @@ def _replica_path(choice: ColdChoice) -> Path:
     place = (choice.bucket_url, choice.cold_dir, choice.endpoint_url, choice.region, choice.profile)
     key = hashlib.sha256(repr(place).encode()).hexdigest()[:_KEY_DIGITS]
     root = Path(tempfile.gettempdir()) / f"tierfs-replicas-{os.getuid()}"
-    root.mkdir(mode=_PRIVATE_MODE, exist_ok=True)
+    root.mkdir(mode=osio.OWNER_DIRECTORY, exist_ok=True)
     found = root.stat()
-    if found.st_uid != os.getuid() or found.st_mode & ~_PRIVATE_MODE & 0o777:
+    if found.st_uid != os.getuid() or found.st_mode & ~osio.OWNER_DIRECTORY & 0o777:
         raise PermissionDenied(f"{root} belongs to somebody else", remedy="set TMPDIR to a directory of your own")
     return root / key

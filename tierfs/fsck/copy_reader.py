@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tierfs import ranges
+from tierfs import osio, ranges
 from tierfs.checksum import crc32c
-from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.fsck.pieces import PIECE_BYTES, Piece
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ObjectRecord
+from tierfs.osio import map_os_errors
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, Tier
 
 BUFFER_BYTES = PIECE_BYTES + 2 * CRC_BLOCK_BYTES
@@ -142,7 +143,7 @@ class CopyReader:
                 os.posix_fadvise(fd, offset, len(view), os.POSIX_FADV_DONTNEED)
                 for start in range(0, len(view), CRC_BLOCK_BYTES):
                     block = view[start : start + CRC_BLOCK_BYTES]
-                    done = _fill(fd, block, offset + start)
+                    done = osio.read_all(fd, block, offset + start, over=errno.EIO)
                     block[done:] = bytes(len(block) - done)
                     if done < len(block):
                         unread.append(ByteRange(offset + start + done, offset + start + len(block)))
@@ -156,22 +157,6 @@ class CopyReader:
         if buffer is None:
             buffer = self._local.buffer = memoryview(bytearray(BUFFER_BYTES))
         return buffer
-
-
-def _fill(fd: int, view: memoryview, offset: int) -> int:
-    """Read until the view is full; returns how far the file and a damaged disk let it."""
-    done = 0
-    while done < len(view):
-        try:
-            count = os.preadv(fd, [view[done:]], offset + done)
-        except OSError as exc:
-            if exc.errno != errno.EIO:
-                raise
-            count = 0
-        if not count:
-            break
-        done += count
-    return done
 
 
 def of_segment(piece: Piece, in_object: ByteRange) -> ByteRange:

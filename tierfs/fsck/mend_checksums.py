@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 
 from tierfs.checksum import grid_of
-from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss
 from tierfs.metadata import checksums, keys
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
@@ -60,10 +58,4 @@ class ChecksumMender:
         if holder.tier is Tier.COLD:
             self._etags.read_into(self._storage_of(holder.location_id), holder, start, view)
             return
-        fd = self._files.open_for_read(holder.name)
-        try:
-            with map_os_errors(holder.name):
-                if os.preadv(fd, [view], start) != len(view):
-                    raise DataLoss(f"chunk file {holder.name} is shorter than its record says")
-        finally:
-            os.close(fd)
+        self._files.read_into(holder.name, start, view)

@@ -6,6 +6,7 @@ import stat
 
 import pyfuse3
 
+from tierfs import osio
 from tierfs.fuse.options import MountOptions
 from tierfs.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.segments.stat import modified_ns
@@ -18,9 +19,6 @@ IO_BLOCK_BYTES = 1024 * 1024
 MISSING_TIMEOUT_S = 1.0
 """How long the kernel remembers that a name is missing. It is told of new names sooner; only when too many
 changes came at once is it told of inodes alone, and new names still show within a second."""
-
-_FILE_MODE = 0o444
-_DIRECTORY_MODE = 0o555
 
 
 def of_segment(record: SegmentRecord, options: MountOptions, sealed_timeout_s: float) -> pyfuse3.EntryAttributes:
@@ -40,12 +38,12 @@ def of_segment(record: SegmentRecord, options: MountOptions, sealed_timeout_s: f
 
 def _file_mode(record: SegmentRecord) -> int:
     """Who may read: all, or those who could read the file that the segment is a copy of, and its owner."""
-    return record.file.mode & _FILE_MODE | stat.S_IRUSR if record.file.mode else _FILE_MODE
+    return record.file.mode & osio.SHOWN_FILE | stat.S_IRUSR if record.file.mode else osio.SHOWN_FILE
 
 
 def of_directory(record: DirectoryRecord, options: MountOptions, timeout_s: float) -> pyfuse3.EntryAttributes:
     """Attributes of a directory."""
-    entry = _entry(record.inode, stat.S_IFDIR | _DIRECTORY_MODE & ~options.umask, options)
+    entry = _entry(record.inode, stat.S_IFDIR | osio.SHOWN_DIRECTORY & ~options.umask, options)
     entry.st_nlink = 2
     entry.st_mtime_ns = entry.st_atime_ns = entry.st_ctime_ns = record.modified_ms * _NS_PER_MS
     entry.attr_timeout = entry.entry_timeout = timeout_s

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import pyfuse3
 
+from tierfs import osio
 from tierfs.fuse.options import MountOptions
 from tierfs.types import ROOT_INODE
 
@@ -19,8 +20,6 @@ DIRECTORY_NAME = b".tierfs"
 _DIRECTORY_INODE = 1 << 63
 """Numbers of the store count up from 1 and never get here."""
 
-_FILE_MODE = 0o444
-_DIRECTORY_MODE = 0o555
 
 Content = Callable[[], bytes]
 
@@ -91,7 +90,7 @@ class ControlFiles:
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = inode
         directory = inode in (_DIRECTORY_INODE, ROOT_INODE)  # the mount's root, as `..`
-        mode = stat.S_IFDIR | _DIRECTORY_MODE if directory else stat.S_IFREG | _FILE_MODE
+        mode = stat.S_IFDIR | osio.SHOWN_DIRECTORY if directory else stat.S_IFREG | osio.SHOWN_FILE
         entry.st_mode = mode & ~self._options.umask
         entry.st_nlink = 2 if directory else 1
         entry.st_uid, entry.st_gid = self._options.uid, self._options.gid

@@ -17,6 +17,7 @@ from pathlib import Path
 import pyfuse3
 import trio
 
+from tierfs import osio
 from tierfs.fuse.mountpoint import tune_read_ahead
 
 NAME = "null"
@@ -45,7 +46,8 @@ class NullOperations(pyfuse3.Operations):
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = inode
         directory = inode == pyfuse3.ROOT_INODE
-        entry.st_mode = pyfuse3.ModeT(stat.S_IFDIR | 0o555 if directory else stat.S_IFREG | 0o444)
+        mode = stat.S_IFDIR | osio.SHOWN_DIRECTORY if directory else stat.S_IFREG | osio.SHOWN_FILE
+        entry.st_mode = pyfuse3.ModeT(mode)
         entry.st_size = 0 if directory else self._size_bytes
         return entry
 

@@ -41,8 +41,6 @@ _NO_ROOM_BYTES = 1 << 20
 """A filesystem with less is full: what a write left of it, others may have freed a part of since."""
 
 _MAX_DATABASES = 64
-_DIRECTORY_MODE = 0o700
-_FILE_MODE = 0o600
 
 _registry: dict[Path, Environment] = {}
 _registry_lock = threading.Lock()
@@ -107,7 +105,7 @@ class Environment:
 @contextmanager
 def _shared_file(path: Path) -> Iterator[int]:
     """Descriptor of a file that all processes of the store share."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, osio.OWNER_FILE)
     try:
         yield fd
     finally:
@@ -129,7 +127,7 @@ def _allocate_lock_file(path: Path) -> None:
     Before LMDB opens the file, for closing it later would release LMDB's own locks. A file that is there keeps
     its size, which other processes have mapped.
     """
-    fd = os.open(path / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+    fd = osio.open_or_create(path / "lock.mdb")
     try:
         status = os.fstat(fd)
         if not status.st_size or status.st_blocks * _BLOCK_BYTES < status.st_size:
@@ -148,7 +146,7 @@ def _open_lmdb(path: Path) -> lmdb.Environment:
         map_size=MAP_SIZE_BYTES,
         max_readers=MAX_READERS,
         max_dbs=_MAX_DATABASES,
-        mode=_FILE_MODE,
+        mode=osio.OWNER_FILE,
         subdir=True,
         metasync=True,
         sync=True,
@@ -158,7 +156,7 @@ def _open_lmdb(path: Path) -> lmdb.Environment:
 
 def create_directory(path: Path) -> None:
     """Make the environment's directory, refusing filesystems LMDB cannot live on."""
-    path.mkdir(mode=_DIRECTORY_MODE)
+    path.mkdir(mode=osio.OWNER_DIRECTORY)
     osio.sync_directory(path.parent)
     host.refuse_network_filesystem(path)
 

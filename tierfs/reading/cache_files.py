@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from tierfs import osio
 from tierfs.checksum import crc32c
 from tierfs.locks import LockFile
 from tierfs.reading.cache_slots import SLOT_BYTES, Place
@@ -34,9 +35,6 @@ _HEADER_BYTES = _HEADER.size + _CRC.size
 _RECORD_BYTES = _RECORD.size + _CRC.size
 """32: divides a sector, so that a record is on one."""
 
-_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-_DIRECTORY_MODE = 0o700
-_FILE_MODE = 0o600
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -78,14 +76,14 @@ class CacheFiles:
         """
         with ExitStack() as opened:
             opened.enter_context(closing(_locked(directory)))
-            self._data_fd = _opened(directory / DATA_NAME)
+            self._data_fd = osio.open_or_create(directory / DATA_NAME)
             opened.callback(os.close, self._data_fd)
-            self._index_fd = _opened(directory / INDEX_NAME)
+            self._index_fd = osio.open_or_create(directory / INDEX_NAME)
             opened.callback(os.close, self._index_fd)
             self._begin(_header(store_id), slots)
             self._opened = opened.pop_all()
         self._sequence = 0
-        self._nowait = True
+        self._page_cache = osio.PageCache()
 
     def load(self) -> list[Place]:
         """What the records say, oldest first; a damaged one is an empty slot."""
@@ -118,33 +116,23 @@ class CacheFiles:
 
     def read_now(self, slot: int, view: memoryview) -> int:
         """The same without waiting: returns how much was in the page cache, 0 where that cannot be told."""
-        if not self._nowait:
-            return 0
-        try:
-            return os.preadv(self._data_fd, [view], slot * SLOT_BYTES, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return 0
-        except OSError as exc:
-            if exc.errno not in _NOT_SUPPORTED:
-                raise
-            self._nowait = False
-            return 0
+        return self._page_cache.read(self._data_fd, view, slot * SLOT_BYTES)
 
     def write(self, run: Sequence[Place], view: memoryview) -> None:
         """Write neighbouring blocks to their slots, then their records."""
-        _write_all(self._data_fd, view, run[0].slot * SLOT_BYTES)
+        osio.write_all(self._data_fd, view, run[0].slot * SLOT_BYTES)
         records = bytearray()
         for place in run:
             self._sequence += 1
             length = min(SLOT_BYTES, len(view) - (place.start - run[0].start))
             body = _RECORD.pack(place.object_id, place.start, self._sequence, length)
             records += body + _CRC.pack(crc32c(body))
-        _write_all(self._index_fd, memoryview(records), _record_offset(run[0].slot))
+        osio.write_all(self._index_fd, memoryview(records), _record_offset(run[0].slot))
 
     def clear(self, slots: Sequence[int]) -> None:
         """Make the records of slots empty."""
         for slot in slots:
-            _write_all(self._index_fd, memoryview(bytes(_RECORD_BYTES)), _record_offset(slot))
+            osio.write_all(self._index_fd, memoryview(bytes(_RECORD_BYTES)), _record_offset(slot))
 
     def close(self) -> None:
         """Close all; the lock goes last."""
@@ -154,14 +142,14 @@ class CacheFiles:
         if os.pread(self._index_fd, _HEADER_BYTES, 0) != header:
             os.ftruncate(self._index_fd, 0)
             os.ftruncate(self._data_fd, 0)
-            _write_all(self._index_fd, memoryview(header), 0)
+            osio.write_all(self._index_fd, memoryview(header), 0)
         for fd, limit in ((self._index_fd, _record_offset(slots)), (self._data_fd, slots * SLOT_BYTES)):
             if os.fstat(fd).st_size > limit:
                 os.ftruncate(fd, limit)
 
 
 def _locked(directory: Path) -> LockFile:
-    directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+    directory.mkdir(mode=osio.OWNER_DIRECTORY, exist_ok=True)
     if directory.stat().st_mode & _OTHERS_MAY_WRITE:
         raise PermissionError(f"{directory} can be written by others; chmod 700 it")
     file = LockFile(directory / LOCK_NAME)
@@ -169,10 +157,6 @@ def _locked(directory: Path) -> LockFile:
         file.close()
         raise InUse
     return file
-
-
-def _opened(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
 
 
 def _header(store_id: str) -> bytes:
@@ -192,9 +176,3 @@ def _recorded(index: bytes) -> Iterator[tuple[int, Place]]:
 
 def _record_offset(slot: int) -> int:
     return _HEADER_BYTES + slot * _RECORD_BYTES
-
-
-def _write_all(fd: int, view: memoryview, offset: int) -> None:
-    while view:
-        count = os.pwritev(fd, [view], offset)
-        view, offset = view[count:], offset + count

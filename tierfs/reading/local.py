@@ -7,16 +7,17 @@ its first touch in this process; until then whole blocks are read.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections import OrderedDict
 from dataclasses import dataclass
 
 import trio
 
-from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs import osio
+from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.errors import DataLoss
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.osio import map_os_errors
 from tierfs.reading.buffers import BufferPool, PooledBuffer
 from tierfs.reading.grid import Grid
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
@@ -26,8 +27,6 @@ _CHECKED_OBJECTS = 65_536
 
 _READ_BUFFERS_BYTES = 64 * MIB
 """Buffers for local reads; one 1 MiB request needs at most 2 MiB of it for an instant."""
-
-_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 @dataclass(slots=True)
@@ -49,7 +48,7 @@ class LocalReader:
         self._checked: OrderedDict[ObjectId, bytearray] = OrderedDict()
         self._pool = BufferPool(_READ_BUFFERS_BYTES)
         self._lent: list[PooledBuffer] = []
-        self._nowait = True
+        self._page_cache = osio.PageCache()
 
     def is_checked(self, object_id: ObjectId, wanted: ByteRange) -> bool:
         """Whether every block that `wanted` touches was checked before."""
@@ -65,12 +64,12 @@ class LocalReader:
         The view is valid until the next call. Raises NotFound for a missing file.
         """
         self._take_back()
-        if not self._nowait:
+        if not self._page_cache.tells:
             return None
         buffer = self._buffer(wanted.length_bytes)
         self._lent.append(buffer)
         view = buffer.view[: wanted.length_bytes]
-        done = self._fill_nowait(self._opened(name).fd, view, wanted.start)
+        done = self._page_cache.read(self._opened(name).fd, view, wanted.start)
         return view if done == wanted.length_bytes else None
 
     def mark_checked(self, object_id: ObjectId, checked: ByteRange) -> None:
@@ -127,7 +126,7 @@ class LocalReader:
         file = self._opened(name)
         file.users += 1
         try:
-            done = self._fill_nowait(file.fd, view, offset) if self._nowait else 0
+            done = self._page_cache.read(file.fd, view, offset)
             if done < len(view):
                 await trio.to_thread.run_sync(
                     _fill_blocking, name, file.fd, view[done:], offset + done, limiter=self._limiter
@@ -136,18 +135,6 @@ class LocalReader:
             file.users -= 1
             if file.dropped and file.users == 0:
                 os.close(file.fd)
-
-    def _fill_nowait(self, fd: int, view: memoryview, offset: int) -> int:
-        """Copy what is in the page cache; returns how much that was."""
-        try:
-            return os.preadv(fd, [view], offset, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return 0
-        except OSError as exc:
-            if exc.errno not in _NOT_SUPPORTED:
-                return 0  # the blocking read meets the same error and says it
-            self._nowait = False
-            return 0
 
     def _opened(self, name: str) -> _OpenFile:
         file = self._open.get(name)
@@ -175,8 +162,6 @@ class LocalReader:
 
 def _fill_blocking(name: str, fd: int, view: memoryview, offset: int) -> None:
     with map_os_errors(name):
-        while view:
-            count = os.preadv(fd, [view], offset)
-            if count == 0:
-                raise DataLoss(f"chunk file {name} ends at {offset}; {len(view)} more bytes were committed")
-            view, offset = view[count:], offset + count
+        done = osio.read_all(fd, view, offset)
+        if done < len(view):
+            raise DataLoss(f"chunk file {name} ends at {offset + done}; {len(view) - done} more bytes were committed")

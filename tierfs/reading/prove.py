@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 
-from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Closed, DataLoss, NotFound
 from tierfs.metadata import checksums
@@ -86,12 +85,5 @@ class Prover:
         holder = placed.object
         if holder.tier is Tier.COLD:
             return self._etags.read_into(self._storage_of(holder.location_id), holder, offset, view)
-        name = holder.name
-        fd = self._files.open_for_read(name)
-        try:
-            with map_os_errors(name):
-                if os.preadv(fd, [view], offset) != len(view):
-                    raise DataLoss(f"chunk file {name} is shorter than its record says")
-        finally:
-            os.close(fd)
+        self._files.read_into(holder.name, offset, view)
         return None

@@ -6,7 +6,6 @@ for.
 
 from __future__ import annotations
 
-import os
 import threading
 from bisect import bisect_right
 from collections import deque
@@ -16,7 +15,6 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 from tierfs.checksum import crc32c
-from tierfs.chunkstore.chunkfiles import map_os_errors
 from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.metadata import directories
@@ -216,13 +214,7 @@ class Fetcher:
         self._payloads.read_into(storage, holder, offset, view, etag, None)
 
     def _read_file(self, name: str, offset: int, view: memoryview) -> None:
-        fd = self._connections.files(self._place).open_for_read(name)
-        try:
-            with map_os_errors(name):
-                if os.preadv(fd, [view], offset) != len(view):
-                    raise DataLoss(f"chunk file {name} is shorter than its record says", remedy="run: tierfs fsck")
-        finally:
-            os.close(fd)
+        self._connections.files(self._place).read_into(name, offset, view)
 
     def _run(self, holder: ObjectRecord, offset: int) -> EntryRun | None:
         for source in self._sources:

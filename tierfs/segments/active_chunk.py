@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tierfs.checksum import Buffer, GridBuilder
-from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors
+from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.errors import NotFound, PermissionDenied, TierfsError
+from tierfs.osio import map_os_errors
 from tierfs.types import AttemptId, ObjectId
 
 
@@ -127,11 +128,3 @@ class ChunkDescriptors:
                 chunk.fd = -1
                 del self._open[key]
                 excess -= 1
-
-
-def write_all(fd: int, data: Buffer, offset: int) -> None:
-    """Write all of `data` at `offset`."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(fd, view, offset)
-        view, offset = view[written:], offset + written

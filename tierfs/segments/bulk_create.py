@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 
 from tierfs import names
 from tierfs.checksum import Buffer, GridBuilder
-from tierfs.chunkstore.chunkfiles import ChunkFiles, map_os_errors, name_beside
+from tierfs.chunkstore.chunkfiles import ChunkFiles, name_beside
 from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, TierfsError, Unavailable
 from tierfs.metadata import chains, checksums, directories, journal, policies
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, DirectoryRecord, IngestedFile, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.transaction import WriteTransaction
+from tierfs.osio import map_os_errors, write_all
 from tierfs.segments import create
-from tierfs.segments.active_chunk import write_all
 from tierfs.types import AttemptId, DirectoryId, EntryKind, ObjectId, SegmentId, SegmentStatus, Tier
 
 _SYNCS_IN_PARALLEL = 4

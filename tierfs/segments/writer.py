@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name, map_os_errors
+from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name
 from tierfs.clock import Clock
 from tierfs.errors import Closed, Conflict, InvalidRequest, NotFound, OffsetMismatch, Sealed, StorageFull, TierfsError
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.osio import map_os_errors, write_all
 from tierfs.policy import Policy
 from tierfs.segments import ownership, streams
-from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded, write_all
+from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded
 from tierfs.segments.append import PendingAppend, Piece, Writing, split
 from tierfs.segments.group_commit import GroupCommit, StaleBase
 from tierfs.segments.ownership import Continued

@@ -20,12 +20,12 @@ from pyspark.sql.types import BinaryType, StringType
 
 from tierfs import names
 from tierfs.app import Store
-from tierfs.chunkstore.chunkfiles import map_os_errors
 from tierfs.composition import writing
 from tierfs.composition.upload_spec import UploadSpec
 from tierfs.composition.writing import WriteJob, Written
 from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.metadata.batch_records import UploadedSegment
+from tierfs.osio import map_os_errors
 from tierfs.spark.jobs.ingest_files import SourceFile, existing, files_of, require_new, tasks_of
 from tierfs.spark.jobs.results import Result
 from tierfs.spark.jobs.tasks import Show, TaskError, Tasks, explained, show_nothing, told
