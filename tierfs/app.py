@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tierfs import forks, names, settings, settings_text
+from tierfs import forks, names, settings
 from tierfs.background import holder
 from tierfs.background.holder import HeldElsewhere
 from tierfs.background.journal_names import JOURNAL_PREFIX
@@ -269,7 +269,7 @@ class Store:
 
     def describe_settings(self) -> str:
         """What `tierfs config show` prints, as of now."""
-        return settings_text.lines(settings.load_with_origins(self.paths.settings, os.environ)) + "\n"
+        return settings.lines(settings.load_with_origins(self.paths.settings, os.environ)) + "\n"
 
     def reload(self) -> None:
         """Read the settings anew and connect anew to the cold tier, so that new credentials count.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.probe import ServedStorage
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyDirectory, ReadOnlyStorage
 from tierfs.chunkstore.retry import RetryingStorage
-from tierfs.chunkstore.s3_location import Addressing, S3Location
+from tierfs.chunkstore.s3_location import S3Location
 from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import ColdSettings
@@ -112,5 +111,5 @@ def _s3_location(location: LocationRecord, settings: ColdSettings) -> S3Location
         endpoint_url=location.endpoint_url or None,
         region=location.region or None,
         profile=location.profile or None,
-        addressing=cast(Addressing, settings.addressing),
+        addressing=settings.addressing,
     )

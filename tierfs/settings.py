@@ -6,19 +6,18 @@ times like `4h`. pydantic does the checking and is imported only when there is s
 
 from __future__ import annotations
 
-import ast
-import inspect
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
-from tierfs import config, units
-from tierfs.config import Settings
+from tierfs import units
+from tierfs.config import Kind, Settings, Unit
 from tierfs.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.names import printable
+from tierfs.types import MIB
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -27,27 +26,6 @@ if TYPE_CHECKING:
 ENVIRONMENT_PREFIX = "TIERFS_"
 _NESTED = "__"
 """Between section and key: TIERFS_READ__BUDGET_BYTES. Variables without it (TIERFS_STORE) are no settings."""
-
-_MAY_BE_ZERO = frozenset(
-    {
-        "cache_bytes",
-        "consolidate_chunks",
-        "free_space_floor_bytes",
-        "grace_s",
-        "high_watermark_bytes",
-        "pack_below_bytes",
-        "retry_base_s",
-        "retry_max_s",
-        "sealed_timeout_s",
-    }
-)
-"""Every other number counts something that must exist."""
-
-_LEAST = {"ledger_block_bytes": 5 * 1024 * 1024}
-"""S3 takes no smaller part of an upload, but for the last one."""
-
-_CHOICES: Mapping[str, Any] = {"cold.addressing": Literal["auto", "path", "virtual"]}
-"""Settings whose type alone does not tell what is allowed."""
 
 Tree = dict[str, dict[str, Any]]
 """Raw values by section and key."""
@@ -97,22 +75,22 @@ def default_text() -> str:
         "# To change one, uncomment it and its section's line. The environment overrides this file:",
         "# TIERFS_READ__BUDGET_BYTES=512MiB",
     ]
-    documents = _documents()
     for section in fields(Settings):
         values = getattr(Settings(), section.name)
         lines += ["", f"# [{section.name}]"]
-        waiting: list[str] = []
-        for key in (field.name for field in fields(values)):
-            text = documents.get((type(values).__name__, key))
-            if waiting and not _of_one_kind(waiting[-1], key):
-                lines += waiting
-                waiting = []
-            waiting.append(f"# {key} = {as_toml(key, getattr(values, key))}")
-            if text is not None:  # one text may describe the keys before it too
-                lines += [f"## {' '.join(text.split())}", *waiting]
-                waiting = []
-        lines += waiting
+        for key, annotation in annotations_of(type(values)).items():
+            lines += [f"## {text_of(annotation)}", f"# {key} = {as_toml(annotation, getattr(values, key))}"]
     return "\n".join(lines) + "\n"
+
+
+def annotations_of(section: type) -> Mapping[str, Any]:
+    """The annotation of each setting in a section: its type, its Kind if it has one, and its text."""
+    return get_type_hints(section, include_extras=True)
+
+
+def text_of(annotation: Any) -> str:
+    """The text of a setting in the template."""
+    return next(part for part in get_args(annotation)[1:] if isinstance(part, str))
 
 
 def _read(path: Path) -> Tree:
@@ -157,7 +135,7 @@ def _validated(tree: Tree, path: Path, origins: Mapping[str, Origin]) -> Setting
     from pydantic import ValidationError
 
     try:
-        checked = _model(Settings, "").model_validate(tree)
+        checked = _model(Settings).model_validate(tree)
     except ValidationError as exc:
         raise _refused(exc.errors()[0], path, origins) from exc
     sections = {}
@@ -167,40 +145,43 @@ def _validated(tree: Tree, path: Path, origins: Mapping[str, Origin]) -> Setting
     return Settings(**sections)
 
 
-def _model(section: type, prefix: str) -> type[BaseModel]:
+def _model(section: type) -> type[BaseModel]:
     """A pydantic model with the fields and defaults of a settings class, strict about names and numbers."""
     from pydantic import ConfigDict, create_model
 
     defaults = section()
-    hints = get_type_hints(section)
     members: dict[str, Any] = {}
-    for field in fields(section):
-        default = getattr(defaults, field.name)
+    for key, annotation in annotations_of(section).items():
+        default = getattr(defaults, key)
         if hasattr(default, "__dataclass_fields__"):
-            members[field.name] = (_model(type(default), f"{field.name}.") | None, None)
+            members[key] = (_model(type(default)) | None, None)
         else:
-            members[field.name] = (_checked(prefix + field.name, hints[field.name]), default)
+            members[key] = (_checked(annotation), default)
     created: type[BaseModel] = create_model(
         section.__name__, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **members
     )
     return created
 
 
-def _checked(name: str, kind: Any) -> Any:
-    """The type of a setting with what its name says about it: unit and smallest value."""
+def _checked(annotation: Any) -> Any:
+    """The type of a setting with the checks of its kind."""
     from pydantic import BeforeValidator, Field
 
-    key = name.rpartition(".")[2]
-    if key.endswith("_directory"):
-        return Annotated[kind, BeforeValidator(_directory)]
-    if kind not in (int, float):
-        return _CHOICES.get(name, kind)
-    bound = Field(ge=_LEAST.get(key, 0)) if key in _MAY_BE_ZERO or key in _LEAST else Field(gt=0)
-    if key.endswith("_bytes"):
-        return Annotated[kind, BeforeValidator(units.parse_size), bound]
-    if key.endswith("_s"):
-        return Annotated[kind, BeforeValidator(units.parse_duration), bound]
-    return Annotated[kind, bound]
+    plain, kind = get_args(annotation)[0], kind_of(annotation)
+    if kind is None:
+        return plain
+    if kind.unit is Unit.DIRECTORY:
+        return Annotated[plain, BeforeValidator(_directory)]
+    bound = Field(gt=0) if kind.least is None else Field(ge=kind.least)
+    if kind.unit is Unit.NUMBER:
+        return Annotated[plain, bound]
+    parse: Any = units.parse_size if kind.unit is Unit.SIZE else units.parse_duration
+    return Annotated[plain, BeforeValidator(parse), bound]
+
+
+def kind_of(annotation: Any) -> Kind | None:
+    """The Kind in a setting's annotation; None for a switch, a choice or a text."""
+    return next((part for part in get_args(annotation)[1:] if isinstance(part, Kind)), None)
 
 
 def _directory(value: object) -> object:
@@ -230,32 +211,31 @@ def _unknown(where: str, name: str, known: list[str], *, what: str) -> InvalidRe
     return InvalidRequest(f"{where}: unknown {what} {printable(name)!r}", remedy=f"known are: {', '.join(known)}")
 
 
-def _documents() -> dict[tuple[str, str], str]:
-    """The text below each field in config.py, by class and field name; empty where no source is installed."""
-    try:
-        module = ast.parse(inspect.getsource(config))
-    except OSError:
-        return {}
-    found: dict[tuple[str, str], str] = {}
-    for section in (node for node in module.body if isinstance(node, ast.ClassDef)):
-        for field, text in zip(section.body, section.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                found[section.name, ast.unparse(field.target)] = str(text.value.value)
-    return found
-
-
-def _of_one_kind(line: str, key: str) -> bool:
-    """Whether two keys begin with the same word, like retry_base_s and retry_max_s."""
-    return line.removeprefix("# ").partition("_")[0] == key.partition("_")[0]
-
-
-def as_toml(key: str, value: object) -> str:
-    """A setting's value as it stands in store.toml; `key` tells sizes from other numbers."""
+def as_toml(annotation: Any, value: object) -> str:
+    """A setting's value as it stands in store.toml."""
     if value is None:
         return '"..."  # not set'
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int) and key.endswith("_bytes"):
-        whole, rest = divmod(value, 1024 * 1024)
+    kind = kind_of(annotation)
+    if isinstance(value, int) and kind is not None and kind.unit is Unit.SIZE:
+        whole, rest = divmod(value, MIB)
         return str(value) if rest else f'"{whole}MiB"'
     return str(value) if isinstance(value, (int, float)) else f'"{value}"'
+
+
+def values(loaded: LoadedSettings) -> Iterator[tuple[str, Any]]:
+    """Names like `read.budget_bytes` and their values, in the order of the file."""
+    for section, key in _names():
+        yield f"{section}.{key}", getattr(getattr(loaded.settings, section), key)
+
+
+def lines(loaded: LoadedSettings) -> str:
+    """`name = value  (origin)`, a line each, for people."""
+    return "\n".join(f"{name} = {_shown(name, value)}  ({loaded.origins[name]})" for name, value in values(loaded))
+
+
+def _shown(name: str, value: object) -> str:
+    section, key = name.split(".")
+    annotation = annotations_of(type(getattr(Settings(), section)))[key]
+    return "not set" if value is None else printable(as_toml(annotation, value))

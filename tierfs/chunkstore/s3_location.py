@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import Literal
 from urllib.parse import urlsplit
 
+from tierfs.config import Addressing
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
-
-Addressing = Literal["auto", "path", "virtual"]
-"""Bucket in the URL's path, or in its host name; auto: path for a host that has no sub-domains."""
 
 
 @dataclass(frozen=True, slots=True)

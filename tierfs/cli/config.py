@@ -6,7 +6,7 @@ import os
 
 import click
 
-from tierfs import settings, settings_text
+from tierfs import settings
 from tierfs.cli.lazy import LazyGroup, command
 from tierfs.cli.session import Session
 from tierfs.errors import NotFound
@@ -26,7 +26,5 @@ def show(session: Session) -> None:
     if not file.is_file():
         raise NotFound(f"{path} is not a tierfs store", remedy=f"create one with: tierfs --store {path} init")
     loaded = settings.load_with_origins(file, os.environ)
-    data = {
-        name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings_text.values(loaded)
-    }
-    session.result(data, settings_text.lines(loaded))
+    data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
+    session.result(data, settings.lines(loaded))
