@@ -22,9 +22,9 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import DataLoss
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metrics import Metrics
+from tierfs.reading.checked import BlockDiffers
 from tierfs.reading.etags import Etags
-from tierfs.reading.spans import Span
-from tierfs.reading.transfer import BlockDiffers
+from tierfs.reading.span import Span
 from tierfs.reading.warm import Warmer
 from tierfs.reading.warm_plan import Wanted
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK

@@ -13,8 +13,8 @@ from tierfs.metadata.records import ObjectRecord
 from tierfs.reading.buffers import BufferPool
 from tierfs.reading.fetch_queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.grid import Grid
+from tierfs.reading.span import Transfer
 from tierfs.reading.spans import SpanCache
-from tierfs.reading.transfer import Transfer
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
 
 STREAMS, URGENT_STREAMS = 2, 3
@@ -141,7 +141,7 @@ def test_read_ahead_takes_the_streams_and_leaves_the_other_threads(threads: Thre
     # They run beside it, and so would more read-ahead, if it were allowed to.
     assert {threads.next_begun() for _ in range(URGENT_STREAMS)} == set(wanted)
     assert threads.begun.empty()
-    gate.open(THREADS)
+    gate.open(THREADS + 1)  # the last one begins when one of those before it has ended
     assert {threads.next_begun() for _ in range(3)} == set(ahead[STREAMS:])
 
 
@@ -194,7 +194,7 @@ def test_what_was_withdrawn_never_runs(threads: Threads, gate: Gate, priority: i
         threads.put(WANTED_NOW)
         threads.next_begun()
     withdrawn, other = threads.put(priority), threads.put(priority)
-    assert withdrawn.begin(), "nobody had taken it"
+    assert withdrawn.own(), "nobody had taken it"
     gate.open(THREADS)
     assert threads.next_begun() is other
     gate.open()
@@ -214,7 +214,7 @@ def test_nothing_begins_once_it_is_closed(threads: Threads, gate: Gate) -> None:
     for thread in threads.threads:
         thread.join(PATIENCE_S)
     assert threads.begun.empty()
-    assert not any(transfer.begun for transfer in [*waiting, late])
+    assert not any(transfer.owned for transfer in [*waiting, late])
 
 
 def test_close_wakes_idle_threads(threads: Threads) -> None:

@@ -21,8 +21,8 @@ from tierfs.metadata import checksums
 from tierfs.metadata.records import ObjectRecord
 from tierfs.reading.buffers import BufferPool
 from tierfs.reading.grid import Grid
-from tierfs.reading.spans import KEEP_PASSED_BYTES, Span, SpanCache
-from tierfs.reading.transfer import Transfer
+from tierfs.reading.span import Span, Transfer
+from tierfs.reading.spans import KEEP_PASSED_BYTES, SpanCache
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
 
 BLOCK = CRC_BLOCK_BYTES
@@ -57,7 +57,7 @@ def complete(spans: SpanCache, start: int, length: int) -> Span:
     span = added(spans, start, length)
     assert span is not None
     transfer = span.transfers[0]
-    assert transfer.begin()
+    assert transfer.own()
     transfer.arrived(length)
     spans.ended(transfer, None)
     return span
@@ -153,7 +153,7 @@ def test_a_failed_fetch_leaves_what_it_delivered() -> None:
     span = added(spans, 0, 3 * BLOCK)
     assert span is not None
     (transfer,) = span.transfers
-    assert transfer.begin()
+    assert transfer.own()
     transfer.arrived(2 * BLOCK)
     spans.ended(transfer, Unavailable("broke off"))
     assert spans.find(HOLDER.id, 2 * BLOCK - 1) is span
@@ -243,12 +243,10 @@ async def test_a_failed_fetch_on_the_loop_does_not_lose_its_place() -> None:
     span = added(spans, 0, BLOCK, waited_for=True)
     assert span is not None
     (transfer,) = span.transfers
-    assert transfer.begin()
+    assert transfer.own()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(span.wait_for, ByteRange(0, BLOCK))
         await wait_all_tasks_blocked()
-        transfer.begun = False  # back in the queue
-        assert added(spans, BLOCK, BLOCK, waited_for=True) is None
-        assert transfer.begin()
+        assert added(spans, BLOCK, BLOCK, waited_for=True) is None  # now that a thread is to try
         arrive(transfer, bytes(BLOCK))
         spans.ended(transfer, None)

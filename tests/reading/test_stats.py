@@ -10,7 +10,7 @@ import pytest
 from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
 from tierfs.metrics import MetricName, Metrics
-from tierfs.reading import stats
+from tierfs.reading import open_handles
 from tierfs.reading.grid import blocks_touched
 from tierfs.reading.reader import Reader
 from tierfs.reading.stats import figures, snapshot
@@ -69,7 +69,7 @@ async def test_what_was_deleted_while_it_is_open_keeps_its_name(store: TestStore
 
 
 async def test_only_those_most_was_read_of_are_shown(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "SEGMENTS_SHOWN", 2)
+    monkeypatch.setattr(open_handles, "SEGMENTS_SHOWN", 2)
     async with reader_of(store, Metrics()) as reader:
         for name, size in (("a", 1), ("b", 3), ("c", 2)):
             store.append(name, b"abcd")

@@ -20,7 +20,7 @@ from tierfs.background.offload import ChunksMoved
 from tierfs.background.pack_index import read_index
 from tierfs.background.pack_link import PackLinks
 from tierfs.background.readback import CheckedPiece, Mismatch, stretches_of
-from tierfs.checksum import Stretch, block_crcs, crc32c, joined
+from tierfs.checksum import block_crcs, crc32c, joined
 from tierfs.chunkstore.protocol import BufferSource, ObjectPiece, StoredObject
 from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss, TierfsError
@@ -184,13 +184,10 @@ class Repack:
         held = ByteRange(chunk.object_offset, chunk.object_offset + chunk.length)
         with self._metadata.read() as txn:
             runs = checksums.runs_covering(txn, holder.id, held)
-        found: list[Stretch] = []
-
-        def read(etag: str | None) -> None:
-            piece = ObjectPiece(holder.name, held.start, held.length_bytes, etag or "")
-            found[:] = stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs))
-
-        self._etags.read(holder, read)
+        for attempt in self._etags.attempts(holder):
+            with attempt:
+                piece = ObjectPiece(holder.name, held.start, held.length_bytes, attempt.etag or "")
+                found = stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs))
         return joined(found).crc32c
 
     def _make(self, live: Sequence[_Live], parts: Sequence[bytes]) -> _New:

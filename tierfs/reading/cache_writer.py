@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tierfs.reading.disk_cache import DiskCache
-from tierfs.reading.transfer import Transfer
+from tierfs.reading.span import Transfer
 from tierfs.types import MIB
 
 MAX_PENDING_BYTES = 64 * MIB

@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers, Progress
+from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
 from tierfs.errors import Conflict, PermissionDenied, TierfsError
 from tierfs.metadata import journal, keys
 from tierfs.metadata.records import ObjectRecord
@@ -60,6 +60,26 @@ class _Met:
     proved: bool = False
 
 
+@dataclass(slots=True)
+class Attempt:
+    """One read under one etag. A context: when the object has another one, that is noted for the next attempt."""
+
+    _etags: Etags
+    _holder: ObjectRecord
+    etag: str | None
+    differed: bool = False
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if self.etag is None or not isinstance(error, EtagDiffers):
+            return False
+        self._etags.meet(self._holder, error.etag, error.length_bytes)
+        self.differed = True
+        return True
+
+
 class Etags:
     """What one process knows of objects' etags. Thread-safe."""
 
@@ -79,37 +99,26 @@ class Etags:
         met = self._met.get(holder.id)
         return holder.etag if met is None else met.etag
 
-    def read(self, holder: ObjectRecord, read: Callable[[str | None], None]) -> str | None:
-        """Call `read` with the etag to ask for, again with the one that is there instead when it differs.
+    def attempts(self, holder: ObjectRecord) -> Iterator[Attempt]:
+        """Contexts in which to read an object under their etag, until one ends without EtagDiffers.
 
-        Returns the etag under which the bytes came, None for any. They are the caller's to check. Raises what `read`
-        raises.
+        The last one has none, for any. The bytes are the caller's to check.
         """
-        for _ in range(_TRIES):
-            etag = self.of(holder)
-            try:
-                read(etag)
-            except EtagDiffers as exc:
-                self.meet(holder, exc.etag, exc.length_bytes)
-            else:
-                return etag
-        read(None)
-        return None
+        for number in range(_TRIES + 1):
+            attempt = Attempt(self, holder, self.of(holder) if number < _TRIES else None)
+            yield attempt
+            if not attempt.differed:
+                return
 
-    def read_into(
-        self,
-        storage: ChunkStorage,
-        holder: ObjectRecord,
-        offset: int,
-        view: memoryview,
-        progress: Progress | None = None,
-    ) -> str | None:
-        """Fill `view` from an object, whatever its etag is; see ChunkStorage.read_into. Returns as `read` does."""
+    def read_into(self, storage: ChunkStorage, holder: ObjectRecord, offset: int, view: memoryview) -> str | None:
+        """Fill `view` from an object, whatever its etag is; see ChunkStorage.read_into.
 
-        def read(etag: str | None) -> None:
-            self.payloads.read_into(storage, holder, offset, view, etag, progress)
-
-        return self.read(holder, read)
+        Returns the etag under which the bytes came, None for any.
+        """
+        for attempt in self.attempts(holder):
+            with attempt:
+                self.payloads.read_into(storage, holder, offset, view, attempt.etag, None)
+        return attempt.etag
 
     def meet(self, holder: ObjectRecord, etag: str, length_bytes: int | None) -> None:
         """The object's place tells this etag and length."""

@@ -13,18 +13,16 @@ from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl, RangeUrls
 from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cache_writer import CacheWriter
+from tierfs.reading.checked import BlockDiffers
 from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch_queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.hedge import HedgePolicy
-from tierfs.reading.spans import Span, SpanCache
-from tierfs.reading.transfer import BlockDiffers, BrokenOff, Transfer
+from tierfs.reading.span import BrokenOff, Span, Transfer
+from tierfs.reading.spans import SpanCache
 from tierfs.types import MIB, ByteRange, LocationId, PayloadEncoding
 
 log = logging.getLogger(__name__)
-
-_ATTEMPTS = 2
-"""A block that fails its check is fetched once more: a flipped bit on the way is not a bad object."""
 
 _CACHED_NOW_BYTES = MIB
 """Most bytes that are copied from the disk cache on the loop, which does nothing else meanwhile (a guess)."""
@@ -133,7 +131,7 @@ class Fetcher:
         if self._cache is None or len(transfer.view) > _CACHED_NOW_BYTES:
             return False
         held = self._cache.read_now(span.holder.id, span.start, transfer.view, span.grid)
-        if held < len(transfer.view) or not transfer.begin():
+        if held < len(transfer.view) or not transfer.own():
             return False
         transfer.resume(held)
         self._spans.ended(transfer, None)
@@ -149,14 +147,14 @@ class Fetcher:
         if self._cache is not None and self._cache.holds(span.holder.id, span.start):
             return False  # but not in the kernel's memory: a thread may wait for the disk
         url = storage.range_url(span.holder.name)
-        if url is None or not transfer.begin():
+        if url is None or not transfer.own():
             return False
         self._gets.reserve()
         self._nursery.start_soon(self._get_on_loop, transfer, url)
         return True
 
     async def _get_on_loop(self, transfer: Transfer, url: RangeUrl) -> None:
-        """Fetch on the loop; a thread tries anew when that fails."""
+        """Fetch on the loop; handed over to a thread when that fails."""
         span, started_s = transfer.span, trio.current_time()
         transfer.clock_started()
         try:
@@ -168,16 +166,16 @@ class Fetcher:
         if done:
             self._take_in(transfer, trio.current_time() - started_s)
         else:
-            self._put_again(transfer)
+            self._queue.hand_over(transfer)
 
     def _take_in(self, transfer: Transfer, seconds: float) -> None:
-        """Check what came on the loop; a thread tries anew when it is damaged."""
+        """Check what came on the loop; handed over to a thread when it is damaged."""
         length_bytes = len(transfer.view)
         try:
             transfer.arrived(length_bytes)
         except BlockDiffers:
             self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
-            self._put_again(transfer)
+            self._queue.hand_over(transfer)
             return
         except BrokenOff as exc:
             self._ended(transfer, Unavailable(str(exc)))
@@ -187,11 +185,6 @@ class Fetcher:
             transfer.span.wake()
         else:
             self._ended(transfer, None)
-
-    def _put_again(self, transfer: Transfer) -> None:
-        transfer.begun = False
-        transfer.span.urgent = True
-        self._queue.put(transfer, WANTED_NOW)
 
     def _count_get(self, length_bytes: int, seconds: float) -> None:
         """What a thread's GET is counted with by its storage."""
@@ -230,14 +223,7 @@ class Fetcher:
             storage = self._storage_of(span.holder.location_id)
             if isinstance(storage, RangeUrls):
                 self._range_urls[span.holder.location_id] = storage
-            for attempt in range(_ATTEMPTS):
-                try:
-                    transfer.run(storage, self._etags)
-                    break
-                except BlockDiffers:
-                    self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
-                    if attempt + 1 == _ATTEMPTS:
-                        raise
+            transfer.run(storage, self._etags, self._metrics)
         except BrokenOff as exc:
             return Unavailable(str(exc))
         except TierfsError as exc:

@@ -12,7 +12,7 @@ import itertools
 import threading
 from collections.abc import Callable
 
-from tierfs.reading.transfer import Transfer
+from tierfs.reading.span import Transfer
 from tierfs.types import MIB
 
 WANTED_NOW = -1
@@ -34,7 +34,7 @@ class FetchQueue:
         self._streams = streams
         self._most_threads = streams + urgent_streams
         self._changed = threading.Condition()
-        self._urgent: list[tuple[int, Transfer]] = []
+        self._urgent: list[tuple[int, Transfer, bool]] = []
         self._others: list[tuple[int, int, Transfer]] = []
         self._streams_busy = 0
         self._threads = 0
@@ -48,27 +48,36 @@ class FetchQueue:
         return self._threads - self._idle
 
     def put(self, transfer: Transfer, priority: int) -> None:
-        """Queue a transfer; once more with a better priority is fine, for each is begun once."""
+        """Queue a transfer; once more with a better priority is fine, for each has one owner."""
         number = next(self._numbers)
         with self._changed:
             if priority == HEDGE or (priority == WANTED_NOW and len(transfer.view) <= SMALL_BYTES):
-                heapq.heappush(self._urgent, (number, transfer))
+                heapq.heappush(self._urgent, (number, transfer, False))
             else:
                 heapq.heappush(self._others, (priority, number, transfer))
                 if self._streams_busy >= self._streams:
                     return  # a thread that ends takes it
-            if self._idle:
-                self._idle -= 1  # here, not when it wakes: the next one queued needs another thread
-                self._changed.notify()
-            elif self._threads < self._most_threads:
-                self._threads += 1
-                threading.Thread(target=self._work, name="tierfs-fetch", daemon=True).start()
+            self._wake_one()
+
+    def hand_over(self, transfer: Transfer) -> None:
+        """Run a small transfer of the caller's next; nobody else can own it meanwhile."""
+        with self._changed:
+            heapq.heappush(self._urgent, (next(self._numbers), transfer, True))
+            self._wake_one()
 
     def close(self) -> None:
         """Begin nothing more; threads end with what they run."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            self._idle -= 1  # here, not when it wakes: the next one queued needs another thread
+            self._changed.notify()
+        elif self._threads < self._most_threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name="tierfs-fetch", daemon=True).start()
 
     def _work(self) -> None:
         while (taken := self._wait()) is not None:
@@ -91,12 +100,12 @@ class FetchQueue:
 
     def _take(self) -> tuple[Transfer, bool] | None:
         while self._urgent:
-            transfer = heapq.heappop(self._urgent)[1]
-            if transfer.begin():
+            _, transfer, handed_over = heapq.heappop(self._urgent)
+            if handed_over or transfer.own():
                 return transfer, False
         while self._others and self._streams_busy < self._streams:
             transfer = heapq.heappop(self._others)[2]
-            if transfer.begin():
+            if transfer.own():
                 self._streams_busy += 1
                 return transfer, True
         return None

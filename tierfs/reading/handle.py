@@ -18,6 +18,7 @@ from tierfs.metadata.layout import Layout, PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.cold import ColdPath
+from tierfs.reading.cold_read import ColdRead
 from tierfs.reading.copy_marks import CopyMarks
 from tierfs.reading.local_path import LocalPath
 from tierfs.reading.patience import Patience, Unanswered, Waits
@@ -109,12 +110,11 @@ class ReadHandle:
     def _without_waiting(self, whole: Piece, wanted: ByteRange) -> memoryview | None:
         """All the bytes from one chunk, if memory or the page cache holds them; keeps read-ahead going."""
         placed = whole.candidates[0]
-        held = in_object(wanted, placed)
         if placed.object.tier is Tier.LOCAL:
             growing = self.segment.active and placed.chunk.next == 0
-            data = self._local.read_now(placed, held, growing=growing)
+            data = self._local.read_now(placed, in_object(wanted, placed), growing=growing)
         else:
-            data = self.cold.read_now(self._view, self._tiers, wanted, placed, held)
+            data = ColdRead(self.cold, self._view, self._tiers, wanted, placed, wanted).now()
         if data is not None:
             self.served_from = placed.object.tier
         return data
@@ -207,10 +207,9 @@ class ReadHandle:
         raise passing or first
 
     async def _from_candidate(self, placed: PlacedChunk, piece: ByteRange, wanted: ByteRange) -> memoryview:
-        held = in_object(piece, placed)
         if placed.object.tier is Tier.LOCAL:
-            return await self._local.read(placed, held)
-        return await self.cold.read(self._view, self._tiers, wanted, placed, held)
+            return await self._local.read(placed, in_object(piece, placed))
+        return await ColdRead(self.cold, self._view, self._tiers, wanted, placed, piece).bytes()
 
     def _no_copy(self, lost: ByteRange) -> TierfsError:
         tiers = " or ".join(tier.name.lower() for tier in self._tiers)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.reading.readahead import FairShare, Sessions
-from tierfs.reading.spans import Span, SpanCache
+from tierfs.reading.span import Span
+from tierfs.reading.spans import SpanCache
 from tierfs.reading.view import SegmentView
 from tierfs.types import CRC_BLOCK_BYTES, ObjectId
 

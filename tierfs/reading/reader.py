@@ -24,12 +24,12 @@ from tierfs.reading.fetch import Fetcher
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalReader
 from tierfs.reading.local_path import LocalPath
+from tierfs.reading.open_handles import OpenHandles
 from tierfs.reading.pack_ahead import PackAhead
 from tierfs.reading.patience import Waits
 from tierfs.reading.prove import Prover
 from tierfs.reading.readahead import FairShare
 from tierfs.reading.spans import SpanCache
-from tierfs.reading.stats import OpenHandles
 from tierfs.reading.view import SegmentView
 from tierfs.types import LocationId, ReadPriority, SegmentId
 

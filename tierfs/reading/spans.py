@@ -3,14 +3,14 @@
 Whoever needs a range that a span holds, or is getting, waits for that span. Memory is bounded by the pool;
 room is made by dropping complete spans nobody waits for, those that a reader has passed first, then the
 least recently used; read-ahead that nobody read yet goes only for a reader who waits. On the trio loop only,
-but for what `transfer.py` does in its thread.
+but for what a transfer does in its thread.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain
 
 import trio
@@ -19,8 +19,8 @@ from tierfs.errors import TierfsError
 from tierfs.metadata.records import ObjectRecord
 from tierfs.reading.buffers import BufferPool
 from tierfs.reading.grid import Grid
-from tierfs.reading.transfer import Transfer
-from tierfs.types import MIB, ByteRange, ObjectId
+from tierfs.reading.span import Span, Transfer
+from tierfs.types import MIB, ObjectId
 
 KEEP_PASSED_BYTES = 32 * MIB
 """Spans that their reader has passed and that are kept for another one. Beyond it their memory is used again
@@ -31,95 +31,6 @@ _LARGEST_SHARE = 4
 
 _STALE_BUDGETS = 2
 """Read-ahead that was not read while readers passed so many times the memory: its reader went elsewhere (a guess)."""
-
-
-class Span:
-    """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked.
-
-    A span whose fetch failed ends where its bytes do.
-    """
-
-    __slots__ = (
-        "abandoned",
-        "ahead",
-        "complete",
-        "end",
-        "error",
-        "grid",
-        "holder",
-        "leader",
-        "left",
-        "passed_before_bytes",
-        "start",
-        "transfers",
-        "urgent",
-        "waiters",
-    )
-
-    def __init__(self, holder: ObjectRecord, grid: Grid, left: Callable[[], None]) -> None:
-        """`left` is called when nobody waits for it any more."""
-        self.holder = holder
-        self.grid = grid
-        self.left = left
-        self.start, self.end = grid.range.start, grid.range.end
-        self.leader: Transfer | None = None
-        """The transfer whose bytes are read: the first one that delivered any."""
-        self.transfers: list[Transfer] = []
-        """Those that have not ended."""
-        self.urgent = False
-        """Queued as one that a reader waits for."""
-        self.complete = False
-        self.abandoned = False
-        self.ahead = False
-        """Fetched for a session that reads on: once passed it is hardly wanted again."""
-        self.passed_before_bytes = 0
-        """How much readers had passed when it was asked for: its age, in bytes."""
-        self.error: TierfsError | None = None
-        self.waiters: list[tuple[int, trio.Event]] = []
-
-    @property
-    def queued(self) -> bool:
-        """Whether no thread fetches it yet."""
-        return not self.complete and not self.transfers[0].begun
-
-    @property
-    def filled(self) -> int:
-        """How many bytes from the start on may be read."""
-        return 0 if self.leader is None else self.leader.filled
-
-    def has(self, wanted: ByteRange) -> bool:
-        """Whether the bytes, which lie inside the span, have arrived."""
-        return self.leader is not None and self.start + self.leader.filled >= wanted.end
-
-    def slice(self, wanted: ByteRange) -> memoryview:
-        """The bytes themselves, which have arrived, not copied."""
-        assert self.leader is not None
-        return self.leader.buffer.view[wanted.start - self.start : wanted.end - self.start]
-
-    async def wait_for(self, wanted: ByteRange) -> None:
-        """Return when the bytes have arrived; raises the fetch's error."""
-        needed = wanted.end - self.start
-        while self.filled < needed:
-            if self.error is not None:
-                raise self.error
-            event = trio.Event()
-            entry = (needed, event)
-            self.waiters.append(entry)
-            try:
-                # The thread may have raised `filled` before it could see this waiter.
-                if self.filled < needed:
-                    await event.wait()
-            finally:
-                self.waiters.remove(entry)
-                if not self.waiters:
-                    self.left()
-
-    def wake(self) -> None:
-        """Wake those whose bytes have arrived, or everybody after an error."""
-        filled = self.filled
-        for needed, event in self.waiters:
-            if self.error is not None or needed <= filled:
-                event.set()
 
 
 class SpanCache:
@@ -220,7 +131,7 @@ class SpanCache:
             del self._by_object[span.holder.id]
         if span.complete:
             self._give_back_leader(span)
-        elif span.transfers[0].begin():
+        elif span.transfers[0].own():
             self.ended(span.transfers[0], None)
 
     def ended(self, transfer: Transfer, error: TierfsError | None) -> None:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from tierfs.errors import NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.metrics import MetricName, MetricSink
+from tierfs.reading.open_handles import Tally
 from tierfs.reading.patience import Waiting
-from tierfs.types import SegmentId, Tier
-
-if TYPE_CHECKING:
-    from tierfs.reading.handle import ReadHandle
-    from tierfs.reading.reader import Reader
-
-SEGMENTS_SHOWN = 1000
-"""Segments in a snapshot, those most was read of first: naming one takes about 10 microseconds, on the loop."""
+from tierfs.reading.reader import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,68 +55,6 @@ class ReadingStats:
     """By bytes read, the most first; `SEGMENTS_SHOWN` at most."""
 
 
-@dataclass(slots=True, eq=False)
-class _Tally:
-    """Reads of one segment since it was opened first."""
-
-    handles: set[ReadHandle] = field(default_factory=set)
-    newest: ReadHandle | None = None
-    offset: int = 0
-    requests: int = 0
-    bytes: int = 0
-
-
-class OpenHandles:
-    """The open handles of one reader, with what was read through them. Counts of a segment end with its last."""
-
-    def __init__(self, metrics: MetricSink) -> None:
-        self._counts = {
-            tier: (
-                metrics.counter(MetricName.READ_REQUESTS, tier=tier.name.lower()),
-                metrics.counter(MetricName.READ_BYTES, tier=tier.name.lower()),
-            )
-            for tier in Tier
-        }
-        self._tallies: dict[SegmentId, _Tally] = {}
-
-    def __len__(self) -> int:
-        return sum(len(tally.handles) for tally in self._tallies.values())
-
-    def add(self, handle: ReadHandle) -> None:
-        """A handle was opened."""
-        self._tallies.setdefault(handle.segment.id, _Tally()).handles.add(handle)
-
-    def remove(self, handle: ReadHandle) -> None:
-        """A handle was closed."""
-        tally = self._tallies[handle.segment.id]
-        tally.handles.remove(handle)
-        if tally.newest is handle:
-            tally.newest = None
-        if not tally.handles:
-            del self._tallies[handle.segment.id]
-
-    def served(self, handle: ReadHandle, end_offset: int, length_bytes: int) -> None:
-        """A read returned bytes that end at `end_offset` of the segment. A read at the end of file counts nowhere."""
-        if not length_bytes or handle.served_from is None:
-            return
-        tally = self._tallies[handle.segment.id]
-        tally.newest, tally.offset = handle, end_offset
-        tally.requests += 1
-        tally.bytes += length_bytes
-        count_request, count_bytes = self._counts[handle.served_from]
-        count_request(1)
-        count_bytes(length_bytes)
-
-    @property
-    def segments(self) -> int:
-        """How many segments are open."""
-        return len(self._tallies)
-
-    def most_read(self) -> list[_Tally]:
-        """What a snapshot shows."""
-        return heapq.nlargest(SEGMENTS_SHOWN, self._tallies.values(), key=lambda tally: tally.bytes)
-
-
 def figures(reader: Reader) -> ReadingFigures:
     """The numbers alone. Cheap: about a microsecond per open handle."""
     return ReadingFigures(
@@ -147,7 +76,7 @@ def snapshot(reader: Reader) -> ReadingStats:
     return ReadingStats(figures(reader), segments)
 
 
-def _open_segment(txn: ReadTransaction, tally: _Tally) -> OpenSegment:
+def _open_segment(txn: ReadTransaction, tally: Tally) -> OpenSegment:
     any_handle = next(iter(tally.handles))
     record = any_handle.segment
     try:

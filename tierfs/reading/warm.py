@@ -19,9 +19,10 @@ from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.metrics import MetricName, MetricSink
+from tierfs.metrics import MetricSink
 from tierfs.names import printable
 from tierfs.reading.cache_health import CacheState
+from tierfs.reading.checked import BlockDiffers, CheckedBlocks, fetch
 from tierfs.reading.disk_cache import DiskCache
 from tierfs.reading.etags import Etags
 from tierfs.reading.grid import Grid, grid_of
@@ -30,9 +31,6 @@ from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId
 
 PART_BYTES = 4 * MIB
 """One GET at most: long enough to be cheap, short enough that Ctrl-C and the progress bar need not wait."""
-
-_ATTEMPTS = 2
-"""A block that fails its check is fetched once more: a flipped bit on the way is not a bad object."""
 
 _POLL_S = 0.2
 """How soon Ctrl-C is seen: a wait without timeout is not interrupted everywhere (guess)."""
@@ -152,24 +150,29 @@ class Warmer:
         """Fill `view` with bytes of the object that match their checksums."""
         holder = part.holder
         storage = self._storage_of(holder.location_id)
-        index = (missing.start - grid.range.start) // CRC_BLOCK_BYTES
-        for _ in range(_ATTEMPTS):
-            try:
-                etag = self._etags.read_into(storage, holder, missing.start, view, self._raise_if_stopped)
-            except NotFound as exc:
-                with self._metadata.read() as txn:
-                    _require_named(txn, holder.id)
-                raise DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs fsck") from exc
-            bad, _next = grid.first_bad(view, missing.start, index, missing.end)
-            if bad is None:
-                self._etags.proved(holder, etag)
-                return
-            self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
-        raise DataLoss(f"{printable(part.name)}: {holder.name} does not match its checksums", remedy="run: tierfs fsck")
+        blocks = _StoppableBlocks(holder, grid, missing.start, view, self._stop)
+        try:
+            self._etags.proved(holder, fetch(blocks, storage, self._etags, self._metrics))
+        except NotFound as exc:
+            with self._metadata.read() as txn:
+                _require_named(txn, holder.id)
+            raise DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs fsck") from exc
+        except BlockDiffers as exc:
+            message = f"{printable(part.name)}: {holder.name} does not match its checksums"
+            raise DataLoss(message, remedy="run: tierfs fsck") from exc
 
-    def _raise_if_stopped(self, received_bytes: int) -> None:
+
+class _StoppableBlocks(CheckedBlocks):
+    """Raises _Stopped as soon as more of them arrive once `stop` is set."""
+
+    def __init__(self, holder: ObjectRecord, grid: Grid, start: int, view: memoryview, stop: threading.Event) -> None:
+        super().__init__(holder, grid, start, view)
+        self._stop = stop
+
+    def arrived(self, received: int) -> None:
         if self._stop.is_set():
             raise _Stopped
+        super().arrived(received)
 
 
 def _require_named(txn: ReadTransaction, object_id: ObjectId) -> None:

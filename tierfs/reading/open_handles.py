@@ -1,0 +1,75 @@
+"""The open handles of a reader, and what was read through them."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from tierfs.metrics import MetricName, MetricSink
+from tierfs.reading.handle import ReadHandle
+from tierfs.types import SegmentId, Tier
+
+SEGMENTS_SHOWN = 1000
+"""Segments in a snapshot, those most was read of first: naming one takes about 10 microseconds, on the loop."""
+
+
+@dataclass(slots=True, eq=False)
+class Tally:
+    """Reads of one segment since it was opened first."""
+
+    handles: set[ReadHandle] = field(default_factory=set)
+    newest: ReadHandle | None = None
+    offset: int = 0
+    requests: int = 0
+    bytes: int = 0
+
+
+class OpenHandles:
+    """The open handles of one reader, with what was read through them. Counts of a segment end with its last."""
+
+    def __init__(self, metrics: MetricSink) -> None:
+        self._counts = {
+            tier: (
+                metrics.counter(MetricName.READ_REQUESTS, tier=tier.name.lower()),
+                metrics.counter(MetricName.READ_BYTES, tier=tier.name.lower()),
+            )
+            for tier in Tier
+        }
+        self._tallies: dict[SegmentId, Tally] = {}
+
+    def __len__(self) -> int:
+        return sum(len(tally.handles) for tally in self._tallies.values())
+
+    def add(self, handle: ReadHandle) -> None:
+        """A handle was opened."""
+        self._tallies.setdefault(handle.segment.id, Tally()).handles.add(handle)
+
+    def remove(self, handle: ReadHandle) -> None:
+        """A handle was closed."""
+        tally = self._tallies[handle.segment.id]
+        tally.handles.remove(handle)
+        if tally.newest is handle:
+            tally.newest = None
+        if not tally.handles:
+            del self._tallies[handle.segment.id]
+
+    def served(self, handle: ReadHandle, end_offset: int, length_bytes: int) -> None:
+        """A read returned bytes that end at `end_offset` of the segment. A read at the end of file counts nowhere."""
+        if not length_bytes or handle.served_from is None:
+            return
+        tally = self._tallies[handle.segment.id]
+        tally.newest, tally.offset = handle, end_offset
+        tally.requests += 1
+        tally.bytes += length_bytes
+        count_request, count_bytes = self._counts[handle.served_from]
+        count_request(1)
+        count_bytes(length_bytes)
+
+    @property
+    def segments(self) -> int:
+        """How many segments are open."""
+        return len(self._tallies)
+
+    def most_read(self) -> list[Tally]:
+        """What a snapshot shows."""
+        return heapq.nlargest(SEGMENTS_SHOWN, self._tallies.values(), key=lambda tally: tally.bytes)
