@@ -1,7 +1,8 @@
 """Offload queue: the objects to make, in the order in which they are to be made, without ever sorting them all.
 
 An object waits until `offload_after` has passed, is ready, is taken by an upload, or rests because its upload
-failed. Each change costs O(log n); so does each object taken.
+failed. Each change costs O(log n); so does each object taken. Ledgers are due also once their managed ledger has too
+much that is not offloaded (PIP-17).
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tierfs.background.ordered import Ordered
-from tierfs.background.policy import PendingObject
+from tierfs.background.policy import PendingObject, SegmentView
 from tierfs.metadata.pack import MAX_ENTRIES
-from tierfs.types import SegmentId
+from tierfs.types import DirectoryId, SegmentId
+
+_MOST_DUE = 64
+"""Ledgers of one managed ledger that are due at once; the next ones are when these are cold."""
 
 ObjectKey = tuple[SegmentId, int]
 """Segment and start offset of an object to make."""
@@ -179,3 +183,55 @@ class OffloadQueue:
 
 
 _FOREVER_MS = 2**63
+
+
+class _ManagedLedger:
+    """Its ledgers that are on the local disk alone."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.closed: Ordered[SegmentId] = Ordered()
+        """By ledger id."""
+
+
+class SizeTrigger:
+    """Sums of the ledgers whose policy has `offload_above_bytes`. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._views: dict[SegmentId, SegmentView] = {}
+        self._managed: dict[DirectoryId, _ManagedLedger] = {}
+
+    def put(self, view: SegmentView) -> Iterator[ObjectKey]:
+        """Count a new or changed segment; yield its managed ledger's ledgers that are due by size, oldest first."""
+        self.drop(view.id)
+        place = view.ledger
+        if place is None or view.policy.offload_above_bytes is None or not place.bytes_here_alone:
+            return iter(())
+        self._views[view.id] = view
+        managed = self._managed.setdefault(place.managed_ledger, _ManagedLedger())
+        managed.bytes += place.bytes_here_alone
+        if view.pending:
+            managed.closed.put(view.id, place.ledger_id)
+        return self._due(managed)
+
+    def drop(self, segment_id: SegmentId) -> None:
+        """Stop counting a segment."""
+        view = self._views.pop(segment_id, None)
+        if view is None or view.ledger is None:
+            return
+        managed = self._managed[view.ledger.managed_ledger]
+        managed.bytes -= view.ledger.bytes_here_alone
+        managed.closed.remove(segment_id)
+        if not managed.bytes:
+            del self._managed[view.ledger.managed_ledger]
+
+    def _due(self, managed: _ManagedLedger) -> Iterator[ObjectKey]:
+        left = managed.bytes
+        for (_, segment_id), _ in zip(managed.closed.ascending(), range(_MOST_DUE), strict=False):
+            view = self._views[segment_id]
+            above_bytes = view.policy.offload_above_bytes
+            if above_bytes is None or left <= above_bytes:
+                return
+            (pending,) = view.pending
+            left -= pending.bytes
+            yield key_of(pending)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tierfs.background.offload_queue import ObjectKey, OffloadQueue
+from tierfs.background.offload_queue import ObjectKey, OffloadQueue, SizeTrigger
 from tierfs.background.ordered import Ordered
 from tierfs.background.policy import ColdCopy, DiskView, EvictAction, PendingObject, SegmentView
-from tierfs.background.size_trigger import SizeTrigger
 from tierfs.types import SegmentId
 
 _NEVER_MS = 1 << 62
