@@ -34,12 +34,12 @@ IMPORTED = (
     "botocore.session",
     "tierfs.app",
     "tierfs.background.alone_work",
-    "tierfs.background.ask",
-    "tierfs.background.inline",
+    "tierfs.background.perform",
     "tierfs.chunkstore.s3",
     "tierfs.cli.main",
     "tierfs.composition.holding",
     "tierfs.composition.mounting",
+    "tierfs.composition.verbs",
     "tierfs.reading.copy",
 )
 _REQUEST_BYTES = 1 << 20

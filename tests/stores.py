@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_check import ClockCheck
 from tierfs.background.cold import ColdTier
-from tierfs.background.collect import Collector
+from tierfs.background.collect import Collected, Collector
 from tierfs.background.consolidation import ConsolidateReport
-from tierfs.background.inline import InlineWork
 from tierfs.background.ledger_offload import LedgerOffloader
 from tierfs.background.offload import Offload
+from tierfs.background.perform import holding
 from tierfs.background.publish import Publisher
 from tierfs.background.retention import Retention
 from tierfs.background.upload import OffloadReport, Progress
@@ -31,6 +31,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.metrics import NullMetrics
 from tierfs.segments.engine import Engine
+from tierfs.store_paths import StorePaths
 from tierfs.types import ROOT_DIRECTORY, LocationId, Tier
 
 LOCATION = LocationId(1)
@@ -51,12 +52,17 @@ class TestStore:
     settings: OffloadSettings
     server_time_ms: int | None = None
     """What a cold tier with a clock would tell."""
+    paths: StorePaths = field(init=False)
 
-    def work(self) -> InlineWork:
-        """The inline tasks, as a new process would make them."""
-        return InlineWork(self.cold_work(), self.path / "holder", self.clock)
+    def __post_init__(self) -> None:
+        self.paths = StorePaths(self.path)
+        self.paths.locks.mkdir(parents=True, exist_ok=True)
 
-    def cold_work(self) -> ColdWork:
+    def holding(self) -> AbstractContextManager[ColdWork]:
+        """Cold work inside a command that finds no holder."""
+        return holding(self, "a test")
+
+    def cold_work(self, what: str = "a test") -> ColdWork:
         """The holder's tasks, as a new process would make them."""
         publisher = Publisher(self.metadata, self.cold)
         tier = ColdTier(LOCATION, self.cold, publisher.require_recent_ownership)
@@ -88,15 +94,29 @@ class TestStore:
 
     def offload(self, path: str = "") -> OffloadReport:
         """Offload below a path."""
-        return self.work().offload(path, quiet)
+        with self.holding() as work:
+            return work.offload(path, quiet)
 
     def consolidate(self, path: str = "") -> ConsolidateReport:
         """Consolidate below a path."""
-        return self.work().consolidate(path, dry_run=False, report=quiet)
+        with self.holding() as work:
+            return work.consolidate(path, dry_run=False, report=quiet)
 
     def evict(self, path: str = "", *, force: bool = False) -> EvictReport:
         """Evict below a path."""
-        return self.work().evict(path, force=force, dry_run=False, report=quiet)
+        with self.holding() as work:
+            return work.evict(path, force=force, dry_run=False, report=quiet)
+
+    def collect(self, *, grace_s: int = 0) -> Collected:
+        """Delete garbage and orphans, as `gc --delete` does."""
+        with self.holding() as work:
+            return work.collect_all(grace_s=grace_s)
+
+    def settle(self) -> Collected:
+        """Publish what is queued and delete what is due."""
+        with self.holding() as work:
+            work.publish()
+            return work.collect()
 
     def segment(self, name: str) -> SegmentRecord:
         """The segment's record."""

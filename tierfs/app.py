@@ -10,42 +10,32 @@ import logging
 import os
 import stat
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tierfs import forks, names, settings
-from tierfs.background import holder
-from tierfs.background.holder import HeldElsewhere
-from tierfs.background.journal_names import JOURNAL_PREFIX
-from tierfs.background.status import GarbageReport, StoreStatus, dead_intents, store_status
+from tierfs import forks, settings
+from tierfs.background.status import StoreStatus
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.clock import Clock, SystemClock
-from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
+from tierfs.errors import NotFound, PermissionDenied, Unavailable
 from tierfs.initialize import ColdChoice, InitReport, init_store
-from tierfs.metadata import directories, keys
+from tierfs.metadata import keys
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import GARBAGE, LOCATIONS
+from tierfs.metadata.tables import LOCATIONS
 from tierfs.metrics import Metrics
 from tierfs.mounts import name_under_mount
-from tierfs.segments import delete
-from tierfs.segments.delete import Deletion
 from tierfs.segments.engine import Engine
 from tierfs.store_paths import StorePaths
-from tierfs.types import LocationId, ReadPriority, Tier
+from tierfs.types import LocationId
 
 if TYPE_CHECKING:
     from tierfs.background.alone_work import AloneTools
-    from tierfs.background.clock_accept import ClockAccepted
-    from tierfs.background.collect import Collected
-    from tierfs.background.inline import InlineWork
-    from tierfs.background.upload import OffloadReport, Report
-    from tierfs.background.work import ColdWork, EvictReport
+    from tierfs.background.work import ColdWork
     from tierfs.chunkstore.protocol import ChunkStorage
-    from tierfs.reading.copy import Write
     from tierfs.reading.reader import Reader
 
 __all__ = [
@@ -103,141 +93,6 @@ class Store:
                     storage = self._storages[location_id] = self._connect(location_id)
         return storage
 
-    def offload(self, path: str, report: Report) -> OffloadReport:
-        """Make everything below `path` cold, here or by the holder; see ColdWork.offload.
-
-        Raises Unavailable without a cold tier.
-        """
-        from tierfs.background import serve
-        from tierfs.background.ask import Question, ask
-        from tierfs.background.upload import OffloadReport
-
-        work = self._inline(serve.OFFLOAD)
-        question = Question(serve.OFFLOAD, path, {}, lambda: asdict(work.offload(path, report)))
-        return OffloadReport(**ask(self.metadata, question, report))
-
-    def request_offload(self, path: str) -> int:
-        """Ask the holder to offload `path` and do not wait; returns the request's number.
-
-        Raises Conflict when nobody holds the store, NotFound for a missing path.
-        """
-        from tierfs.background import requests, serve
-
-        if holder.current(self.paths.holder) is None:
-            raise Conflict("nobody holds the store, so nobody would do it", remedy="leave out --no-wait")
-        with self.metadata.read() as txn:
-            if directories.find(txn, path) is None:
-                raise NotFound(f"{names.printable(path)} does not exist")
-        return requests.submit(self.metadata, serve.OFFLOAD, path, {})
-
-    def evict(self, path: str, *, force: bool, dry_run: bool = False, report: Report) -> EvictReport:
-        """Drop local bytes below `path` that are cold, here or by the holder; see ColdWork.evict."""
-        from tierfs.background import serve
-        from tierfs.background.ask import Question, ask
-        from tierfs.background.work import EvictReport
-
-        work = self._inline(serve.EVICT)
-
-        def inline() -> EvictReport:
-            return work.evict(path, force=force, dry_run=dry_run, report=report)
-
-        if dry_run:
-            return inline()
-        options = {serve.FORCE: "1"} if force else {}
-        question = Question(serve.EVICT, path, options, lambda: asdict(inline()))
-        return EvictReport(**ask(self.metadata, question, report))
-
-    def make_room(self, first: str) -> int:
-        """Evict cold bytes until appends have room, those of segment `first` first; returns how many.
-
-        Raises Conflict where somebody holds the store, who does so by himself, and Unavailable without a cold tier.
-        """
-        return self._inline("eviction").make_room(first)
-
-    def garbage(self, *, grace_s: int | None = None) -> GarbageReport:
-        """What waits to be deleted, and orphans older than the grace period (the store's own by default)."""
-        grace_s = self.settings.offload.grace_s if grace_s is None else grace_s
-        work = self.cold_work("gc")
-        orphans, uploads = work.orphans(grace_s=grace_s), work.dead_uploads(grace_s=grace_s)
-        with self.metadata.read() as txn:
-            rows = tuple(row for _, row in txn.scan(GARBAGE))
-            intents = tuple(dead_intents(txn, holder.current(self.paths.holder)))
-        return GarbageReport(rows, tuple(orphans), tuple(uploads), intents, tuple(work.superseded()))
-
-    def collect(self, *, grace_s: int | None = None) -> Collected:
-        """Delete garbage that is due, and orphans; here or by the holder."""
-        from tierfs.background import serve
-        from tierfs.background.ask import Question, ask
-        from tierfs.background.collect import Collected
-
-        grace_s = self.settings.offload.grace_s if grace_s is None else grace_s
-        work = self._inline(serve.COLLECT)
-        options = {serve.GRACE_S: str(grace_s)}
-        question = Question(serve.COLLECT, "", options, lambda: asdict(work.collect_all(grace_s=grace_s)))
-        return Collected(**ask(self.metadata, question, lambda _: None))
-
-    def accept_clock(self) -> ClockAccepted:
-        """Take the wall clock for right; see clock_accept. Raises ClockDisagrees when the server's differs."""
-        from tierfs.background import clock_accept
-
-        if self.cold_location_id is not None:
-            self.cold_work("gc").tools.clocks.require_server_agrees()
-        return clock_accept.accept(self.metadata, grace_s=self.settings.offload.grace_s)
-
-    def plan_delete(self, path: str, *, recursive: bool) -> Deletion:
-        """What `delete` would remove."""
-        with self.metadata.read() as txn:
-            return delete.plan(txn, path, recursive=recursive)[1]
-
-    def delete(self, path: str, *, recursive: bool) -> Deletion:
-        """Delete a segment or directory, and at once the local files it leaves.
-
-        Cold objects go after the grace period and not before the journal says that they are gone.
-        """
-        from tierfs.background.collect import Collector
-
-        due_ms = self.clock.now_ms() + self.settings.offload.grace_s * 1000
-        deletion = self.engine.delete(path, recursive=recursive, cold_due_ms=due_ms)
-        Collector(self.metadata, self.files, self.storage_of).collect(tiers=(Tier.LOCAL,))
-        return deletion
-
-    def settle(self) -> TierfsError | None:
-        """Publish and collect what is due, if that is possible now; returns why not.
-
-        What could not be done stays queued for the next command that writes to the bucket. A holder does it
-        without being asked.
-        """
-        from tierfs.background.alone_work import AloneWork
-
-        try:
-            if self.cold_location_id is None:
-                with holder.hold(self.paths.holder, self.clock):
-                    AloneWork(self.alone_tools()).collect()
-            else:
-                self._inline("publishing").settle()
-        except HeldElsewhere:
-            return None
-        except (Conflict, Unavailable) as exc:
-            return exc
-        return None
-
-    def warm_up(self) -> None:
-        """One signed request to the cold tier, so that the first read finds an open connection.
-
-        A cold tier that does not answer now is no reason not to start: local bytes can be read.
-        """
-        location_id = self.cold_location_id
-        if location_id is None:
-            return
-        try:
-            next(self.storage_of(location_id).list(JOURNAL_PREFIX), None)
-        except Unavailable as exc:
-            log.warning("the cold tier does not answer: %s", exc)
-
-    def status(self) -> StoreStatus:
-        """What `tierfs status` shows."""
-        return store_status(self.metadata, self.files, self.paths.holder, self.path)
-
     def reader(self, *, cached: bool = False) -> Reader:
         """A reader over both tiers; enter it inside trio. `cached`: with the disk cache, which one process has."""
         from tierfs.reading.disk_cache import DiskCache
@@ -250,26 +105,10 @@ class Store:
             cache = DiskCache.open(directory, self.metadata.store_id, read.cache_bytes, self.metrics)
         return Reader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)
 
-    def cat(self, name: str, start: int | None, end: int | None, priority: ReadPriority | None, write: Write) -> int:
-        """Write bytes [start, end) of a segment (all of it by default) with `write`; returns how many.
-
-        A buffer passed to `write` is valid until it returns. Raises NotFound, InvalidRequest for a range
-        outside the segment, Unavailable or DataLoss for bytes no tier can deliver.
-        """
-        from tierfs.reading.copy import copy_segment
-
-        with self.metadata.read() as txn:
-            segment = directories.segment_by_name(txn, name)
-        return copy_segment(self.reader(), segment, start, end, priority, write)
-
     def segment_of_path(self, text: str) -> str:
         """A segment's name from what the user typed: a name, or a path under a mount of this store."""
         found = name_under_mount(text, self.path)
         return text if found is None else found
-
-    def describe_settings(self) -> str:
-        """What `tierfs config show` prints, as of now."""
-        return settings.lines(settings.load_with_origins(self.paths.settings, os.environ)) + "\n"
 
     def reload(self) -> None:
         """Read the settings anew and connect anew to the cold tier, so that new credentials count.
@@ -395,11 +234,6 @@ class Store:
 
         self.storage_of(location_id)
         return server_time_ms(self._providers[location_id])
-
-    def _inline(self, what: str) -> InlineWork:
-        from tierfs.background.inline import InlineWork
-
-        return InlineWork(self.cold_work(what), self.paths.holder, self.clock)
 
 
 def open_store(path: Path, clock: Clock | None = None) -> Store:

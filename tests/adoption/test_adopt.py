@@ -238,7 +238,7 @@ def test_a_listing_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_outbox_is_published(store: TestStore, theirs: ScriptedStorage) -> None:
     run(store, theirs, planned(theirs, "s", b"abcd"))
-    store.work().settle()
+    store.settle()
     with store.metadata.read() as txn:
         assert list(journal.outbox(txn, 0)) == []
 

@@ -80,5 +80,5 @@ async def test_many_segments_are_looked_at_within_a_tick(
 def holder_alone(store: TestStore) -> AloneTask:
     tools = store.cold_work().tools
     alone = AloneTools(store.engine, tools.collector, tools.retention, tools.clocks)
-    holder = HolderTools(store.path / "holder", store.metadata, lambda: BackgroundSettings(tick_s=2.0), InLine())
+    holder = HolderTools(store.paths.holder, store.metadata, lambda: BackgroundSettings(tick_s=2.0), InLine())
     return AloneTask(holder, alone)

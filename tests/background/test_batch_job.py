@@ -56,7 +56,7 @@ def test_a_repeated_version_changes_nothing_and_its_objects_go(store: TestStore)
     before = uploads(store)
     assert driver.write({"out/b": b"again"}).repeated
     assert contents(store) == {"out/a": b"first"}
-    store.work().settle()
+    store.settle()
     assert uploads(store) == before
     assert not driver.write({"out/b": b"next"}, version=2).repeated
     assert contents(store) == {"out/a": b"first", "out/b": b"next"}
@@ -69,7 +69,7 @@ def test_an_answer_that_was_lost_is_asked_for_again(store: TestStore) -> None:
     driver.commit(plan, uploaded)
     assert driver.commit(plan, uploaded).repeated
     assert driver.jobs.abort(plan.job) == 0, "an abort after the commit must not take what was committed"
-    store.work().settle()
+    store.settle()
     assert contents(store) == {"out/a": b"first"}
 
 
@@ -80,7 +80,7 @@ def test_objects_of_attempts_that_lost_become_garbage(store: TestStore) -> None:
     uploaded = [upload(store, plan, 0, "out/a", b"fast")]
     driver.commit(plan, uploaded)
     assert garbage(store) == {lost.objects[0].name}
-    store.work().settle()
+    store.settle()
     assert contents(store) == {"out/a": b"fast"}
     assert len(uploads(store)) == 2, "the object and the manifest"
 
@@ -91,7 +91,7 @@ def test_an_aborted_job_leaves_nothing_and_cannot_be_committed(store: TestStore)
     uploaded = driver.upload(plan, {"out/a": b"first", "out/b": b"second-longer"})
     assert driver.jobs.abort(plan.job) == 3
     assert driver.jobs.abort(plan.job) == 0
-    store.work().settle()
+    store.settle()
     assert uploads(store) == set()
     with pytest.raises(Unavailable, match="is not in the bucket"):
         driver.commit(plan, uploaded)
@@ -174,7 +174,7 @@ def test_segments_of_a_batch_are_truncated_offloaded_and_evicted_like_others(sto
     store.evict(force=True)
     assert store.read("out/a")[9:] == b"9abcdefghijKLMNOP"
     assert store.segment("out/a").local.count == 0
-    store.work().settle()
+    store.settle()
     assert len(uploads(store)) == 3, "the first object went with the head"
 
 
@@ -196,14 +196,14 @@ def test_a_segment_of_a_batch_is_deleted_with_its_objects(store: TestStore) -> N
     driver = Driver(store)
     driver.write({"out/a": b"0123456789", "out/b": b"kept"})
     store.engine.delete("out/a", recursive=False, cold_due_ms=0)
-    store.work().settle()
+    store.settle()
     assert contents(store) == {"out/b": b"kept"}
     assert {name[:8] for name in uploads(store)} == {"00000001", "manifest"}
     store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
     store.cold_work().collect_all(grace_s=AN_HOUR_S)
     assert len(uploads(store)) == 2, "gc leaves what is in use, and the manifest beside it"
     store.engine.delete("out/b", recursive=False, cold_due_ms=0)
-    store.work().settle()
+    store.settle()
     store.cold_work().collect_all(grace_s=AN_HOUR_S)
     assert uploads(store) == set()
 
@@ -288,7 +288,7 @@ def test_gc_does_not_end_a_job_that_is_committed_meanwhile(store: TestStore) -> 
     dead = store.cold_work().dead_uploads(grace_s=AN_HOUR_S)
     driver.commit(plan, uploaded)
     store.cold_work()._dead_uploads().abort(dead)
-    store.work().settle()
+    store.settle()
     assert contents(store) == {"out/a": b"first"}
 
 

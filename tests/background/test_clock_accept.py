@@ -60,7 +60,7 @@ def test_evict_by_command_goes_by_no_clock(
 ) -> None:
     expected_warnings.append("not trusted")
     write_in_the_future(store, clock)
-    assert store.work().evict("", force=True, dry_run=True, report=lambda _: None).bytes == 8
+    assert store.cold_work().evict("", force=True, dry_run=True, report=lambda _: None).bytes == 8
     assert store.evict(force=force).bytes == 8
     assert_layout(store, "s", local=[], cold=[8])
 

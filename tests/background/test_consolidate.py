@@ -112,7 +112,7 @@ def test_old_objects_stay_for_the_grace_period_and_until_the_journal_names_the_n
     store.clock.advance(GRACE_S + 1)
     store.cold_work().collect()
     assert set(old) < set(objects(store))  # the journal still names them
-    store.work().settle()
+    store.settle()
     assert len(objects(store)) == 1
     assert store.read("s", Tier.COLD) == data
 
@@ -120,10 +120,10 @@ def test_old_objects_stay_for_the_grace_period_and_until_the_journal_names_the_n
     old = objects(store)
     store.consolidate()
     store.clock.advance(GRACE_S - 1)
-    store.work().settle()
+    store.settle()
     assert set(old) < set(objects(store))
     store.clock.advance(2)
-    store.work().settle()
+    store.settle()
     assert len(objects(store)) == 1
     assert store.read("s", Tier.COLD) == data
 
@@ -160,7 +160,7 @@ def test_a_mostly_dead_object_is_copied_without_its_head(tmp_path: Path) -> None
         assert_layout(store, "s", local=[], cold=[200_000])
         assert store.read("s", Tier.COLD)[800_000:] == data[800_000:]
         store.clock.advance(GRACE_S + 1)
-        store.work().settle()
+        store.settle()
         assert [found.length_bytes for found in store.cold.list("segments/")] == [200_000]
 
 
@@ -201,7 +201,7 @@ def test_an_object_that_another_segment_uses_stays(store: TestStore) -> None:
         txn.put(OBJECTS, keys.u64(shared.id), replace(shared, references=2))
     store.consolidate()
     store.clock.advance(GRACE_S + 1)
-    store.work().settle()
+    store.settle()
     assert store.read("s", Tier.COLD) == data
     assert len(objects(store)) == 2
     with store.metadata.read() as txn:
@@ -217,7 +217,7 @@ def test_adopted_objects_are_copied_and_never_deleted(store: TestStore) -> None:
     before = objects(store)
     assert store.consolidate().objects_after == 1
     store.clock.advance(GRACE_S + 1)
-    store.work().settle()
+    store.settle()
     assert set(before) < set(objects(store))
 
 
@@ -275,7 +275,7 @@ def test_the_journal_names_the_new_chunk_in_one_change(store: TestStore) -> None
 
 def test_a_dry_run_says_what_would_be_done(store: TestStore) -> None:
     cold_pieces(store, 100, 200)
-    report = store.work().consolidate("", dry_run=True, report=quiet)
+    report = store.cold_work().consolidate("", dry_run=True, report=quiet)
     assert (report.objects_before, report.objects_after, report.bytes) == (2, 1, 300)
     assert_layout(store, "s", local=[], cold=[100, 200])
 

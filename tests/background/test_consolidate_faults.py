@@ -74,7 +74,7 @@ def test_a_crash_at_any_step_loses_nothing_and_leaves_no_mystery(
     store.consolidate()  # what the next holder does first is to resolve what was left
     assert_layout(store, "s", local=[], cold=[500_000])
     store.clock.advance(2 * 3600)
-    store.work().settle()
+    store.settle()
     assert len(objects(store)) == 1
     assert rows(store) == (0, 0)
     assert store.read("s", Tier.COLD) == data
@@ -95,7 +95,7 @@ def test_a_compose_of_unknown_end_leaves_no_orphan(tmp_path: Path) -> None:
             store.consolidate()
         assert_layout(store, "s", local=[], cold=[100, 200])
         store.clock.advance(3601)
-        store.work().settle()
+        store.settle()
         assert len(objects(store)) == 2
         assert store.read("s", Tier.COLD) == data
 
@@ -119,7 +119,7 @@ def test_a_copy_that_differs_is_never_linked(tmp_path: Path) -> None:
         assert_layout(store, "s", local=[], cold=[100_000, 300_000])
         assert [placed.chunk.state for placed in store.layout("s").cold] == [ChunkState.GOOD, ChunkState.GOOD]
         assert store.read("s", Tier.COLD) == data
-        store.work().settle()
+        store.settle()
         assert len(objects(store)) == 2
 
 
@@ -140,7 +140,7 @@ def test_a_damaged_piece_becomes_suspect(store: TestStore, cut: int) -> None:
     states = [placed.chunk.state for placed in store.layout("s").cold]
     assert states.index(ChunkState.SUSPECT) == (0 if cut else 1)
     assert states.count(ChunkState.SUSPECT) == 1
-    store.work().settle()
+    store.settle()
     assert len(objects(store)) == 3
 
 
@@ -207,7 +207,7 @@ def test_head_truncation_while_it_composes(meddling: tuple[TestStore, Meddling])
     assert_layout(store, "s", local=[], cold=[500])
     assert store.read("s", Tier.COLD)[100:] == data[100:]
     store.clock.advance(2 * 3600)
-    store.work().settle()
+    store.settle()
     assert len(objects(store)) == 1
 
 
@@ -217,7 +217,7 @@ def test_deletion_while_it_composes(meddling: tuple[TestStore, Meddling]) -> Non
     cold.meddle = lambda: store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms())
     assert store.consolidate().objects_after == 0
     store.clock.advance(2 * 3600)
-    store.work().settle()
+    store.settle()
     assert objects(store) == []
 
 

@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 def writer_task(
     store: TestStore, make_work: Callable[[], ColdWork] | None = None, in_thread: InThread | None = None
 ) -> WriterTask:
-    tools = HolderTools(store.path / "holder", store.metadata, BackgroundSettings, in_thread or InLine())
+    tools = HolderTools(store.paths.holder, store.metadata, BackgroundSettings, in_thread or InLine())
     return WriterTask(tools, make_work or store.cold_work)
 
 
@@ -56,7 +56,7 @@ async def test_the_first_holds_and_the_next_waits_for_its_turn(store: TestStore,
         await trio.sleep(3)
         assert held == ["first", "second"]
         nursery.cancel_scope.cancel()
-    assert current(store.path / "holder") is None
+    assert current(store.paths.holder) is None
 
 
 async def test_renewing_goes_on_as_the_holder(store: TestStore, autojump_clock: MockClock) -> None:
@@ -71,7 +71,7 @@ async def test_renewing_goes_on_as_the_holder(store: TestStore, autojump_clock: 
         nursery.start_soon(one.run)
         await trio.sleep(3)
         one.renew()
-        assert current(store.path / "holder") is not None
+        assert current(store.paths.holder) is not None
         store.append("t", b"abcd", seal=True)
         await trio.sleep(3)
         assert len(made) == 2
@@ -129,7 +129,7 @@ async def test_a_task_that_fails_beside_a_busy_thread_does_not_lock_its_own_proc
         nursery.start_soon(one.run)
         await trio.sleep(10)
         assert not one.holds
-        assert current(store.path / "holder") is not None  # what is in flight may still commit
+        assert current(store.paths.holder) is not None  # what is in flight may still commit
         await trio.sleep(50)
         assert one.holds
         store.append("t", b"abcd", seal=True)
@@ -146,7 +146,7 @@ async def test_a_fenced_keeper_lets_go_and_stays_away(
         txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=9))
     with trio.fail_after(60):
         await writer_task(store).run()
-    assert current(store.path / "holder") is None
+    assert current(store.paths.holder) is None
 
 
 async def test_a_new_holder_counts_a_store_of_an_older_tierfs(

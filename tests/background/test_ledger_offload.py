@@ -197,7 +197,7 @@ def test_a_failure_leaves_no_object(store: TestStore, step: str, when: When) -> 
     flaky(store).fail("put", Unavailable("the endpoint is away"), on=STEPS[step], when=when)
     with pytest.raises(Unavailable):
         offloader(store).offload(store.segment(name).id, UID)
-    store.work().settle()
+    store.settle()
     assert objects(store) == []
     assert_layout(store, name, local=[2000], cold=[])
     offload(store, name)
@@ -230,7 +230,7 @@ def test_objects_stay_when_nobody_knows_whether_the_commit_came(
     assert len(ledger_names(store)) == 2
     assert not record(store, name).offload.complete
     again = offload(store, name)
-    store.work().settle()
+    store.settle()
     assert {key[:36] for key in ledger_names(store)} == {str(again)}
 
 
@@ -244,7 +244,7 @@ def test_a_killed_attempt_is_cleaned_by_the_next_holder(store: TestStore, put: i
     with store.metadata.read() as txn:
         assert txn.count(INTENTS.name) == 3
     store.cold_work().resolve_crashed()
-    store.work().settle()
+    store.settle()
     assert objects(store) == []
     offload(store, name)
     assert written(store, name) == THREE_BLOCKS
@@ -274,7 +274,7 @@ def test_a_damaged_chunk_is_never_offloaded(store: TestStore) -> None:
     path.write_bytes(b"x" + path.read_bytes()[1:])
     with pytest.raises(DataLoss):
         offloader(store).offload(store.segment(name).id, UID)
-    store.work().settle()
+    store.settle()
     assert ledger_names(store) == []
 
 
@@ -291,9 +291,9 @@ def test_removing_a_ledger_removes_its_objects(store: TestStore) -> None:
     offload(store, name)
     store.evict()
     store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms() + HOUR_MS)
-    store.work().settle()
+    store.settle()
     store.clock.advance(2 * 3600)  # type: ignore[attr-defined]
-    store.work().settle()
+    store.settle()
     assert objects(store) == []
     with store.metadata.read() as txn:
         assert txn.count(b"entries") == txn.count(b"ledgers") == 0
@@ -307,7 +307,7 @@ def test_deleting_the_cold_form_keeps_the_ledger(store: TestStore) -> None:
         offloader(store).delete_offloaded(segment_id, UID)
     offloader(store).delete_offloaded(segment_id, uuid)
     offloader(store).delete_offloaded(segment_id, uuid)
-    store.work().settle()
+    store.settle()
     assert ledger_names(store) == []
     assert_layout(store, name, local=[2000], cold=[])
     assert record(store, name).offload.uuid is None
@@ -329,8 +329,8 @@ def test_a_delete_that_fails_is_tried_again(store: TestStore) -> None:
     uuid = offload(store, name)
     offloader(store).delete_offloaded(store.segment(name).id, uuid)
     flaky(store).fail("delete", Unavailable("away"), on=range(1, 4))
-    store.work().settle()
+    store.settle()
     assert len(ledger_names(store)) == 2
     store.clock.advance(3600)  # type: ignore[attr-defined]
-    store.work().settle()
+    store.settle()
     assert ledger_names(store) == []

@@ -145,7 +145,7 @@ def test_whole_closed_ledgers_go_from_the_oldest_on_by_age(store: TestStore, clo
     store.offload()
     assert hold(store).removed == 2
     assert tiers(store) == ["lc", "lc", "l"]
-    status = store_status(store.metadata, store.files, store.path / "holder", store.path)
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path)
     assert status.next_expiry_ms == clock.now_ms() + MINUTE_S * 1000
     clock.advance(100 * MINUTE_S)
     assert hold(store).removed == 2

@@ -111,7 +111,7 @@ def test_a_damaged_source_is_never_made_cold_and_becomes_suspect(store: TestStor
     states = [placed.chunk.state for placed in store.layout("s").local]
     assert states == [ChunkState.SUSPECT, ChunkState.SUSPECT]
     store.clock.advance(7200)
-    store.work().settle()
+    store.settle()
     assert cold_names(store) == []
 
 
@@ -164,10 +164,10 @@ def test_an_upload_of_unknown_end_leaves_no_orphan(tmp_path: Path) -> None:
         assert_layout(store, "s", local=[4], cold=[])
         store.offload()
         assert_layout(store, "s", local=[4], cold=[4])
-        store.work().settle()
+        store.settle()
         assert len(cold_names(store)) == 1
         store.clock.advance(7200)
-        store.work().settle()
+        store.settle()
         with store.metadata.read() as txn:
             assert (txn.count(GARBAGE.name), txn.count(INTENTS.name)) == (0, 0)
 
@@ -195,7 +195,7 @@ def test_a_second_holder_is_refused_by_name(store: TestStore) -> None:
     from tierfs.background.holder import hold
 
     store.append("s", b"abcd")
-    with hold(store.path / "holder", store.clock), pytest.raises(Conflict, match=f"process {os.getpid()}"):
+    with hold(store.paths.holder, store.clock), pytest.raises(Conflict, match=f"process {os.getpid()}"):
         store.offload()
 
 
@@ -209,7 +209,7 @@ def test_a_missing_path_is_not_found(store: TestStore) -> None:
 def test_a_dry_run_says_what_evict_would_drop(store: TestStore) -> None:
     store.append("s", b"abcdefgh")
     store.offload()
-    assert store.work().evict("", force=False, dry_run=True, report=quiet).bytes == 8
+    assert store.cold_work().evict("", force=False, dry_run=True, report=quiet).bytes == 8
     assert_layout(store, "s", local=[4, 4], cold=[8])
 
 
@@ -218,11 +218,11 @@ def test_delete_removes_the_name_now_and_the_objects_after_the_grace_period(stor
     store.offload()
     grace_ms = store.clock.now_ms() + 3600_000
     assert store.engine.delete("a", recursive=True, cold_due_ms=grace_ms).cold_bytes == 8
-    store.work().settle()
+    store.settle()
     assert list(store.files.names()) == []
     assert len(cold_names(store)) == 1
     store.clock.advance(3601)
-    store.work().settle()
+    store.settle()
     assert cold_names(store) == []
 
 

@@ -144,7 +144,7 @@ def test_a_damaged_chunk_is_left_out_and_the_others_are_cold(store: TestStore) -
     for other in data.keys() - {name}:
         assert store.read(other, Tier.COLD) == data[other]
     store.clock.advance(7200)
-    store.work().settle()
+    store.settle()
     assert len(packs(store)) == 1
 
 
@@ -267,7 +267,7 @@ def test_a_crash_between_two_commits_keeps_what_is_linked(store: TestStore, monk
     store.reopen()
     assert store.offload().segments == 4
     store.clock.advance(7200)
-    store.work().settle()
+    store.settle()
     for name, content in data.items():
         assert store.read(name, Tier.COLD) == content
     assert len(packs(store)) == 2
@@ -293,7 +293,7 @@ def test_a_crash_around_the_upload_leaves_garbage(store: TestStore, monkeypatch:
     store.reopen()
     assert store.offload().objects == 1
     store.clock.advance(7200)
-    store.work().settle()
+    store.settle()
     assert len(packs(store)) == 1
     with store.metadata.read() as txn:
         assert (txn.count(GARBAGE.name), txn.count(INTENTS.name)) == (0, 0)
@@ -304,14 +304,14 @@ def test_a_pack_goes_when_its_last_segment_does(store: TestStore) -> None:
     store.offload()
     store.evict()
     for index, name in enumerate(data):
-        store.work().settle()
+        store.settle()
         assert len(packs(store)) == 1
         assert store.read(name, Tier.COLD) == data[name]
         with store.metadata.read() as txn:
             (holder,) = [one for _, one in txn.scan(OBJECTS) if one.tier is Tier.COLD]
             assert holder.references == 3 - index
         store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
-    store.work().settle()
+    store.settle()
     assert packs(store) == []
 
 
@@ -326,7 +326,7 @@ def test_a_growing_segment_is_packed_again_and_again(store: TestStore) -> None:
     assert (report.objects_before, report.objects_after) == (6, 2)
     assert_layout(store, "a", local=[101, 101, 101], cold=[303])
     store.clock.advance(7200)
-    store.work().settle()
+    store.settle()
     assert packs(store) == []
 
 
@@ -365,7 +365,7 @@ def test_what_is_left_of_a_mostly_dead_pack_moves(tmp_path: Path) -> None:
             cut = store.segment(name).start_offset
             assert store.read(name, Tier.COLD)[cut:] == data[name][cut:]
         store.clock.advance(7200)
-        store.work().settle()
+        store.settle()
         (new,) = packs(store)
         assert new != old
         for name in kept:

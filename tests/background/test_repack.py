@@ -77,7 +77,7 @@ def walk(repacker: Repack) -> None:
 def assert_kept(store: TestStore, data: dict[str, bytes]) -> None:
     """What was kept is readable from the cold tier after all that waits has gone."""
     store.clock.advance(7200)  # type: ignore[attr-defined]
-    store.work().settle()
+    store.settle()
     for name, content in data.items():
         assert store.read(name, Tier.COLD) == content
 

@@ -278,4 +278,4 @@ def test_status_tells_when_the_next_bytes_go(store: TestStore, clock: ManualCloc
 
 
 def expiry_shown(store: TestStore) -> int:
-    return store_status(store.metadata, store.files, store.path / "holder", store.path).next_expiry_ms
+    return store_status(store.metadata, store.files, store.paths.holder, store.path).next_expiry_ms

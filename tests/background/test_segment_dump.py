@@ -40,16 +40,17 @@ def made(store: TestStore, *parts: bytes) -> SegmentDumped:
 
 def remove(store: TestStore, name: str, grace_ms: int = HOUR_MS) -> None:
     store.engine.delete(name, recursive=True, cold_due_ms=store.clock.now_ms() + grace_ms)
-    store.work().settle()
+    store.settle()
 
 
 def load(store: TestStore, wanted: str = "a/s", *, accept_loss: bool = False) -> SegmentRestored:
-    return store.work().load_segment(wanted, accept_loss=accept_loss, report=quiet)
+    with store.holding() as work:
+        return work.load_segment(wanted, accept_loss=accept_loss, report=quiet)
 
 
 def collect_after_the_grace(store: TestStore) -> None:
     store.clock.advance(2 * 3600)  # type: ignore[attr-defined]
-    store.work().collect_all(grace_s=0)
+    store.collect()
 
 
 def test_a_segment_removed_by_mistake_comes_back_and_stays(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import boto3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
+from tests import verbs
 from tests.benchmarks import reading_command
 from tests.benchmarks.algebra import bench_algebra
 from tests.benchmarks.by_url import bench_by_url, bench_by_url_s3
@@ -158,8 +159,8 @@ def bench_offload(path: Path, server: RgwServer, bucket: str, repetitions: int) 
         with app.open_store(path) as store:
             name = f"o{os.urandom(4).hex()}"
             fill(store.engine, name, OFFLOAD_BYTES)
-            taken = seconds(lambda: store.offload(name, lambda _: None))
-            store.delete(name, recursive=False)
+            taken = seconds(lambda: verbs.offload(store, name))
+            verbs.delete(store, name, recursive=False)
             with store.metadata.read() as txn:
                 location = txn.store.cold_location_id
             for found in list(store.storage_of(location).list(f"segments/{name}/")):
@@ -174,8 +175,8 @@ def bench_s3(path: Path, server: RgwServer, bucket: str, repetitions: int) -> st
     """One sequential dd from S3 through the mount, against raw boto3 ranged GETs of 8 x 8 MiB."""
     with app.open_store(path) as store:
         fill(store.engine, "s", READ_BYTES)
-        store.offload("s", lambda _: None)
-        store.evict("s", force=False, report=lambda _: None)
+        verbs.offload(store, "s")
+        verbs.evict(store, "s")
     s3 = client(server)
     names = [item["Key"] for item in s3.list_objects_v2(Bucket=bucket, Prefix="p/segments/s/")["Contents"]]
     ranges = [(name, at) for name in names for at in range(0, OBJECT_BYTES, RAW_RANGE_BYTES)]

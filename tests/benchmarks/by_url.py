@@ -13,6 +13,7 @@ from typing import IO, Any
 import fsspec
 from pyarrow.fs import S3FileSystem
 
+from tests import verbs
 from tests.benchmarks.measuring import Series, heat, seconds
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
@@ -51,8 +52,8 @@ def bench_by_url_s3(path: Path, server: RgwServer, bucket: str, repetitions: int
     """Bytes in S3 alone; a plain object beside them for the others. s3fs takes part where it is installed."""
     with app.open_store(path) as store:
         _fill(store, "url")
-        store.offload("url", lambda _: None)
-        store.evict("url", force=True, report=lambda _: None)
+        verbs.offload(store, "url")
+        verbs.evict(store, "url", force=True)
     endpoint = server.endpoint_url.partition("://")[2]
     arrow = S3FileSystem(
         access_key=ACCESS_KEY, secret_key=SECRET_KEY, region=REGION, endpoint_override=endpoint, scheme="http"

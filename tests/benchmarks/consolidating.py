@@ -6,10 +6,12 @@ import os
 from collections import Counter
 from pathlib import Path
 
+from tests import verbs
 from tests.benchmarks.measuring import seconds
 from tierfs import app
 from tierfs.background.consolidation import ConsolidateReport
-from tierfs.composition import consolidating
+from tierfs.background.perform import perform
+from tierfs.background.verbs import CONSOLIDATE
 from tierfs.metadata import policies
 from tierfs.metrics import MetricName
 from tierfs.types import MIB, ROOT_DIRECTORY
@@ -84,9 +86,9 @@ def _fill(path: Path, name: str) -> None:
             writer.append(block[number:] + block[:number])
         store.engine.close_writer(writer)
         store.engine.seal(name)
-        store.offload(name, lambda _: None)
-        store.evict(name, force=True, report=lambda _: None)
+        verbs.offload(store, name)
+        verbs.evict(store, name, force=True)
 
 
 def _consolidate(store: app.Store, name: str) -> ConsolidateReport:
-    return consolidating.consolidate(store, name, dry_run=False, report=lambda _: None)
+    return perform(store, CONSOLIDATE, name)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from boto3.s3.transfer import TransferConfig
 
+from tests import verbs
 from tests.benchmarks.peers import Peer, Site
 from tests.servers.endpoint import S3Endpoint
 from tierfs import app
@@ -91,8 +92,8 @@ def fill_cold(path: Path, files: Sequence[File]) -> None:
     for file in files:
         fill_store(path, [file])
         with app.open_store(path) as store:
-            store.offload(file.name, lambda _: None)
-            store.evict(file.name, force=False, report=lambda _: None)
+            verbs.offload(store, file.name)
+            verbs.evict(store, file.name)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import trio
 
+from tests import verbs
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, seconds, served
 from tierfs import app
 from tierfs.background.cold import ColdTier
@@ -45,8 +46,8 @@ def bench_ledgers(path: Path, s3: Any, bucket: str, repetitions: int) -> Iterato
             writer.append(os.urandom(4 * MIB))
         store.engine.close_writer(writer)
         store.engine.seal("raw")
-        store.offload("", lambda _: None)
-        store.evict("", force=False, report=lambda _: None)
+        verbs.offload(store)
+        verbs.evict(store)
     yield _cold_reads(path, name, repetitions)
     with app.open_store(path) as store:
         yield _searches(store)
@@ -91,7 +92,7 @@ def _offloads(store: app.Store, path: Path, s3: Any, bucket: str, repetitions: i
 
     def ours() -> float:
         name = _ledger(store, size // ENTRY_BYTES)
-        taken = seconds(lambda: store.offload(name, lambda _: None))
+        taken = seconds(lambda: verbs.offload(store, name))
         _delete(store, name)
         return taken
 
@@ -101,7 +102,7 @@ def _offloads(store: app.Store, path: Path, s3: Any, bucket: str, repetitions: i
             writer.append(os.urandom(4 * MIB))
         store.engine.close_writer(writer)
         store.engine.seal("plain")
-        taken = seconds(lambda: store.offload("plain", lambda _: None))
+        taken = seconds(lambda: verbs.offload(store, "plain"))
         _delete(store, "plain")
         return taken
 
@@ -116,7 +117,7 @@ def _delete(store: app.Store, name: str) -> None:
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, name)
         holders = [chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD)]
-    store.delete(name, recursive=False)
+    verbs.delete(store, name, recursive=False)
     for holder in holders:
         store.storage_of(holder.location_id).delete(holder.name)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests import verbs
 from tests.benchmarks.measuring import Series, heat, seconds, served
 from tests.benchmarks.spark_session import session
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
@@ -40,8 +41,8 @@ def bench_spark(path: Path, server: RgwServer, bucket: str, repetitions: int) ->
         _ingest(store, source)
         with session(directory, _s3a(server, _jars(directory))) as spark:
             local = _local_tier(spark, path, source, directory / "mnt", count, repetitions)
-            store.offload(NAME, lambda _: None)
-            store.evict(NAME, force=True, report=lambda _: None)
+            verbs.offload(store, NAME)
+            verbs.evict(store, NAME, force=True)
             _upload(server, bucket, source)
             return local + "\n" + _cold_tier(spark, path, bucket, directory / "mnt", count, repetitions)
 

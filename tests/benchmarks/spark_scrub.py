@@ -6,6 +6,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests import verbs
 from tests.benchmarks.measuring import Series, heat, seconds
 from tests.benchmarks.raw import presigned_get
 from tests.servers.rgw import RgwServer
@@ -58,8 +59,8 @@ def _fill(store: app.Store) -> None:
             writer.append(block)
         store.engine.close_writer(writer)
         store.engine.seal(f"scrub/{number}")
-    store.offload("scrub", lambda _: None)
-    store.evict("scrub", force=True, report=lambda _: None)
+    verbs.offload(store, "scrub")
+    verbs.evict(store, "scrub", force=True)
 
 
 def _objects(store: app.Store) -> list[tuple[str, int]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import verbs
 from tests.cli.test_doctor_cold import keys_of, store_over
 from tests.commands import Done, tierfs
 from tests.conftest import Bucket
@@ -107,8 +108,8 @@ def test_a_mount_is_read_and_nothing_is_written(store: app.Store, mount: Mount) 
     append(store, "d/small", b"x" * MIB, seal=True)
     append(store, "d/large", os.urandom(5 * MIB), seal=True)
     append(store, "larger-but-open", b"x" * 6 * MIB)
-    store.offload("d/large", lambda _: None)
-    store.evict("d/large", force=False, report=lambda _: None)
+    verbs.offload(store, "d/large")
+    verbs.evict(store, "d/large")
     point = mount().path
     before = store.metadata.last_transaction_id()
     done = tierfs("bench", point / "d", "--json", "--repetitions", "2")

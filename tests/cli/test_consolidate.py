@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.mount.waiting import eventually
 from tierfs import app
 from tierfs.background import holder
-from tierfs.composition import consolidating
+from tierfs.background.perform import perform
+from tierfs.background.verbs import CONSOLIDATE
 from tierfs.metrics import MetricName
 from tierfs.types import MIB
 
@@ -37,9 +39,9 @@ def cold_pieces(path: Path, *sizes: int, name: str = "logs/s") -> bytes:
             writer = store.engine.open_writer(name)
             writer.append(part)
             store.engine.close_writer(writer)
-            store.offload(name, lambda _: None)
+            verbs.offload(store, name)
             data += part
-        store.evict(name, force=True, report=lambda _: None)
+        verbs.evict(store, name, force=True)
     return data
 
 
@@ -53,7 +55,7 @@ def test_it_says_what_it_did_and_then_that_there_is_nothing_to_do(store: Path) -
     assert tierfs("consolidate", store=store).out == "nothing to consolidate below /\n"
     with app.open_store(store) as opened:
         found = bytearray()
-        opened.cat("logs/s", None, None, None, found.extend)
+        verbs.cat(opened, "logs/s", None, None, None, found.extend)
     assert bytes(found) == data
 
 
@@ -108,7 +110,7 @@ def test_on_ceph_the_server_copies(rgw_bucket: Bucket, tmp_path: Path, sizes: tu
     data = cold_pieces(path, *sizes)
     with app.open_store(path) as store:
         before = store.metrics.values(MetricName.STORAGE_BYTES)
-        report = consolidating.consolidate(store, "", dry_run=False, report=lambda _: None)
+        report = perform(store, CONSOLIDATE, "")
         assert (report.objects_before, report.objects_after, report.bytes) == (3, 1, len(data))
         assert report.client_bytes == uploaded
         ways = store.metrics.values(MetricName.COMPOSED_BYTES)
@@ -116,5 +118,5 @@ def test_on_ceph_the_server_copies(rgw_bucket: Bucket, tmp_path: Path, sizes: tu
         read = store.metrics.values(MetricName.STORAGE_BYTES)["cold", "read"] - before.get(("cold", "read"), 0)
         assert len(data) <= read < len(data) + MIB  # and the edges of pieces that share a block, if there are any
         found = bytearray()
-        store.cat("logs/s", None, None, None, found.extend)
+        verbs.cat(store, "logs/s", None, None, None, found.extend)
     assert bytes(found) == data

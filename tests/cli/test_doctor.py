@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.mount.conftest import Mount, mount, store
 from tierfs import app
@@ -165,7 +166,7 @@ def test_memory(tmp_path: Path) -> None:
 def status(tmp_path: Path) -> StoreStatus:
     app.init_store(tmp_path / "store", app.ColdChoice())
     with app.open_store(tmp_path / "store") as opened:
-        return opened.status()
+        return verbs.status(opened)
 
 
 def test_disk_against_floor_and_watermarks(status: StoreStatus) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.test_ledger import closed, create, lines
 from tests.commands import tierfs
 from tierfs import app
-from tierfs.composition.managing import open_managed_ledger
+from tierfs.composition.verbs import open_managed_ledger
 from tierfs.errors import Closed, Fenced, Unavailable
 from tierfs.segments.positions import Position
 

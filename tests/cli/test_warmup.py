@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import verbs
 from tests.cli.test_bad_input import fails, refused
 from tests.commands import tierfs
 from tests.conftest import Bucket
@@ -21,10 +22,10 @@ from tests.faults.worker import reference
 from tests.mount.conftest import append
 from tests.reading.cache_blocks import BLOCK, size_for
 from tests.reading.conftest import small_disk  # noqa: F401  # a fixture
-from tests.stores import quiet
 from tierfs import app
+from tierfs.background.perform import perform
+from tierfs.background.verbs import CONSOLIDATE
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.composition.consolidating import consolidate
 from tierfs.composition.warming import Warming, WarmReport
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import directories, policies
@@ -54,8 +55,8 @@ def store(tmp_path: Path) -> Path:
             policies.put(txn, ROOT_DIRECTORY, settings)
         for name in ("d/one", "d/two"):
             append(opened, name, reference(0, SIZE))
-        opened.offload("", quiet)
-        opened.evict("d/one", force=False, report=quiet)
+        verbs.offload(opened)
+        verbs.evict(opened, "d/one")
         append(opened, "local", b"x" * 1000)
     return path
 
@@ -154,7 +155,7 @@ def test_nothing_is_fetched_twice_from_s3(tmp_path: Path, moto_bucket: Bucket) -
     switch_on(path)
     with app.open_store(path) as store:
         append(store, "s", reference(0, SIZE), seal=True)
-        store.offload("", quiet)
+        verbs.offload(store)
         location_id = store.cold_location_id
         assert location_id is not None
         cold = store._storages[location_id] = Counted(store.storage_of(location_id))
@@ -203,7 +204,7 @@ def replace_objects(store: app.Store, *, collect: bool) -> None:
     """Make one object of all those of each segment; with `collect` the old ones are deleted too."""
     with store.metadata.write() as txn:
         policies.put(txn, ROOT_DIRECTORY, {"object_bytes": str(8 << 20), "offload_after": NEVER_S})
-    consolidate(store, "d", dry_run=False, report=quiet)
+    perform(store, CONSOLIDATE, "d")
     if collect:
         with store.metadata.read() as txn:
             rows = [(key, row) for key, row in txn.scan(GARBAGE)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.mount.conftest import append
 from tierfs import app
 from tierfs.composition.sources import open_source
@@ -32,7 +33,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[app.Store
 def append_cold(store: app.Store, data: bytes) -> None:
     """Add bytes, and let the bucket hold them."""
     append(store, "logs/web", data)
-    store.offload("logs/web", lambda _: None)
+    verbs.offload(store, "logs/web")
 
 
 def names_and_lengths(store: app.Store) -> dict[str, int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs import app
@@ -65,7 +66,7 @@ def in_executors(job: WriteJob, *data: bytes) -> list[UploadedSegment]:
 
 def read(store: app.Store, name: str) -> bytes:
     found: list[bytes] = []
-    store.cat(name, None, None, None, lambda data: found.append(bytes(data)))
+    verbs.cat(store, name, None, None, None, lambda data: found.append(bytes(data)))
     return b"".join(found)
 
 
@@ -96,7 +97,7 @@ def test_the_same_in_a_bucket(s3_store: app.Store) -> None:
     assert read(s3_store, "tables/orders/part-00001") == LARGE
     before = objects(s3_store)
     assert write(s3_store, 1).repeated
-    assert s3_store.settle() is None
+    assert verbs.settle(s3_store) is None
     assert objects(s3_store) == before
     assert tierfs("fsck", "--deep", "--json", store=s3_store.path).code == 0
 
@@ -122,14 +123,14 @@ def test_a_write_needs_a_cold_tier(tmp_path: Path) -> None:
 
 
 def test_a_replica_refuses_a_write(store: app.Store, tmp_path: Path) -> None:
-    assert store.settle() is None
+    assert verbs.settle(store) is None
     tierfs("-q", "replica", "--cold-dir", store.path / "cold", store=tmp_path / "copy")
     with app.open_store(tmp_path / "copy") as copy, pytest.raises(Fenced, match="replica"):
         writing.begin(copy, "nightly", "out")
 
 
 def test_a_store_that_was_superseded_refuses_a_write(store: app.Store, tmp_path: Path) -> None:
-    assert store.settle() is None
+    assert verbs.settle(store) is None
     tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
     with pytest.raises(Fenced, match="another store owns the bucket"):
         writing.begin(store, "nightly", "out")

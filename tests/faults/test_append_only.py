@@ -46,7 +46,7 @@ def fill(store: TestStore) -> None:
         store.append(f"s{number}", b"%04d" % number, seal=True)
         store.offload()
     store.engine.delete("s0", recursive=False, cold_due_ms=store.clock.now_ms())
-    store.work().settle()
+    store.settle()
 
 
 def test_the_probe_needs_no_right_to_delete() -> None:

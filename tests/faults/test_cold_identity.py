@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.places import Nas
 from tests.faults.two_owners import bucket, new_owner
-from tests.stores import TestStore, open_test_store, quiet
+from tests.stores import TestStore, open_test_store
 from tierfs import app
 from tierfs.background import store_mark
 from tierfs.background.journal_names import entry_slot, slot_name
@@ -170,7 +171,7 @@ def test_an_unmounted_nas_takes_nothing_and_costs_nothing(tmp_path: Path, nas: N
     app.init_store(path, app.ColdChoice(cold_dir=nas.path))
     append(path, "s", b"first")
     with app.open_store(path) as store:
-        store.offload("", quiet)
+        verbs.offload(store)
     nas.unmount()
     append(path, "s", b"second")
     for verb in (
@@ -192,13 +193,13 @@ def test_an_unmounted_nas_takes_nothing_and_costs_nothing(tmp_path: Path, nas: N
     assert nas.below_the_mount_point() == []
     nas.mount()
     with app.open_store(path) as store:
-        assert store.evict("", force=True, report=quiet).bytes == 5
-        store.offload("", quiet)
-        store.evict("", force=True, report=quiet)
+        assert verbs.evict(store, force=True).bytes == 5
+        verbs.offload(store)
+        verbs.evict(store, force=True)
         with closing(DirectoryStorage(nas.path)) as storage:
             found_slots = slots(storage)
         assert found_slots == list(range(1, len(found_slots) + 1))
-        assert not [text for text in store.status().warnings if NOT_OURS in text]
+        assert not [text for text in verbs.status(store).warnings if NOT_OURS in text]
     assert tierfs("cat", "s", store=path).out == "firstsecond"
 
 
@@ -213,12 +214,12 @@ def test_a_process_that_began_before_the_mount_goes_on_after_it(tmp_path: Path, 
     nas.unmount()
     with app.open_store(path) as store:
         with pytest.raises(WrongColdTier):
-            store.offload("", quiet)
+            verbs.offload(store)
         nas.mount()
-        assert store.offload("", quiet).bytes == 5
+        assert verbs.offload(store).bytes == 5
         nas.unmount()  # lazily: this process holds what was mounted, and goes on there
         append(path, "s", b"second")
-        store.offload("", quiet)
+        verbs.offload(store)
     assert nas.below_the_mount_point() == []
     nas.mount()
     assert tierfs("cat", "s", "--read-priority", "offloaded-only", store=path).out == "firstsecond"

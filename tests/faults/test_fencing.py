@@ -58,7 +58,7 @@ VERBS: dict[str, Callable[[TestStore], object]] = {
     "policy": set_policy,
     "offload": lambda store: store.offload(),
     "evict": lambda store: store.evict(),
-    "gc --delete": lambda store: store.work().collect_all(grace_s=0),
+    "gc --delete": lambda store: store.collect(),
     "publish": lambda store: store.cold_work().publish(),
     "checkpoint": lambda store: store.cold_work().tools.checkpointer.checkpoint(),
 }
@@ -80,7 +80,7 @@ def test_one_wins_and_the_other_changes_nothing_in_the_bucket(store: TestStore, 
                 VERBS[verb](store)
             assert bucket(store.cold) == before
         assert second.read("s", Tier.COLD) == b"abcdefghijkl"
-        second.work().settle()
+        second.settle()
         assert len([name for name in bucket(store.cold) if name.startswith("segments/gone/")]) == 0
 
 
@@ -224,12 +224,12 @@ def _random_verb(chance: random.Random, store: TestStore, model: dict[str, bytes
             store.evict()
         case 5:
             store.cold_work().tools.checkpointer.checkpoint()
-            store.work().collect_all(grace_s=0)
+            store.collect()
         case 6:
             if name in model:
                 remove(store, name)
                 del model[name]
-            store.work().settle()
+            store.settle()
 
 
 @pytest.mark.parametrize("storage", KINDS, indirect=True)

@@ -96,13 +96,13 @@ def test_a_child_writes_with_an_engine_of_its_own(store: TestStore) -> None:
 
 
 def test_a_child_that_lives_on_keeps_no_lock_of_its_parent(store: TestStore) -> None:
-    held = Hold(store.path / "holder", store.clock)
+    held = Hold(store.paths.holder, store.clock)
     writer = store.engine.open_writer("s")
     with child_that_lives():
         held.release()
         store.engine.close_writer(writer)
-        assert current(store.path / "holder") is None
-        Hold(store.path / "holder", store.clock).release()
+        assert current(store.paths.holder) is None
+        Hold(store.paths.holder, store.clock).release()
         other = WriterLocks(store.path / "writers")
         assert not other.is_alive_elsewhere(writer.segment_id, writer.epoch)
         other.close()
@@ -134,9 +134,9 @@ input()
 
 
 def test_a_child_does_not_release_its_parents_lock(store: TestStore) -> None:
-    held = Hold(store.path / "holder", store.clock)
+    held = Hold(store.paths.holder, store.clock)
     assert in_child(held.release) == NOTHING
-    found = current(store.path / "holder")
+    found = current(store.paths.holder)
     assert found is not None
     assert found.pid == os.getpid()
     held.release()

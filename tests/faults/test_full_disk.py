@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.cli.test_daemon import daemon
 from tests.commands import tierfs
 from tests.disks import disk, fill
-from tests.stores import quiet
 from tierfs.app import open_store
 from tierfs.background.ballast import with_half, with_room
 from tierfs.background.tasks import BackgroundThreads
@@ -74,7 +74,7 @@ def test_a_commit_that_is_written_in_part_is_a_full_disk_too(store: Path) -> Non
         os.truncate(store.parent / "fill", (store.parent / "fill").stat().st_size - PAGE_BYTES)
         with pytest.raises(StorageFull, match="the disk of the metadata is full"), opened.metadata.write() as txn:
             txn.put_raw(POLICIES.name, b"many pages in a row", bytes(100 * PAGE_BYTES))
-        assert opened.evict("s", force=False, report=quiet).bytes == COLD_BYTES
+        assert verbs.evict(opened, "s").bytes == COLD_BYTES
 
 
 def test_a_replica_says_which_disk_is_full(store: Path, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked
+from tests import forked, verbs
 from tests.conftest import Bucket
-from tests.faults.worker import reference, report
+from tests.faults.worker import reference
 from tierfs import app
 from tierfs.background.orphans import chunk_objects
 from tierfs.metadata import policies
@@ -73,7 +73,7 @@ def seeds() -> Iterator[tuple[int, float]]:
 def check_bytes(store: app.Store, least: int) -> int:
     """The segment holds the reference stream, at least as far as it was acknowledged."""
     pieces: list[bytes] = []
-    length = store.cat(NAME, None, None, None, lambda data: pieces.append(bytes(data)))
+    length = verbs.cat(store, NAME, None, None, None, lambda data: pieces.append(bytes(data)))
     assert length >= least
     assert b"".join(pieces) == reference(0, length)
     return length
@@ -81,7 +81,7 @@ def check_bytes(store: app.Store, least: int) -> int:
 
 def check_no_orphans(store: app.Store) -> None:
     """Every object of the cold tier is one the records name, once due garbage is gone."""
-    assert store.settle() is None
+    assert verbs.settle(store) is None
     with store.metadata.read() as txn:
         assert txn.count(INTENTS.name) == 0
         cold = {holder.name for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD}
@@ -116,9 +116,9 @@ def test_a_killed_offload_loses_nothing_and_leaves_no_orphan(tier: str, request:
         with app.open_store(path) as store:
             check_bytes(store, 700_000 * (seed + 1))
     with app.open_store(path) as store:
-        store.offload(NAME, report)
+        verbs.offload(store, NAME)
         check_no_orphans(store)
-        store.evict(NAME, force=False, report=report)
+        verbs.evict(store, NAME)
         check_bytes(store, 700_000 * ROUNDS)
 
 
@@ -126,12 +126,12 @@ def test_a_killed_evict_loses_nothing(store_path: Path) -> None:
     for seed, life_s in seeds():
         with app.open_store(store_path) as store:
             grow(store, 300_000)
-            store.offload(NAME, report)
+            verbs.offload(store, NAME)
         Victim("evict", store_path, seed).kill_after(life_s / 10)
         with app.open_store(store_path) as store:
             check_bytes(store, 300_000 * (seed + 1))
     with app.open_store(store_path) as store:
-        store.evict(NAME, force=False, report=report)
+        verbs.evict(store, NAME)
         check_no_orphans(store)
         check_bytes(store, 300_000 * ROUNDS)
         assert list(store.files.names()) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked
+from tests import forked, verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.disks import disk, fill
@@ -17,6 +17,7 @@ from tests.mount.waiting import eventually
 from tierfs import app
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.composition import writing
+from tierfs.composition.verbs import accept_clock
 from tierfs.errors import StorageFull
 from tierfs.metadata import directories
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
@@ -68,7 +69,7 @@ def writers(store: app.Store) -> set[str]:
     found = set()
     for name in names:
         content = bytearray()
-        store.cat(name, None, None, None, content.extend)
+        verbs.cat(store, name, None, None, None, content.extend)
         pid, _, tail = bytes(content).partition(b" ")
         assert tail == TAIL
         found.add(pid.decode())
@@ -80,8 +81,8 @@ def check_nothing_is_left(path: Path) -> None:
     later = ManualClock(SystemClock().now_ms())
     later.advance(TWO_DAYS_S)
     with app.open_store(path, later) as store:
-        store.accept_clock()
-        store.collect()
+        accept_clock(store)
+        verbs.collect(store)
         with store.metadata.read() as txn:
             assert (txn.count(INTENTS.name), txn.count(GARBAGE.name)) == (0, 0)
             named = {row.name for _, row in txn.scan(OBJECTS)}
@@ -130,10 +131,10 @@ def test_holders_that_come_and_go_leave_a_running_job_alone(store: app.Store) ->
     driver = paused(store, "manifest")
     for _ in range(2):
         holder = forked.Talking("tests.faults.holder", store.path, "publish")
-        assert eventually(lambda: store.status().holder is not None, 30)
+        assert eventually(lambda: verbs.status(store).holder is not None, 30)
         holder.end()
     holder = forked.Talking("tests.faults.holder", store.path, "publish")
-    assert eventually(lambda: store.status().holder is not None, 30)
+    assert eventually(lambda: verbs.status(store).holder is not None, 30)
     assert let_go(driver) == "written"
     assert writers(store) == {str(driver.pid)}
     holder.end()

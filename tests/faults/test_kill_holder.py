@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked
+from tests import forked, verbs
 from tests.faults.test_kill import ROUNDS, check_bytes, check_no_orphans, grow
 from tests.faults.worker import reference
 from tests.mount.waiting import eventually
 from tierfs import app
+from tierfs.composition.verbs import garbage
 from tierfs.metadata import policies
 from tierfs.types import ROOT_DIRECTORY
 
@@ -60,10 +61,10 @@ def test_a_killed_holder_loses_nothing_and_the_next_goes_on(store: app.Store, ph
         check_bytes(store, GROWTH_BYTES * number)
     with victim("tests.faults.holder", store.path, phase):
         # Without help: the next holder resolves everything and finishes the work.
-        assert eventually(lambda: store.status().local.bytes < 100_000, 30)
-    store.offload("", lambda _: None)
+        assert eventually(lambda: verbs.status(store).local.bytes < 100_000, 30)
+    verbs.offload(store)
     check_no_orphans(store)
-    assert store.garbage(grace_s=0).orphans == ()
+    assert garbage(store, grace_s=0).orphans == ()
     check_bytes(store, GROWTH_BYTES * ROUNDS)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.faults.test_kill import MAX_LIFE_S, Victim, s3_store_path, store_path
-from tests.faults.worker import report
 from tests.ledger import independent
 from tierfs import app
 from tierfs.background.ledger_listing import companions, ledger_objects
@@ -47,7 +47,7 @@ def add_ledger(store: app.Store, seed: int) -> str:
 def check(store: app.Store, name: str, seed: int) -> None:
     """The bytes are there, and what the context says of the objects is true."""
     pieces: list[bytes] = []
-    store.cat(name, None, None, None, lambda data: pieces.append(bytes(data)))
+    verbs.cat(store, name, None, None, None, lambda data: pieces.append(bytes(data)))
     assert b"".join(pieces) == b"".join(entries_of(seed))
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, name)
@@ -83,9 +83,9 @@ def test_a_killed_offload_of_ledgers(tier: str, request: pytest.FixtureRequest) 
         with app.open_store(path) as store:
             check(store, names[seed], seed)
     with app.open_store(path) as store:
-        store.offload(TOPIC, report)
+        verbs.offload(store, TOPIC)
         check_no_ledger_orphans(store)
-        store.evict(TOPIC, force=False, report=report)
+        verbs.evict(store, TOPIC)
         for seed, name in enumerate(names):
             check(store, name, seed)
             check_objects(store, name, seed)
@@ -93,7 +93,7 @@ def test_a_killed_offload_of_ledgers(tier: str, request: pytest.FixtureRequest) 
 
 def check_no_ledger_orphans(store: app.Store) -> None:
     """As of the objects of ledgers."""
-    assert store.settle() is None
+    assert verbs.settle(store) is None
     with store.metadata.read() as txn:
         data = {holder.name for _, holder in txn.scan(OBJECTS) if holder.segment_id}
         expected = data | companions(txn).keys()

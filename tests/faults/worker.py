@@ -12,8 +12,8 @@ import random
 import sys
 from pathlib import Path
 
+from tests import verbs
 from tierfs import app
-from tierfs.background.upload import Progress
 
 REFERENCE = bytes(random.Random(1).choices(range(1, 256), k=1 << 20))
 """Never zero, so that a hole shows."""
@@ -38,10 +38,6 @@ def append(store: app.Store, name: str, seed: int) -> None:
         print(written.end, flush=True)
 
 
-def report(_: Progress) -> None:
-    """Nobody looks."""
-
-
 def main() -> None:
     """Run the verb."""
     verb, path, name, seed = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
@@ -50,9 +46,9 @@ def main() -> None:
         if verb == "append":
             append(store, name, seed)
         elif verb == "offload":
-            store.offload(name, report)
+            verbs.offload(store, name)
         else:
-            store.evict(name, force=False, report=report)
+            verbs.evict(store, name)
 
 
 if __name__ == "__main__":

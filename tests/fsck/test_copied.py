@@ -55,7 +55,7 @@ def test_repair_adopts_the_etags(store: TestStore) -> None:
     assert found.severity is Severity.NOTE
     assert "adopted 2 etags" in found.message
     assert all_adopted(store)
-    store.work().settle()
+    store.settle()
     assert cold_findings(store) == []
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.fsck.damages import DAMAGES, Damage, local_path
 from tierfs.app import ColdChoice, Store, init_store, open_store
 from tierfs.background.holder import HeldElsewhere, hold
@@ -29,8 +30,8 @@ def path(tmp_path: Path) -> Path:
         for name in ("s", "c"):
             append(store, name)
             store.engine.seal(name)
-            store.offload(name, lambda _: None)
-        store.evict("c", force=True, report=lambda _: None)
+            verbs.offload(store, name)
+        verbs.evict(store, "c", force=True)
         append(store, "t")
         append(store, "d/e")
     return where
@@ -63,7 +64,7 @@ def readable(path: Path) -> dict[str, bytes | None]:
         for name in CONTENT:
             out = bytearray()
             try:
-                store.cat(name, None, None, None, out.extend)
+                verbs.cat(store, name, None, None, None, out.extend)
                 found[name] = bytes(out)
             except* TierfsError:
                 found[name] = None
@@ -132,8 +133,8 @@ def test_after_the_mend_everything_becomes_cold_again(path: Path) -> None:
             DAMAGES[name].do(store)
         fsck(path, repair=True)
     with open_store(path) as store:
-        store.offload("", lambda _: None)
-        store.evict("", force=True, report=lambda _: None)
+        verbs.offload(store)
+        verbs.evict(store, force=True)
     assert fsck(path)[0] == []
     assert readable(path) == CONTENT
 

@@ -138,7 +138,7 @@ def check_offloaded_anew(store: TestStore, name: str, before: UUID) -> None:
     assert not store.segment(name).whole_in_cold
     store.offload(name)
     assert store.segment(name).whole_in_cold
-    store.work().settle()
+    store.settle()
     assert [str(before) in key for key in ledger_names(store)] == [False, False]
     store.evict()
     assert cold_bytes(store, name) == WHOLE

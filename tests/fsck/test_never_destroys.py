@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.fsck.damages import chunk_of, cold_path, flip, local_path
 from tierfs.app import ColdChoice, Store, init_store, open_store
@@ -44,8 +45,8 @@ def fill(store: Store, *, cold: bool) -> None:
         store.engine.close_writer(writer)
         store.engine.seal(name)
     if cold:
-        store.offload("", lambda _: None)
-        store.evict("", force=True, report=lambda _: None)
+        verbs.offload(store)
+        verbs.evict(store, force=True)
 
 
 def fsck(
@@ -60,7 +61,7 @@ def read(store: Store, name: str, start: int | None = None, end: int | None = No
     """A segment's bytes; None where they cannot be read."""
     out, failed = bytearray(), False
     try:
-        store.cat(name, start, end, None, out.extend)
+        verbs.cat(store, name, start, end, None, out.extend)
     except* TierfsError:
         failed = True
     return None if failed else bytes(out)
@@ -89,7 +90,7 @@ def lose_one_object(path: Path) -> Callable[[], object]:
     with open_store(path) as store:
         assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.LOST)]
         assert read(store, "a") is None
-        assert store.collect(grace_s=0).deleted == 0
+        assert verbs.collect(store, grace_s=0).deleted == 0
     return lambda: away.rename(where)
 
 
@@ -103,7 +104,7 @@ def test_an_object_that_comes_back_is_taken_back_by_fsck(path: Path) -> None:
     assert fsck(path, deep=True)[0] == []
     assert everything(path) == CONTENT
     with open_store(path) as store:
-        assert store.collect(grace_s=0).deleted == 0
+        assert verbs.collect(store, grace_s=0).deleted == 0
     assert everything(path) == CONTENT
 
 
@@ -140,7 +141,7 @@ def test_a_read_takes_nothing_back_of_a_chunk_that_is_not_all_right(path: Path) 
 def test_what_was_lost_is_taken_back_after_a_recovery_from_the_journal(path: Path, tmp_path: Path) -> None:
     put_back = lose_one_object(path)
     with open_store(path) as store:
-        assert store.settle() is None
+        assert verbs.settle(store) is None
     other = tmp_path / "other"
     assert tierfs("recover", "--cold-dir", path / "cold", store=other, check=False).code == 0
     with open_store(other) as store:
@@ -276,9 +277,9 @@ def test_a_flipped_bit_of_a_local_chunk_costs_its_block_and_the_file_is_kept(pat
         assert read(store, "a", 0, BLOCK) == CONTENT["a"][:BLOCK]
         assert read(store, "a", 2 * BLOCK, None) == CONTENT["a"][2 * BLOCK :]
         assert read(store, "a", BLOCK, BLOCK + 1) is None
-        store.offload("", lambda _: None)
-        store.evict("", force=True, report=lambda _: None)
-        store.collect(grace_s=0)
+        verbs.offload(store)
+        verbs.evict(store, force=True)
+        verbs.collect(store, grace_s=0)
         assert extents(store, "a", Tier.COLD) == [(BLOCK, good), (BLOCK, lost), (BLOCK, good)]
         assert extents(store, "a", Tier.LOCAL) == [(BLOCK, lost)]
     assert file.is_file()
@@ -288,9 +289,9 @@ def test_a_flipped_bit_of_a_local_chunk_costs_its_block_and_the_file_is_kept(pat
     fsck(path)
     assert everything(path) == CONTENT
     with open_store(path) as store:
-        store.offload("", lambda _: None)
-        store.evict("", force=True, report=lambda _: None)
-        store.collect(grace_s=0)
+        verbs.offload(store)
+        verbs.evict(store, force=True)
+        verbs.collect(store, grace_s=0)
     assert everything(path) == CONTENT
     assert not file.exists()
     assert fsck(path, deep=True)[0] == []
@@ -332,7 +333,7 @@ def test_a_file_cut_short_costs_its_tail_and_is_no_finding_ever_after(path: Path
 def test_a_good_cold_copy_stays_when_a_part_of_a_lost_local_chunk_comes_back(path: Path) -> None:
     with open_store(path) as store:
         fill(store, cold=False)
-        store.offload("", lambda _: None)
+        verbs.offload(store)
         copies = [cold_path(store, "a"), local_path(store, "a")]
     away = [path.parent / "away-cold", path.parent / "away-local"]
     for copy, place in zip(copies, away, strict=True):
@@ -353,7 +354,7 @@ def test_a_good_cold_copy_stays_when_a_part_of_a_lost_local_chunk_comes_back(pat
 def test_an_object_without_chunks_is_kept_until_another_copy_proves_right(path: Path) -> None:
     with open_store(path) as store:
         fill(store, cold=False)
-        store.offload("", lambda _: None)
+        verbs.offload(store)
         where, file = cold_path(store, "a"), local_path(store, "a")
         with store.metadata.write() as txn:
             key, _ = chunk_of(txn, "a", Tier.COLD)
@@ -363,7 +364,7 @@ def test_an_object_without_chunks_is_kept_until_another_copy_proves_right(path: 
     (unused,) = [one for one in said if one.finding.kind is Kind.OBJECT_UNUSED]
     assert "only copy" in (unused.left or "")
     with open_store(path) as store:
-        store.collect(grace_s=0)
+        verbs.collect(store, grace_s=0)
     assert where.is_file()
     flip(file, BLOCK + 7)
     said, _ = fsck(path)
@@ -416,9 +417,9 @@ def test_a_loss_of_the_local_tier_counts_once_and_not_as_waiting_to_be_offloaded
     flip(file, BLOCK + 7)
     fsck(path, deep=True)
     with open_store(path) as store:
-        status = store.status()
+        status = verbs.status(store)
         assert (status.endangered.lost_bytes, status.not_offloaded_bytes) == (BLOCK, 8 * BLOCK)
-        store.offload("", lambda _: None)
-        status = store.status()
+        verbs.offload(store)
+        status = verbs.status(store)
         assert (status.endangered.lost_bytes, status.not_offloaded_bytes) == (BLOCK, 0)
     assert fsck(path, deep=True)[1].damaged == 0

@@ -39,7 +39,7 @@ def test_a_sound_pack_is_no_finding(store: TestStore) -> None:
     assert [*findings(store), *cold_findings(store), *deep_findings(store)] == []
     store.engine.delete("d/s3", recursive=False, cold_due_ms=0)
     store.engine.truncate("d/s4", 1000, cold_due_ms=0)
-    store.work().settle()
+    store.settle()
     assert [*findings(store), *cold_findings(store), *deep_findings(store)] == []
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.mount.conftest import NEVER_S, append, mount
 from tierfs import app
 from tierfs.fsspec import TierfsFileSystem
@@ -55,5 +56,5 @@ def put(store: app.Store, name: str, data: bytes, place: str) -> None:
 
 def make_cold(store: app.Store, name: str) -> None:
     """Leave no byte of a segment in the local tier."""
-    store.offload(name, lambda _: None)
-    store.evict(name, force=True, report=lambda _: None)
+    verbs.offload(store, name)
+    verbs.evict(store, name, force=True)

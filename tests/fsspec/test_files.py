@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import verbs
 from tests.fsspec.conftest import CHUNK_BYTES, PLACES, make_cold, put
 from tests.mount.conftest import append
 from tierfs import app
@@ -125,7 +126,7 @@ def test_a_deleted_segment_says_so(store: app.Store, fs: TierfsFileSystem) -> No
     append(store, "s", DATA)
     with fs.open("s", block_size=1000) as file:
         file.read(10)
-        store.delete("s", recursive=False)
+        verbs.delete(store, "s", recursive=False)
         with pytest.raises(OSError, match="was deleted"):
             file.read()
 

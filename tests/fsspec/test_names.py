@@ -9,6 +9,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from tests import verbs
 from tests.fsspec.conftest import make_cold
 from tests.mount.conftest import append
 from tierfs import app
@@ -175,11 +176,11 @@ def test_a_tier_that_is_not_to_be_read(store: app.Store) -> None:
 def test_the_url_of_a_bucket(store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    store.offload("", lambda _: None)
+    verbs.offload(store)
     bucket = TierfsFileSystem(store=f"file://{tmp_path}/cold", skip_instance_cache=True)
     assert bucket.cat_file("logs/web") == b"123"
     append(store, "logs/web", b"456")
-    store.offload("", lambda _: None)
+    verbs.offload(store)
     assert bucket.cat_file("logs/web") == b"123"
     bucket.invalidate_cache()
     assert bucket.cat_file("logs/web") == b"123456"

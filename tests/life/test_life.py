@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.life.world import World
 from tests.mount.waiting import eventually
@@ -81,7 +82,7 @@ def stored_bytes(path: Path) -> dict[str, bytes]:
             names = [name for name, _ in directories.segments_below(txn, root, "")]
         for name in names:
             out = bytearray()
-            store.cat(name, None, None, None, out.extend)
+            verbs.cat(store, name, None, None, None, out.extend)
             found[name] = bytes(out)
     return found
 

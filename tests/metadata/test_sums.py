@@ -43,7 +43,7 @@ def counted(metadata: MetadataStore) -> Sums:
 
 
 def status(store: TestStore) -> StoreStatus:
-    return store_status(store.metadata, store.files, store.path / "holder", store.path)
+    return store_status(store.metadata, store.files, store.paths.holder, store.path)
 
 
 def write_as_older_tierfs(store: TestStore, *, forget: bool = False) -> None:

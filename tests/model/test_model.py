@@ -175,9 +175,9 @@ class StoreModel(RuleBasedStateMachine):
     @rule()
     def settle_and_look_for_orphans(self) -> None:
         self.store.clock.advance(7200)
-        self.store.work().settle()
+        self.store.settle()
         self.store.clock.advance(7200)  # what a crashed delete left was queued as garbage only now
-        self.store.work().settle()
+        self.store.settle()
         with self.store.metadata.read() as txn:
             assert removals.next_queued(txn) is None
             holders = [holder for _, holder in txn.scan(OBJECTS)]

@@ -17,6 +17,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
@@ -190,14 +191,14 @@ def test_what_is_done_shows_and_listening_does_not(store: app.Store, mount: Moun
 @mounts_for_real
 def test_failures_show_their_errno_and_what_was_deleted_its_inode(store: app.Store, mount: Mount) -> None:
     append(store, "s", b"x", seal=True)
-    store.offload("s", lambda _: None)
-    store.evict("s", force=False, report=lambda _: None)
+    verbs.offload(store, "s")
+    verbs.evict(store, "s")
     mnt = mount("read_priority=local-only").path
     with (mnt / "s").open("rb", buffering=0) as file, listening(mnt) as process:
         with pytest.raises(OSError, match="Input/output"):
             file.read()
         lines_until(process, r" read EIO \d+ 0 \d+ /s$")
-        store.delete("s", recursive=False)
+        verbs.delete(store, "s", recursive=False)
         inode = os.fstat(file.fileno()).st_ino
         file.close()
         lines_until(process, rf" release ok \d+ - - inode {inode}$")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
@@ -43,7 +44,7 @@ def test_new_segments_appends_seals_and_deletions_show(store: app.Store, mount: 
     assert (mnt / "d/new").read_bytes() == b"onetwo"
     append(store, "d/other", b"x")
     assert eventually(lambda: sorted(os.listdir(mnt / "d")) == ["new", "other"], VISIBLE_S + SLACK_S)
-    store.delete("d/new", recursive=False)
+    verbs.delete(store, "d/new", recursive=False)
     assert eventually(lambda: not (mnt / "d/new").exists(), VISIBLE_S + SLACK_S)
     assert os.listdir(mnt / "d") == ["other"]
 
@@ -92,8 +93,8 @@ def test_an_open_file_reads_on_while_its_bytes_move(store: app.Store, mount: Mou
     mnt = mount("direct_io").path
     with (mnt / "s").open("rb", buffering=0) as file:
         assert os.pread(file.fileno(), 100_000, 0) == data[:100_000]
-        store.offload("s", lambda _: None)
-        store.evict("s", force=False, report=lambda _: None)
+        verbs.offload(store, "s")
+        verbs.evict(store, "s")
         for offset in range(0, len(data), 700_001):
             assert os.pread(file.fileno(), 700_001, offset) == data[offset : offset + 700_001]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs import app
-from tierfs.composition import reshaping
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
@@ -44,7 +44,7 @@ def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: app.Store, moun
     mnt = mount("direct_io").path
     with (mnt / "s").open("rb", buffering=0) as old:
         before = os.fstat(old.fileno())
-        reshaping.truncate_head(store, "s", 1 << 20)
+        verbs.truncate_head(store, "s", 1 << 20)
         assert eventually(lambda: (mnt / "s").stat().st_ino != before.st_ino)
         assert (mnt / "s").stat().st_size == len(data) - (1 << 20)
         assert (mnt / "s").read_bytes() == data[1 << 20 :]
@@ -60,9 +60,9 @@ def test_sigusr1_tells_what_the_process_does(store: app.Store, tmp_path: Path) -
     tierfs("mount", mnt, store=store.path)
     log = store.path / "log" / "mount.log"
     try:
-        holder = store.status().holder
-        assert eventually(lambda: store.status().holder is not None)
-        holder = store.status().holder
+        holder = verbs.status(store).holder
+        assert eventually(lambda: verbs.status(store).holder is not None)
+        holder = verbs.status(store).holder
         assert holder is not None
         os.kill(holder.pid, signal.SIGUSR1)
         assert eventually(lambda: "thread MainThread:" in log.read_text())
@@ -75,7 +75,7 @@ def test_sigusr1_tells_what_the_process_does(store: app.Store, tmp_path: Path) -
         os.kill(holder.pid, signal.SIGHUP)
         assert eventually(lambda: "nothing was reloaded" in log.read_text())
         (store.path / "store.toml").write_text("")
-        again = store.status().holder
+        again = verbs.status(store).holder
         assert again is not None
         assert again.pid == holder.pid
         tierfs("append", "s", store=store.path, stdin=b"abc")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs import app
-from tierfs.composition import reshaping
 from tierfs.metadata import directories
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -27,7 +27,7 @@ OPTIONS = ["", "direct_io"]
 
 def cut(store: app.Store, name: str, before: int) -> None:
     """The bytes below `before` go, and the files that held nothing else."""
-    reshaping.truncate_head(store, name, before)
+    verbs.truncate_head(store, name, before)
 
 
 def grow(store: app.Store, name: str, count: int, *, seal: bool = False) -> None:

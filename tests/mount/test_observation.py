@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import verbs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs import app
@@ -64,8 +65,8 @@ def quiet(_: Progress) -> None:
 
 
 def make_cold(store: app.Store, name: str) -> None:
-    store.offload(name, quiet)
-    store.evict(name, force=False, report=quiet)
+    verbs.offload(store, name)
+    verbs.evict(store, name)
 
 
 def test_the_document_has_its_keys_and_the_mounts_options(store: app.Store, mount: Mount) -> None:
@@ -132,7 +133,7 @@ def test_the_store_and_its_place_in_the_journal(store: app.Store, mount: Mount) 
     append(store, "s", DATA, seal=True)
     make_cold(store, "s")
     found = stats(mnt)["journal"]
-    assert found == {"slot": store.status().journal.slot, "replica": False}
+    assert found == {"slot": verbs.status(store).journal.slot, "replica": False}
     assert found["slot"] > before["journal"]["slot"]
 
 
@@ -170,7 +171,7 @@ def test_only_the_holder_tells_the_backlog(store: app.Store, mount: Mount) -> No
     assert metrics(other)["tierfs_holder"] == 0
     assert "tierfs_offload_backlog_bytes" not in metrics(other)
     store.engine.seal("s")
-    store.offload("s", quiet)
+    verbs.offload(store, "s")
     assert eventually(lambda: backlog() == 0)
 
 

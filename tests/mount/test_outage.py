@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tests.servers.gate import Gate, gate_to
-from tests.stores import quiet
 from tierfs import app
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -43,8 +43,8 @@ def store(tmp_path: Path, moto_bucket: Bucket, gate: Gate) -> Iterator[app.Store
     app.init_store(tmp_path / "store", app.ColdChoice(bucket_url=url, endpoint_url=gate.url))
     with app.open_store(tmp_path / "store") as opened:
         append(opened, "s", reference(0, SIZE), seal=True)
-        opened.offload("", quiet)
-        opened.evict("", force=False, report=quiet)
+        verbs.offload(opened)
+        verbs.evict(opened)
         append(opened, "l", reference(0, 100_000), seal=True)
         yield opened
 

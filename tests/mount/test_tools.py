@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.mount.conftest import Mount, Mounted, append
 from tests.mount.waiting import errno_of
 from tierfs import app
@@ -36,8 +37,8 @@ def files(store: app.Store) -> None:
     append(store, "logs/cold", TEXT, seal=True)
     append(store, "data/binary", BINARY)
     append(store, "data/empty", b"", seal=True)
-    store.offload("logs/cold", lambda _: None)
-    store.evict("logs/cold", force=False, report=lambda _: None)
+    verbs.offload(store, "logs/cold")
+    verbs.evict(store, "logs/cold")
 
 
 @pytest.fixture

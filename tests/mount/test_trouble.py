@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
@@ -39,8 +40,8 @@ def test_a_bug_is_an_eio_and_not_the_end(store: app.Store, mount: Mount) -> None
 def test_slow_reads_do_not_starve_a_stat(store: app.Store, mount: Mount) -> None:
     for number in range(150):
         append(store, f"s{number}", reference(0, 1000), seal=True)
-    store.offload("", lambda _: None)
-    store.evict("", force=False, report=lambda _: None)
+    verbs.offload(store)
+    verbs.evict(store)
     store.paths.settings.write_text("[read]\ndeadline_s = 10\n")  # a killed reader ends with its read
     mounted = mount(fault="stalled-cold")
     readers = [
@@ -60,8 +61,8 @@ def test_slow_reads_do_not_starve_a_stat(store: app.Store, mount: Mount) -> None
 
 def test_killed_readers_do_not_freeze_the_mount(store: app.Store, mount: Mount) -> None:
     append(store, "s", reference(0, 20_000_000), seal=True)
-    store.offload("s", lambda _: None)
-    store.evict("s", force=False, report=lambda _: None)
+    verbs.offload(store, "s")
+    verbs.evict(store, "s")
     mnt = mount("direct_io").path
     chosen = random.Random(1)
     for _ in range(60):
@@ -85,8 +86,8 @@ def test_signals_unmount(mount: Mount, number: signal.Signals) -> None:
 
 def test_the_end_does_not_wait_for_stalled_reads(store: app.Store, mount: Mount) -> None:
     append(store, "s", reference(0, 1000), seal=True)
-    store.offload("s", lambda _: None)
-    store.evict("s", force=False, report=lambda _: None)
+    verbs.offload(store, "s")
+    verbs.evict(store, "s")
     mounted = mount(fault="stalled-cold")
     reader = subprocess.Popen(["cat", mounted.path / "s"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -221,7 +222,7 @@ def test_a_damaged_local_chunk_is_read_from_the_cold_tier(store: app.Store, moun
     data = reference(0, 3_000_000)
     append(store, "s", data, seal=True)
     append(store, "only", data, seal=True)
-    store.offload("s", lambda _: None)
+    verbs.offload(store, "s")
     for name in store.files.names():
         path = store.files.root / name
         path.chmod(0o600)

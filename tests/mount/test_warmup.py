@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.reading.cache_blocks import BLOCK, size_for
-from tests.stores import quiet
 from tierfs import app
 from tierfs.reading.cache_report import CacheReport
 from tierfs.types import CRC_BLOCK_BYTES
@@ -33,8 +33,8 @@ def cold(store: app.Store) -> app.Store:
     switch_on(store, 1000)
     for name in ("d/one", "d/two"):
         append(store, name, reference(0, SIZE), seal=name == "d/one")
-    store.offload("", quiet)
-    store.evict("d", force=False, report=quiet)
+    verbs.offload(store)
+    verbs.evict(store, "d")
     return store
 
 
@@ -72,8 +72,8 @@ def test_the_mount_with_the_cache_fills_it(cold: app.Store, mount: Mount, tmp_pa
 def test_bytes_in_the_page_cache_are_read_anew(cold: app.Store, mount: Mount) -> None:
     switch_on(cold, 72, 'budget_bytes = "16MiB"', 'max_window_bytes = "2MiB"')
     append(cold, "other", reference(0, 2 * SIZE))
-    cold.offload("", quiet)
-    cold.evict("", force=False, report=quiet)
+    verbs.offload(cold)
+    verbs.evict(cold)
     mnt = mount().path
     (mnt / "d/one").read_bytes()
     (mnt / "other").read_bytes()  # pushes it out of the disk cache and of the mount's memory, not of the kernel's
@@ -85,8 +85,8 @@ def test_a_disk_that_lags_behind_is_waited_for(cold: app.Store, mount: Mount) ->
     switch_on(cold, 1000, 'budget_bytes = "24MiB"', 'max_window_bytes = "2MiB"')
     append(cold, "large", reference(0, 24_000_000))
     append(cold, "small", reference(0, 1000))
-    cold.offload("", quiet)
-    cold.evict("", force=False, report=quiet)
+    verbs.offload(cold)
+    verbs.evict(cold)
     mount(fault="slow-cache")
     done = tierfs("warmup", "large", "small", "--json", store=cold.path).json
     assert done["held_bytes"] == 24_001_000
@@ -94,7 +94,7 @@ def test_a_disk_that_lags_behind_is_waited_for(cold: app.Store, mount: Mount) ->
 
 def test_what_the_mount_reads_locally_is_skipped(cold: app.Store, mount: Mount) -> None:
     append(cold, "d/three", reference(0, 1000))
-    cold.offload("", quiet)  # in both tiers, and local bytes go first
+    verbs.offload(cold)  # in both tiers, and local bytes go first
     mount()
     done = tierfs("warmup", "d", "--json", store=cold.path).json
     assert (done["held_bytes"], done["local_bytes"]) == (2 * SIZE, 1000)

@@ -52,7 +52,7 @@ async def test_an_open_handle_reads_on_while_its_objects_are_replaced(
         reader._checksums._runs.clear()  # as if others had pushed them out
         if delete:
             store.clock.advance(GRACE_S + 1)
-            store.work().settle()
+            store.settle()
             assert len(list(store.cold.list("segments/"))) == 1
         for offset in (4 * PIECE_BYTES - 10_000, PIECE_BYTES - 10_000, 0, 5 * PIECE_BYTES - 7, PIECE_BYTES):
             assert bytes(await handle.read(offset, PIECE_BYTES)) == DATA[offset : offset + PIECE_BYTES]

@@ -59,7 +59,7 @@ async def test_the_bytes_of_a_copied_object_are_read_and_its_etag_is_adopted(
     copy_tier(storage)
     await read_whole(store)
     assert all_adopted(store)
-    store.work().settle()
+    store.settle()
     with recovered(tmp_path / "recovered", storage) as found:
         assert recorded_etags(found.store) == recorded_etags(store), "the journal does not tell"
 

@@ -107,7 +107,7 @@ async def test_open_handles_through_a_truncation(store: TestStore) -> None:
         handle = reader.open(store.segment("s").id)
         assert bytes(await handle.read(0, 1000)) == DATA[:1000]
         store.engine.truncate("s", 800_000, cold_due_ms=0)
-        store.work().settle()
+        store.settle()
         assert bytes(await handle.read(800_000, 1000)) == DATA[800_000:801_000]
         assert bytes(await handle.read(END - 10, 100)) == DATA[END - 10 : END]
         for offset in range(0, 800_000, 50_000):

@@ -46,7 +46,7 @@ def prefixes(cold: MemoryStorage) -> Iterator[MemoryStorage]:
 
 def test_a_batch_comes_back(store: TestStore, tmp_path: Path) -> None:
     Driver(store).write(BATCH)
-    store.work().settle()
+    store.settle()
     with recovered(tmp_path / "new", store.cold) as found:
         assert contents(found.store) == BATCH
         assert committed(found.store) == [(APPLICATION, "1", BatchState.COMMITTED)]
@@ -70,7 +70,7 @@ def test_a_journal_that_ends_inside_a_batch_holds_nothing_of_it(
     driver = Driver(store)
     driver.write({"before": b"0123456789"})
     driver.write(BATCH, version=2)
-    store.work().settle()
+    store.settle()
     seen = []
     for number, cold in enumerate(prefixes(store.cold)):  # type: ignore[arg-type]
         with recovered(tmp_path / f"new{number}", cold) as found:
@@ -90,7 +90,7 @@ def test_objects_of_a_batch_that_was_taken_away_are_collected(
 ) -> None:
     monkeypatch.setattr(publish, "_ENTRY_CHANGES", 4)
     Driver(store).write(BATCH)
-    store.work().settle()
+    store.settle()
     slots = [one.name for one in store.cold.list(JOURNAL_PREFIX)]
     store.cold.delete(slots[-1])
     with recovered(tmp_path / "new", store.cold) as found:
@@ -147,9 +147,9 @@ def test_what_was_consolidated_joins_what_was_not(store: TestStore, tmp_path: Pa
     Driver(store).write({"out/a": b"0123456789" * 4, "out/b": b"xyz"})
     set_policy(store, object_bytes="1000")
     store.consolidate()
-    store.work().settle()
+    store.settle()
     store.clock.advance(24 * 3600)  # type: ignore[attr-defined]
-    store.work().settle()
+    store.settle()
     assert not any(name.startswith("00000000") for name in uploads(store)), "one object below segments/ by now"
     with rebuilt(tmp_path / "new", without_journal(store)) as found:
         assert contents(found.store) == {"out/a": b"0123456789" * 4, "out/b": b"xyz"}
@@ -169,11 +169,11 @@ def test_a_damaged_manifest_leaves_its_objects_aside(store: TestStore, tmp_path:
 
 def test_a_replica_knows_batches_and_writes_none(store: TestStore, tmp_path: Path) -> None:
     Driver(store).write(BATCH)
-    store.work().settle()
+    store.settle()
     with following(store, tmp_path / "replica") as copy:
         assert (contents(copy), committed(copy)) == (BATCH, committed(store))
         Driver(store).write({"out/later": b"1"}, version=2)
-        store.work().settle()
+        store.settle()
         follower(copy).refresh()
         assert (contents(copy), committed(copy)) == ({**BATCH, "out/later": b"1"}, committed(store))
         with pytest.raises(Fenced, match="replica"):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
 from tests.stores import quiet
@@ -89,8 +90,8 @@ def made(store: Path, choice: ColdChoice) -> Origin:
             writer.append(data)
             opened.engine.close_writer(writer)
             opened.engine.seal(name)
-        opened.offload("", quiet)
-        opened.evict("", force=False, report=quiet)
+        verbs.offload(opened)
+        verbs.evict(opened)
         with opened.metadata.read() as txn:
             assert sum(holder.packed for _, holder in txn.scan(OBJECTS)) == 2, "the small ones share an object"
     return Origin(store, choice)
@@ -100,7 +101,7 @@ def assert_reads(store: Store) -> None:
     """Every byte is what was written."""
     for name, data in DATA.items():
         read = bytearray()
-        store.cat(name, None, None, None, read.extend)
+        verbs.cat(store, name, None, None, None, read.extend)
         assert read == data, name
 
 
@@ -118,7 +119,7 @@ def assert_drill(origin: Origin) -> None:
         assert {holder.tier for holder in holders} == {Tier.COLD}
         for holder in holders:
             assert store.storage_of(holder.location_id).stat(holder.name).etag == holder.etag
-        store.settle()
+        verbs.settle(store)
     assert [one for one in fsck(origin.store, repair=True) if one.finding.kind is Kind.ETAGS] == []
 
 

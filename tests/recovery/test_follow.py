@@ -129,7 +129,7 @@ def random_verb(chance: random.Random, store: TestStore) -> None:
         case 7:
             if there and chance.random() < 0.5:
                 store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
-                store.work().settle()
+                store.settle()
         case 8:
             if there:
                 segment = store.segment(name)
@@ -145,7 +145,7 @@ def random_verb(chance: random.Random, store: TestStore) -> None:
                 store.engine.concat(name, source)
         case 11:
             store.cold_work().tools.checkpointer.checkpoint()
-            store.work().collect_all(grace_s=0)
+            store.collect()
 
 
 def test_nothing_new_costs_one_listing(owner: TestStore, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_replica_that_was_left_behind_starts_over_and_touches_only_what_change
         owner.offload()
         owner.cold_work().tools.checkpointer.checkpoint()
         owner.engine.delete("gone", recursive=False, cold_due_ms=owner.clock.now_ms())
-        owner.work().settle()
+        owner.settle()
         owner.cold_work().tools.checkpointer.checkpoint()
         owner.append("after", b"yz")
         owner.offload()
@@ -298,8 +298,8 @@ def test_a_replica_changes_nothing_and_names_the_way_out(owner: TestStore, tmp_p
             set_policy,
             store.offload,
             store.evict,
-            lambda: store.work().collect_all(grace_s=0),
-            lambda: store.work().settle(),
+            store.collect,
+            store.settle,
             lambda: store.cold_work().orphans(grace_s=0),
         ):
             with pytest.raises(Fenced, match="replica") as caught:

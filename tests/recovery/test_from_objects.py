@@ -262,7 +262,7 @@ def test_names_are_enough(tmp_path: Path, told_by: str) -> None:
         store.offload()
         store.evict()
         store.consolidate()
-        store.work().collect_all(grace_s=0)
+        store.collect()
         copy_tier(store.cold)
         store.cold.delete(MARK_NAME)
         told = {"its mark": "6" * 32, "an object that kept its metadata": STORE, "its journal": store.metadata.store_id}

@@ -49,7 +49,7 @@ def test_a_lost_host(store: TestStore, tmp_path: Path, from_checkpoint: bool) ->
     name = new_ledger(store, PAYLOADS)
     uuid = offload(store, name)
     opened = new_ledger(store, [b"never cold"], close=False)
-    store.work().settle()
+    store.settle()
     if from_checkpoint:
         checkpoint(store)
     with recovered(tmp_path / "new", store.cold) as found:
@@ -61,7 +61,7 @@ def test_a_lost_host(store: TestStore, tmp_path: Path, from_checkpoint: bool) ->
 
 def test_a_ledger_of_empty_entries_comes_back_without_an_object(store: TestStore, tmp_path: Path) -> None:
     name = new_ledger(store, [b""] * 5000)
-    store.work().settle()
+    store.settle()
     with recovered(tmp_path / "new", store.cold) as found:
         with found.store.metadata.read() as txn:
             assert entries.count(txn, found.store.segment(name).id) == 5000

@@ -68,7 +68,7 @@ RETURNS: dict[str, Callable[[TestStore], object]] = {
     "offload": lambda store: (store.append("a", b"late"), store.offload()),
     "evict": lambda store: store.evict(),
     "checkpoint": lambda store: store.cold_work().tools.checkpointer.checkpoint(),
-    "gc --delete": lambda store: (remove(store, "a"), store.work().collect_all(grace_s=0)),
+    "gc --delete": lambda store: (remove(store, "a"), store.collect()),
 }
 
 

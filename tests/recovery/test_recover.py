@@ -59,7 +59,7 @@ def test_cold_bytes_come_back_and_the_rest_is_told(store: TestStore, tmp_path: P
     store.offload()
     store.append("a/open", b"never cold")
     store.append("local", b"never cold either")
-    store.work().settle()
+    store.settle()
     with recovered(tmp_path / "new", store.cold) as found:
         assert found.store.read("a/sealed") == b"abcdefgh" * 3
         assert found.store.read("a/open") == b"0123456789"
@@ -106,7 +106,7 @@ def test_a_gap_becomes_a_lost_extent_and_the_next_recovery_keeps_it(store: TestS
         due_ms = txn.now_ms + 1000
         changed = chains.remove(txn, segment, Tier.COLD, [middle], due_ms=due_ms, after_sequence=after)
         txn.put(SEGMENTS, keys.u64(segment.id), changed)
-    store.work().settle()
+    store.settle()
     with recovered(tmp_path / "new", store.cold) as found:
         assert found.losses["s"].lost == (ByteRange(8, 16),)
         assert found.losses["s"].length == 24
@@ -162,9 +162,9 @@ def test_a_removal_in_the_middle_is_no_loss_and_goes_on(store: TestStore, tmp_pa
     with recovered(tmp_path / "new", store.cold) as after:
         assert (after.losses, names_of(after.store)) == ({}, {"kept"})
         after.store.clock.advance(7200)
-        after.store.work().settle()
+        after.store.settle()
         after.store.clock.advance(7200)
-        after.store.work().settle()
+        after.store.settle()
         assert [item.name.split("/")[1] for item in store.cold.list("segments/")] == ["kept"]
 
 
@@ -173,7 +173,7 @@ def test_queued_garbage_is_deleted_by_the_next_owner(store: TestStore, tmp_path:
     store.append("kept", b"abcdefgh", seal=True)
     store.offload()
     store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms() + 3_600_000)
-    store.work().settle()
+    store.settle()
     for name in ("from entries", "from a checkpoint"):
         with recovered(tmp_path / name, store.cold) as found, found.store.metadata.read() as txn:
             queued = [row for _, row in txn.scan(GARBAGE)]
@@ -182,7 +182,7 @@ def test_queued_garbage_is_deleted_by_the_next_owner(store: TestStore, tmp_path:
     found.store.clock.advance(7200)
     with recovered(tmp_path / "last", store.cold) as found:
         found.store.clock.advance(7200)
-        found.store.work().settle()
+        found.store.settle()
         assert [item.name.split("/")[1] for item in store.cold.list("segments/")] == ["kept"]
 
 

@@ -23,7 +23,7 @@ def test_a_replayed_journal_is_the_owners_view(store: TestStore, tmp_path: Path)
     store.append("gone/u", b"y" * 9)
     store.offload()
     store.engine.delete("gone", recursive=True, cold_due_ms=store.clock.now_ms() + 1000)
-    store.work().settle()
+    store.settle()
     with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
         apply_all(copy, entries_of(store.cold))
         with copy.read() as txn, store.metadata.read() as original:

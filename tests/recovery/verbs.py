@@ -49,7 +49,7 @@ class Life:
                 self._on_all(verb)
             elif name in self.live:
                 self._on_one(verb, name, self.live[name])
-        self.store.work().settle()
+        self.store.settle()
 
     def _append(self, name: str) -> None:
         content = self.live.get(name)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import verbs
 from tests.mount.conftest import NEVER_S, append
 from tierfs import app
 from tierfs.metadata import policies
@@ -38,8 +39,8 @@ def fill(store: app.Store, data: bytes, *, name: str = "s", cold_bytes: int = 0,
     """A segment whose first bytes are only cold, and whose others are only local."""
     if cold_bytes:
         append(store, name, data[:cold_bytes])
-        store.offload(name, lambda _: None)
-        store.evict(name, force=True, report=lambda _: None)
+        verbs.offload(store, name)
+        verbs.evict(store, name, force=True)
     append(store, name, data[cold_bytes:], seal=seal)
 
 

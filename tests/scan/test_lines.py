@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import verbs
 from tests.scan.scanning import Row, fill, scan_lines, store_of
 from tierfs import app
 from tierfs.errors import DataLoss, InvalidRequest
@@ -65,7 +66,7 @@ def test_every_line_once(
     try:
         assert_lines(shared, text, Separator(separator), split_bytes)
     finally:
-        shared.delete("s", recursive=False)
+        verbs.delete(shared, "s", recursive=False)
 
 
 @pytest.mark.parametrize("split_bytes", [1, 2, 3, 5, 100])
@@ -133,13 +134,13 @@ def test_separators_that_overlap_themselves_are_not_split(store: app.Store) -> N
 
 def test_damage_is_read_from_the_other_copy_and_told_where_there_is_none(store: app.Store) -> None:
     fill(store, b"first\nsecond\n", seal=True)
-    store.offload("s", lambda _: None)
+    verbs.offload(store, "s")
     whole = scan_lines(store, LineFormat())
     for file in store.paths.chunks.glob("*/*"):
         file.chmod(0o600)
         file.write_bytes(b"damaged"[: file.stat().st_size])
     assert scan_lines(store, LineFormat()) == whole, "the cold copy"
-    store.evict("s", force=True, report=lambda _: None)
+    verbs.evict(store, "s", force=True)
     for file in (path for path in store.paths.cold.rglob("*chunk-*") if path.is_file()):
         data = file.read_bytes()
         file.chmod(0o600)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.ledgers import new_ledger
 from tests.scan.scanning import fill, planned, store_of
 from tests.scan.scanning import rows_of as lines
@@ -122,8 +123,8 @@ def test_entries_once_whatever_their_length(store: app.Store, split_bytes: int, 
     payloads = [b"", b"a", b"bcd", b"", b"", b"efghijklmnop", b"q", b""]
     ids = [names.ledger_id(new_ledger(store, payloads, "ml").rpartition("/")[2]) for _ in range(2)]
     if cold:
-        store.offload("ml", lambda _: None)
-        store.evict("ml", force=True, report=lambda _: None)
+        verbs.offload(store, "ml")
+        verbs.evict(store, "ml", force=True)
     found = sorted(row for rows in entries_of(store, split_bytes) for row in rows)
     starts = list(accumulate(map(len, payloads), initial=0))
     assert found == [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import verbs
 from tests.mount.conftest import append
 from tests.scan.scanning import fill, store_of
 from tierfs import app, ranges
@@ -39,7 +40,7 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
         fill(opened, BOTH, name="logs/both")
         for number, data in enumerate(SMALL):
             fill(opened, data, name=f"small/{number}", seal=True)
-        opened.offload("", lambda _: None)
+        verbs.offload(opened)
         append(opened, "logs/both", b"tail")
         yield opened
 
@@ -97,8 +98,8 @@ def cold_ledger(store: app.Store, payloads: Sequence[bytes] = ENTRIES) -> str:
     writer.append_entries(payloads)
     store.engine.close_writer(writer)
     store.engine.seal(name)
-    store.offload(name, lambda _: None)
-    store.evict(name, force=True, report=lambda _: None)
+    verbs.offload(store, name)
+    verbs.evict(store, name, force=True)
     return name
 
 

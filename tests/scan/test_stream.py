@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import verbs
 from tests.mount.conftest import append
 from tests.scan.scanning import fill, rows_of, store_of
 from tests.scan.test_lines import lines_of
@@ -137,8 +138,8 @@ def test_every_line_once(
             elif what == "trigger":
                 query.trigger(limit)
             elif what == "cold" and name in truth:
-                store.offload(name, lambda _: None)
-                store.evict(name, force=True, report=lambda _: None)
+                verbs.offload(store, name)
+                verbs.evict(store, name, force=True)
             elif name not in sealed and what in ("append", "seal"):
                 append(store, name, data, seal=what == "seal")
                 truth[name] = truth.get(name, b"") + data
@@ -220,8 +221,8 @@ def test_entries_of_a_cold_ledger(store: app.Store) -> None:
     add_entries(store, name, b"abc", b"", b"d" * 30)
     assert query.trigger() is None
     add_entries(store, name, b"", seal=True)
-    store.offload(name, lambda _: None)
-    store.evict(name, force=True, report=lambda _: None)
+    verbs.offload(store, name)
+    verbs.evict(store, name, force=True)
     assert query.trigger() == [(name, 0, 3), (name, 1, 0), (name, 2, 30), (name, 3, 0)]
     assert StreamOffset.of(json.loads(query.checkpoint)).open == {}
 
@@ -236,10 +237,10 @@ def test_cold_only_ends_where_the_cold_tier_does(store: app.Store) -> None:
     query = Query(store, replace(LINES, cold_only=True))
     append(store, "a", b"one\ntwo\nth")
     assert query.trigger() is None
-    store.offload("a", lambda _: None)
+    verbs.offload(store, "a")
     append(store, "a", b"ree\nlast", seal=True)
     assert query.trigger() == lines("a", b"one", b"two")
-    store.offload("a", lambda _: None)
+    verbs.offload(store, "a")
     assert query.trigger() == lines("a", b"three", b"last", at=8)
     assert StreamOffset.of(json.loads(query.checkpoint)).open == {}
 
@@ -289,7 +290,7 @@ def test_an_idle_store_is_not_listed_again(store: app.Store, monkeypatch: pytest
 
 
 def deleted(store: app.Store) -> None:
-    store.delete("a", recursive=False)
+    verbs.delete(store, "a", recursive=False)
 
 
 def cut(store: app.Store) -> None:
@@ -363,7 +364,7 @@ def test_a_batch_whose_segment_was_deleted(store: app.Store, expected_warnings: 
     query = Query(store)
     query.trigger()
     start, end, _ = query.log[0]
-    store.delete("a", recursive=False)
+    verbs.delete(store, "a", recursive=False)
     query.restart()
     with pytest.raises(DataLoss, match=r"^4 bytes of a batch are gone"):
         query.between(start, end)
@@ -397,7 +398,7 @@ def test_a_path_that_goes_and_comes(store: app.Store) -> None:
     assert query.trigger() is None
     append(store, "d/a/x", b"one\n", seal=True)
     assert query.trigger() == lines("d/a/x", b"one")
-    store.delete("d", recursive=True)
+    verbs.delete(store, "d", recursive=True)
     assert query.trigger() is None
     append(store, "d/a/x", b"two\n")
     assert query.trigger() == lines("d/a/x", b"two")
@@ -410,16 +411,16 @@ def test_a_bucket_that_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     app.init_store(tmp_path / "store", app.ColdChoice(cold_dir=tmp_path / "cold"))
     with app.open_store(tmp_path / "store") as owner:
         append(owner, "a", b"one\ntw")
-        owner.offload("", lambda _: None)
+        verbs.offload(owner)
         with open_source(f"file://{tmp_path / 'cold'}") as replica:
             query = Query(replica)
             assert query.trigger() == lines("a", b"one")
             append(owner, "a", b"o\nthree", seal=True)
             append(owner, "b", b"new\n")
-            owner.settle()
+            verbs.settle(owner)
             refresh_source(replica)
             assert query.trigger() is None, "what is not cold yet is shown up to where it is"
-            owner.offload("", lambda _: None)
+            verbs.offload(owner)
             refresh_source(replica)
             assert query.trigger() == [*lines("a", b"two", b"three", at=4), *lines("b", b"new")]
             assert StreamOffset.of(json.loads(query.checkpoint)).open.keys() == {

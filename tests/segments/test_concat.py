@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.segments.changes import Crash, crashing, journaled, link_local
-from tests.stores import TestStore, assert_layout, open_test_store, quiet
+from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.candidates import objects_to_make
 from tierfs.background.offload import ChunksMoved
 from tierfs.chunkstore.memory import MemoryStorage
@@ -378,7 +378,7 @@ def test_an_offload_command_follows_its_bytes_to_the_target(met: tuple[TestStore
     store.append("a/s", b"abcdefgh", seal=True)
     store.append("a/t", b"01")
     cold.meanwhile = lambda: store.engine.concat("a/t", "a/s")
-    store.work().offload("a", quiet)
+    store.offload("a")
     assert store.read("a/t", Tier.COLD) == b"01abcdefgh"
 
 
@@ -390,7 +390,7 @@ def test_an_offload_of_a_head_that_is_cut_meanwhile(met: tuple[TestStore, Meetin
     store.offload()
     assert store.read("s", Tier.COLD)[before:] == b"abcdefghijkl"[before:]
     store.clock.advance(7200)
-    store.work().settle()
+    store.settle()
     with store.metadata.read() as txn:
         named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD}
     assert {found.name for found in store.cold.list("segments/")} == named

@@ -65,7 +65,7 @@ def test_a_large_directory_goes_in_small_commits(store: TestStore) -> None:
     assert store.metadata.last_transaction_id() - before > done.records / 4
     assert_only_kept(store)
     store.clock.advance(10)
-    store.work().settle()
+    store.settle()
     assert [found.length_bytes for found in store.cold.list("segments/")] == [4]
     assert len(list(store.files.names())) == 1
 
@@ -118,7 +118,7 @@ def test_after_a_crash_the_name_is_gone_and_free_and_the_next_command_goes_on(
     with pytest.raises(NotFound):
         store.engine.delete("d", recursive=True, cold_due_ms=0)
     store.append("d/a", b"new")
-    store.work().settle()
+    store.settle()
     assert store.read("d/a") == b"new"
     store.engine.delete("d", recursive=True, cold_due_ms=store.clock.now_ms())
     assert_only_kept(store)
@@ -142,7 +142,7 @@ def test_a_segment_of_many_chunks(store: TestStore, monkeypatch: pytest.MonkeyPa
         buried = directories.segment(txn, before.id)
     assert buried is not None
     assert (buried.status, buried.start_offset) == (SegmentStatus.DELETED, 50)
-    store.work().settle()
+    store.settle()
     assert_only_kept(store)
 
 
@@ -195,7 +195,7 @@ def test_every_step_of_its_journal_is_a_sound_store(
     with journaled(store) as changes:
         store.engine.delete(path, recursive=True, cold_due_ms=store.clock.now_ms() + 10_000)
     assert changes[0].WhichOneof("body") == ("directory" if path == "d" else "segment")
-    store.work().settle()
+    store.settle()
     with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
         for entry in entries_of(store.cold):
             for change in entry.changes:
@@ -224,7 +224,7 @@ def test_a_store_recovered_in_the_middle_goes_on(
         with new.read() as txn:
             assert directories.find(txn, path) is None
             assert removals.next_queued(txn) is not None
-        found.store.work().settle()
+        found.store.settle()
         with new.read() as txn:
             check_store(txn)
             assert removals.next_queued(txn) is None
@@ -244,6 +244,6 @@ def test_members_of_a_stream_are_linked_past_one_that_is_queued(
     unlink_only(store, monkeypatch, "s.20")
     assert store.segment("s").successor_id == third.id
     assert store.segment("s.40").predecessor_id == second.predecessor_id
-    store.work().settle()
+    store.settle()
     store.append("s", b"z")
     assert store.read("s.60")[60:] == b"yz"

@@ -64,7 +64,7 @@ def test_every_step_of_the_journal_is_a_sound_store_and_the_last_one_is_ours(
     store: TestStore, tmp_path: Path, seed: int
 ) -> None:
     model = reshape(store, random.Random(seed))
-    store.work().settle()
+    store.settle()
     assert findings(store) + cold_findings(store) == []
     with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
         for entry in entries_of(store.cold):

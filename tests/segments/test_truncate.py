@@ -161,11 +161,11 @@ def test_local_files_go_at_once_and_cold_objects_after_grace_and_journal(store: 
     assert rows[Tier.COLD].due_ms == store.clock.now_ms() + GRACE_MS
     assert rows[Tier.COLD].after_sequence == cut_sequence
     assert [found.length_bytes for found in store.cold.list("segments/")] == [8, 4]
-    store.work().settle()
+    store.settle()
     assert len(list(store.files.names())) == 1
     assert [found.length_bytes for found in store.cold.list("segments/")] == [8, 4]
     store.clock.advance(GRACE_MS / 1000)
-    store.work().settle()
+    store.settle()
     assert [found.length_bytes for found in store.cold.list("segments/")] == [4]
 
 
@@ -221,7 +221,7 @@ def test_what_a_crash_after_the_commit_left_is_collected_by_the_next_process(sto
     cut(store, "s", 8)
     assert len(list(store.files.names())) == 3
     store.reopen()
-    store.work().settle()
+    store.settle()
     assert len(list(store.files.names())) == 1
     assert readable(store, "s") == DATA[8:]
 

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests import verbs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
 from tierfs import app
@@ -139,8 +140,8 @@ def fill(store: app.Store, sources: dict[str, bytes]) -> None:
     for number, (name, data) in enumerate(sources.items()):
         append(store, name, data, seal=True)
         if number % 2:
-            store.offload(name, lambda _: None)
-            store.evict(name, force=False, report=lambda _: None)
+            verbs.offload(store, name)
+            verbs.evict(store, name)
 
 
 def assert_half_is_cold(mnt: Path, sources: dict[str, bytes]) -> None:
@@ -218,8 +219,8 @@ def test_an_unsealed_segment(cut_bytes: int, store: app.Store, mount: Mount, spa
     old, full = as_text(rows(0)), as_text(rows(0) + rows(1))
     length = len(as_text(rows(0) + rows(1)[:100])) - cut_bytes
     append(store, "live", old)
-    store.offload("live", lambda _: None)
-    store.evict("live", force=False, report=lambda _: None)
+    verbs.offload(store, "live")
+    verbs.evict(store, "live")
     append(store, "live", full[len(old) : length])
     path = str(mount().path / "live")
     assert os.stat(path).st_size == length
@@ -262,7 +263,7 @@ def test_names_hadoop_cannot_read_are_those_tierfs_warns_of(
     assert readable == [name for name in NAMES if hadoop_warning(name) is None]
     with pytest.raises(Py4JJavaError, match="Relative path in absolute URI"):
         spark.read.text(str(mnt / "names")).collect()
-    store.delete("names/a:b", recursive=False)
+    verbs.delete(store, "names/a:b", recursive=False)
     assert eventually(lambda: not (mnt / "names/a:b").exists())
     listed = {line.value for line in spark.read.text(str(mnt / "names")).collect()}
     assert listed == set(NAMES) - {"_x", ".x", "a:b"}

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests import verbs
 from tests.ledgers import new_ledger
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
@@ -84,8 +85,8 @@ def summed(rows: Iterable[Any]) -> Iterator[tuple[str, str, int, int]]:
 
 def make_cold(store: app.Store, *names: str) -> None:
     for name in names:
-        store.offload(name, lambda _: None)
-        store.evict(name, force=False, report=lambda _: None)
+        verbs.offload(store, name)
+        verbs.evict(store, name)
 
 
 def tiers(path: Path) -> tuple[int, int, bool]:

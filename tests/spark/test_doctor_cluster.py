@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
@@ -51,11 +52,11 @@ def test_executors_with_all_they_need_and_mounts_that_are_not(
     store: app.Store, mount: Mount, spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
     append(store, "logs/a", b"x\n")
-    store.offload("", lambda _: None)
+    verbs.offload(store)
     mnt = mount().path
     found = findings(spark_cluster, "--mount", mnt, "--mount", tmp_path, store=store.path, code=1)
     assert found["executors"]["found"] == f"2 of {spark_cluster.master}, on {host()}"
-    place = f"store {store.metadata.store_id}, journal slot {store.status().journal.slot}"
+    place = f"store {store.metadata.store_id}, journal slot {verbs.status(store).journal.slot}"
     for name in EXECUTORS:
         assert f"({sys.executable}), tierfs " in found[name]["found"]
         assert {found[name]["level"], found[f"{name}: cold tier"]["level"]} == {"OK"}

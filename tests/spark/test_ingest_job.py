@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import verbs
 from tests.mount.conftest import append
 from tests.scan.scanning import store_of
 from tests.spark.test_jobs import Watcher
@@ -55,7 +56,7 @@ def held(store: app.Store) -> dict[str, str]:
     sums = {}
     for name in found:
         digest = hashlib.sha256()
-        store.cat(name, None, None, None, digest.update)
+        verbs.cat(store, name, None, None, None, digest.update)
         sums[name] = digest.hexdigest()
     return sums
 
@@ -91,7 +92,7 @@ def test_a_task_that_fails_leaves_no_segment_and_no_object(spark: SparkSession, 
     with pytest.raises(InvalidRequest, match="a value is null"):
         ingest(rows, store, "in", key="name")
     assert held(store) == {}
-    store.collect(grace_s=0)
+    verbs.collect(store, grace_s=0)
     assert [path for path in (store.path / "cold" / "uploads").rglob("*") if path.is_file()] == []
 
 

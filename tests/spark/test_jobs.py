@@ -13,6 +13,7 @@ import pyarrow.csv
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import verbs
 from tests.adoption.test_ledger_rescan import lose, rows
 from tests.commands import Done, tierfs
 from tests.ledger.message_entries import batch, in_batch
@@ -217,5 +218,5 @@ def test_spark_submit_takes_the_same_words(spark: SparkSession, scrub_store: app
     found = submit("ingest", tmp_path / "table", *words)
     assert found["rows"] == [{"segment": "t/a", "bytes": 4}, {"segment": "t/b", "bytes": 2}]
     read = bytearray()
-    scrub_store.cat("t/a", None, None, None, read.extend)
+    verbs.cat(scrub_store, "t/a", None, None, None, read.extend)
     assert read == b"1\n3\n"

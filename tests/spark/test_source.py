@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests import verbs
 from tests.ledgers import new_ledger
 from tests.mount.conftest import Mount, append
 from tests.spark.reading import frame, lines_of, sums, sums_by_path, truth
@@ -48,12 +49,12 @@ def filled(store: app.Store) -> app.Store:
     for number, (name, data) in enumerate(SOURCES.items()):
         append(store, f"t/{name}", data, seal=number % 3 == 0)
         if number % 2:
-            store.offload(f"t/{name}", lambda _: None)
-            store.evict(f"t/{name}", force=False, report=lambda _: None)
+            verbs.offload(store, f"t/{name}")
+            verbs.evict(store, f"t/{name}")
     head = text(8, "\n")
     append(store, "t/both", head)
-    store.offload("t/both", lambda _: None)
-    store.evict("t/both", force=True, report=lambda _: None)
+    verbs.offload(store, "t/both")
+    verbs.evict(store, "t/both", force=True)
     append(store, "t/both", text(9, "\n") + b"half a li")
     return store
 
@@ -86,8 +87,8 @@ def test_a_snapshot_is_pinned(store: app.Store, cluster_spark: SparkSession) -> 
     table = frame(cluster_spark, store.path, "s")
     assert sums(table) == {"s": truth(b"one\ntwo\nthr")}
     append(store, "s", b"ee\nfour\n")
-    store.offload("s", lambda _: None)
-    store.evict("s", force=True, report=lambda _: None)
+    verbs.offload(store, "s")
+    verbs.evict(store, "s", force=True)
     assert sums(table) == {"s": truth(b"one\ntwo\nthr")}, "the bytes moved meanwhile"
     assert sums(frame(cluster_spark, store.path, "s")) == {"s": truth(b"one\ntwo\nthree\nfour\n")}
 
@@ -96,8 +97,8 @@ def test_the_journal_of_a_bucket_is_enough(filled: app.Store, cluster_spark: Spa
     """Executors see no store: it was moved away."""
     cold = {name: data for name, data in TRUTH.items() if name not in ("t/both",)}
     for name in cold:
-        filled.offload(name, lambda _: None)
-    filled.settle()
+        verbs.offload(filled, name)
+    verbs.settle(filled)
     url = f"file://{filled.paths.cold}"
     found = sums(frame(cluster_spark, url, "t", maxPartitionBytes=SPLIT))
     assert found == cold | {"t/both": truth(text(8, "\n"))}, "the tail that is not cold is not there"
@@ -121,8 +122,8 @@ def test_entries_of_ledgers(store: app.Store, cluster_spark: SparkSession, cold:
     payloads = [chosen.randbytes(chosen.choice((0, 1, 100, 5000))) for _ in range(2000)]
     name = new_ledger(store, payloads, "topic")  # type: ignore[arg-type]
     if cold:
-        store.offload("topic", lambda _: None)
-        store.evict("topic", force=True, report=lambda _: None)
+        verbs.offload(store, "topic")
+        verbs.evict(store, "topic", force=True)
     table = frame(cluster_spark, store.path, "topic", type="entries", maxPartitionBytes=SPLIT)
     assert table.rdd.getNumPartitions() > 3
     rows = sorted((row.entry_id, row.offset, bytes(row.payload)) for row in table.collect())
@@ -159,8 +160,8 @@ def test_ten_thousand_small_segments(store: app.Store, cluster_spark: SparkSessi
             assert all(creator.create(batch, seal=True))
     finally:
         creator.close()
-    store.offload("many", lambda _: None)
-    store.evict("many", force=True, report=lambda _: None)
+    verbs.offload(store, "many")
+    verbs.evict(store, "many", force=True)
     table = frame(cluster_spark, store.path, "many")
     assert table.rdd.getNumPartitions() <= 100
     wanted = [line for n in range(10_000) for line in (f"line {n}", f"of {n}")]
@@ -222,8 +223,8 @@ def test_a_line_over_the_limit(store: app.Store, cluster_spark: SparkSession) ->
 def test_a_journal_behind_a_gap(store: app.Store, cluster_spark: SparkSession) -> None:
     for _ in range(4):
         append(store, "s", b"x\n")
-        store.offload("s", lambda _: None)
-    store.settle()
+        verbs.offload(store, "s")
+    verbs.settle(store)
     (store.paths.cold / slot_name(3)).unlink()
     with pytest.raises(PySparkException, match="slot 3 of the journal is missing"):
         frame(cluster_spark, f"file://{store.paths.cold}", "s").count()
@@ -231,8 +232,8 @@ def test_a_journal_behind_a_gap(store: app.Store, cluster_spark: SparkSession) -
 
 def test_damage_is_told_and_never_read(store: app.Store, cluster_spark: SparkSession) -> None:
     append(store, "s", text(1, "\n"), seal=True)
-    store.offload("s", lambda _: None)
-    store.evict("s", force=True, report=lambda _: None)
+    verbs.offload(store, "s")
+    verbs.evict(store, "s", force=True)
     chunk = next(path for path in store.paths.cold.rglob("chunk-*") if path.is_file())
     chunk.chmod(0o600)
     with chunk.open("r+b") as file:

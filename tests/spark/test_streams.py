@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from tests import verbs
 from tests.mount.conftest import append
 from tests.mount.waiting import eventually
 from tests.servers.spark_cluster import ROOT
@@ -141,14 +142,14 @@ def test_a_bucket(spark: SparkSession, tmp_path: Path) -> None:
     app.init_store(tmp_path / "store", app.ColdChoice(cold_dir=tmp_path / "cold"))
     with app.open_store(tmp_path / "store") as store:
         append(store, "a", b"one\ntw")
-        store.offload("", lambda _: None)
+        verbs.offload(store)
         stream = Stream(spark, f"file://{tmp_path / 'cold'}", tmp_path / "checkpoint")
         query = stream.start()
         try:
             assert eventually(lambda: stream.rows == [("one", "a", 0)], WAIT_S)
             append(store, "a", b"o\n", seal=True)
             append(store, "b", b"new\n")
-            store.offload("", lambda _: None)
+            verbs.offload(store)
             assert eventually(lambda: stream.rows == [("new", "b", 0), ("one", "a", 0), ("two", "a", 4)], WAIT_S)
         finally:
             query.stop()
@@ -176,7 +177,7 @@ def test_what_was_deleted_is_one_clear_line(spark: SparkSession, store: app.Stor
     append(store, "b", b"two\n")
     stream = Stream(spark, store.path, tmp_path / "checkpoint")
     stream.run()
-    store.delete("a", recursive=False)
+    verbs.delete(store, "a", recursive=False)
     append(store, "b", b"three\n")
     with pytest.raises(PySparkException) as caught:
         stream.run()
@@ -213,7 +214,7 @@ def test_what_a_stream_refuses(option: str, value: str, text: str) -> None:
 def test_tasks_need_no_store(store: app.Store) -> None:
     """An executor reads what is cold without the store that the path names."""
     append(store, "logs/a", b"one\ntwo\n", seal=True)
-    store.offload("", lambda _: None)
+    verbs.offload(store)
     options = {"path": f"tierfs://{store.path}/logs", "tail": "cold-only"}
     reader = TierfsStreamReader(options, default_schema(RowType.LINES))
     offset = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
+from tests import verbs
 from tests.commands import tierfs
 from tests.docs.blocks import ROOT, Reader
 from tests.mount.conftest import Mount
@@ -133,13 +134,13 @@ def test_a_thread_of_its_own_writes_once_the_format_is_registered_there(spark: S
 
 
 def replica(store: app.Store, tmp_path: Path) -> Path:
-    assert store.settle() is None
+    assert verbs.settle(store) is None
     tierfs("-q", "replica", "--cold-dir", store.path / "cold", store=tmp_path / "other")
     return tmp_path / "other"
 
 
 def superseded(store: app.Store, tmp_path: Path) -> Path:
-    assert store.settle() is None
+    assert verbs.settle(store) is None
     tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
     return store.path
 

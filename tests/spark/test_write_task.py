@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from tests import verbs
 from tests.conftest import Bucket
 from tierfs import app
 from tierfs.composition import writing
@@ -60,7 +61,7 @@ def written(store: app.Store, job: WriteJob, *batches: Any, **options: str) -> d
 
 def read(store: app.Store, name: str) -> bytes:
     found: list[bytes] = []
-    store.cat(name, None, None, None, lambda data: found.append(bytes(data)))
+    verbs.cat(store, name, None, None, None, lambda data: found.append(bytes(data)))
     return b"".join(found)
 
 

@@ -15,11 +15,11 @@ from tierfs.background.consolidation_plan import ConsolidateAction
 from tierfs.background.consolidation_watch import ConsolidationWatch
 from tierfs.background.failures import look_again, note_looks, of_segment
 from tierfs.background.offload_queue import ObjectKey, key_of
+from tierfs.background.perform import RequestServer
 from tierfs.background.planner import Actions, Backlog, Planner
 from tierfs.background.planning import PackAction, is_small
 from tierfs.background.policy import EvictAction, PendingObject
 from tierfs.background.pressure import disk_view
-from tierfs.background.serve import RequestServer
 from tierfs.background.snapshot import SLICE_S, Snapshots
 from tierfs.background.status import BacklogStatus
 from tierfs.background.tasks import Outcome, Task, TaskLoop

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierfs.app import Store, open_store
+from tierfs.background.perform import perform
+from tierfs.background.verbs import EVICT, OFFLOAD
 from tierfs.bench import raw, reading
 from tierfs.bench.children import null_mount, store_mount
 from tierfs.bench.figures import Figure, Results, Series
@@ -53,8 +55,8 @@ def bench_store(path: Path, size_bytes: int, repetitions: int, tell: Tell) -> Re
         _fill(trial, _LOCAL)
         if has_cold:
             _fill(trial, _COLD)
-            store.offload(_COLD, lambda _: None)
-            store.evict(_COLD, force=False, report=lambda _: None)
+            perform(store, OFFLOAD, _COLD)
+            perform(store, EVICT, _COLD)
         for number in range(1, repetitions + 1):
             tell(f"repetition {number} of {repetitions}")
             if has_cold:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import click
 
-from tierfs.app import Store
 from tierfs.checksum import Buffer
 from tierfs.cli.lazy import command
 from tierfs.cli.parameters import Size, read_priority_option
@@ -40,20 +39,17 @@ def cat(
         raise click.UsageError("--to and --follow exclude each other")
     output = _Stdout()
     with session.open_store() as store:
-        name = store.segment_of_path(segment)
+        with store.metadata.read() as txn:
+            record = directories.segment_by_name(txn, store.segment_of_path(segment))
         if follow:
-            _follow(store, name, start, read_priority, output)
+            from tierfs.reading.follow import follow_segment
+
+            follow_segment(store.reader(), record, start, read_priority, output)
         else:
-            store.cat(name, start, end, read_priority, output.write)
+            from tierfs.reading.copy import copy_segment
+
+            copy_segment(store.reader(), record, start, end, read_priority, output.write)
     output.flush()
-
-
-def _follow(store: Store, name: str, start: int | None, priority: ReadPriority | None, output: _Stdout) -> None:
-    from tierfs.reading.follow import follow_segment
-
-    with store.metadata.read() as txn:
-        record = directories.segment_by_name(txn, name)
-    follow_segment(store.reader(), record, start, priority, output)
 
 
 class _Stdout:

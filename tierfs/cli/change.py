@@ -45,16 +45,20 @@ def rm(session: Session, path: str, recursive: bool, dry_run: bool, yes: bool) -
     Names go at once, and local files with them. Cold objects go after a grace period; those that tierfs
     did not write stay.
     """
+    from tierfs.composition import verbs
+    from tierfs.segments import delete
+
     with session.open_store() as store:
         name = store.segment_of_path(path)
-        plan = store.plan_delete(name, recursive=recursive)
+        with store.metadata.read() as txn:
+            _, plan = delete.plan(txn, name, recursive=recursive)
         if dry_run:
             session.result(_data(name, plan, removed=False), f"would remove {_describe(name, plan)}")
             return
         if not yes:
             ask("rm", f"remove {_describe(name, plan)}?")
-        deletion = store.delete(name, recursive=recursive)
-        late = store.settle()
+        deletion = verbs.delete(store, name, recursive=recursive)
+        late = verbs.settle(store)
     if late is not None:
         session.note(f"the bucket will be told later: {late}")
     session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}")

@@ -25,16 +25,18 @@ def concat(session: Session, target: str, source: str, yes: bool) -> None:
 
     No byte is copied or moved, wherever it lies.
     """
-    from tierfs.composition.reshaping import plan_concat
+    from tierfs.composition import verbs
+    from tierfs.segments import concat as joining
 
     with session.open_store() as store:
         into, taken = (join(split(store.segment_of_path(name))) for name in (target, source))
-        plan = plan_concat(store, into, taken)
+        with store.metadata.read() as txn:
+            plan = joining.plan(txn, into, taken)
         if not yes:
             size = format.size(plan.range.length_bytes)
             ask("concat", f"append {size} of {printable(taken)} to {printable(into)} and remove that name?")
         done = store.engine.concat(into, taken)
-        late = store.settle()
+        late = verbs.settle(store)
     if late is not None:
         session.note(f"the bucket will be told later: {late}")
     session.done(_data(into, taken, done), _describe(into, taken, done))

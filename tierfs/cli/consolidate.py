@@ -9,13 +9,12 @@ import click
 
 from tierfs.cli import format
 from tierfs.cli.lazy import command
-from tierfs.cli.progress import progress_bar
+from tierfs.cli.progress import perform_shown
 from tierfs.cli.session import Session
 from tierfs.names import printable
 
 if TYPE_CHECKING:
     from tierfs.background.consolidation import ConsolidateReport
-    from tierfs.background.upload import Progress
 
 
 @command("consolidate")
@@ -28,14 +27,11 @@ def consolidate(session: Session, path: str, dry_run: bool) -> None:
     each new object is read back once and checked. Old objects go after the grace period, so that open files
     read on. How large objects get is the policy object_bytes.
     """
-    with session.open_store() as store, progress_bar(session, "consolidating") as show:
-        from tierfs.composition.consolidating import consolidate as run
+    from tierfs.background.verbs import CONSOLIDATE, DRY_RUN, flags
 
-        def report(progress: Progress) -> None:
-            show(progress.done_bytes, progress.total_bytes, progress.item)
-
+    with session.open_store() as store:
         name = store.segment_of_path(path)
-        done = run(store, name, dry_run=dry_run, report=report)
+        done = perform_shown(session, store, CONSOLIDATE, name, flags({DRY_RUN: dry_run}), "consolidating")
     session.done({"path": name, "dry_run": dry_run, **asdict(done)}, _consolidated(name, done, dry_run=dry_run))
 
 

@@ -10,12 +10,11 @@ import click
 
 from tierfs.cli import format
 from tierfs.cli.lazy import command
-from tierfs.cli.progress import progress_bar
+from tierfs.cli.progress import perform_shown
 from tierfs.cli.session import Session
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.background.upload import Progress
     from tierfs.metadata.dump import DumpSummary
 
 _STDOUT = "-"
@@ -53,6 +52,7 @@ def load(session: Session, source: str, yes: bool) -> None:
     FILE: the store's directory must have no metadata; chunk files may be there. SEGMENT, a name or
     dumps/...: it must not exist, and its objects must.
     """
+    from tierfs.background.verbs import ACCEPT_LOSS, LOAD, flags
     from tierfs.composition import dumping
 
     path = session.require_store_path()
@@ -66,12 +66,8 @@ def load(session: Session, source: str, yes: bool) -> None:
             session.warn(f"bytes in {format.count(report.newer_files, 'chunk file')} came after the dump")
         session.note("if the bucket is ahead of this dump, the next publish says so: then run tierfs recover")
         return
-    with session.open_store() as store, progress_bar(session, "load") as show:
-
-        def report_progress(progress: Progress) -> None:
-            show(progress.done_bytes, progress.total_bytes, progress.item)
-
-        found = dumping.load_segment(store, source, accept_loss=yes, report=report_progress)
+    with session.open_store() as store:
+        found = perform_shown(session, store, LOAD, source, flags({ACCEPT_LOSS: yes}), "load")
     lost = f", {format.size(found.lost_bytes)} are lost" if found.lost_bytes else ""
     held = f"{format.size(found.cold_bytes)} in {format.count(found.objects, 'object')}"
     session.done(asdict(found), f"{printable(found.segment)} is back: {held}{lost}")

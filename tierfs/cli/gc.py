@@ -47,6 +47,10 @@ def gc(session: Session, delete: bool, grace: str | None, accept_clock: bool, ye
     With --accept-clock it does nothing else: what was dated into the future, by a clock that ran ahead and was set
     back, is dated now, and deletions that paused for it go on.
     """
+    from tierfs.background.perform import perform
+    from tierfs.background.verbs import COLLECT, GRACE_S
+    from tierfs.composition import verbs
+
     grace_s = None if grace is None else _seconds(grace)
     if accept_clock and delete:
         raise InvalidRequest("--accept-clock and --delete are two commands", remedy="first: tierfs gc --accept-clock")
@@ -54,24 +58,27 @@ def gc(session: Session, delete: bool, grace: str | None, accept_clock: bool, ye
         if accept_clock:
             _accept_clock(session, store, yes=yes)
             return
+        grace_s = store.settings.offload.grace_s if grace_s is None else grace_s
         if delete:
-            done = store.collect(grace_s=grace_s)
+            done = perform(store, COLLECT, "", {GRACE_S: str(grace_s)})
             deleted = f"deleted {format.count(done.deleted, 'object')}, {format.size(done.bytes)}"
             if done.aborted:
                 deleted += f"; ended {format.count(done.aborted, 'dead upload')}"
             session.done(asdict(done), deleted)
             _raise_failed(done)
             return
-        found = store.garbage(grace_s=grace_s)
+        found = verbs.garbage(store, grace_s=grace_s)
     for line in _json_lines(found) if session.json else _text_lines(found):
         click.echo(line)
 
 
 def _accept_clock(session: Session, store: Store, *, yes: bool) -> None:
+    from tierfs.composition import verbs
+
     now = format.timestamp(store.clock.now_ms())
     if not yes:
         ask("gc --accept-clock", f"take {now} for the right time? Everything older than its policy allows goes then.")
-    done = store.accept_clock()
+    done = verbs.accept_clock(store)
     later = [
         format.count(number, what)
         for number, what in ((done.segments, "segment"), (done.objects, "object"), (done.deletions, "deletion"))

@@ -12,6 +12,7 @@ from tierfs.cli import format
 from tierfs.cli.asking import ask, yes_option
 from tierfs.cli.lazy import LazyGroup, command
 from tierfs.cli.session import Session
+from tierfs.composition import verbs
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import ledgers as metadata_ledgers
 from tierfs.metadata.ledger_records import OffloadProgress
@@ -125,8 +126,8 @@ def delete(session: Session, segments: tuple[str, ...], dry_run: bool, yes: bool
         if not yes:
             ask("ledger delete", f"delete {_size_of(plan)}?")
         for name in names:
-            store.delete(name, recursive=False)
-        late = store.settle()
+            verbs.delete(store, name, recursive=False)
+        late = verbs.settle(store)
     if late is not None:
         session.note(f"the bucket will be told later: {late}")
     session.done(_removal(names, plan, removed=True), f"deleted {_size_of(plan)}")

@@ -20,7 +20,7 @@ from tierfs.cli.edge import Partial
 from tierfs.cli.lazy import command
 from tierfs.cli.room import HOLDER_WAIT_S, Room, wait_option
 from tierfs.cli.session import Session
-from tierfs.composition.managing import open_managed_ledger
+from tierfs.composition.verbs import open_managed_ledger
 from tierfs.errors import TierfsError
 from tierfs.metadata import directories
 from tierfs.names import printable

@@ -18,6 +18,7 @@ from tierfs.ledger.messages import decode
 from tierfs.metadata.entries import PlacedEntry
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
+from tierfs.reading.copy import copy_segment
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.segments import ledgers
 from tierfs.segments.ledgers import Ledger
@@ -54,13 +55,13 @@ def read(
             raise InvalidRequest(f"{printable(name)} has entries 0 to {found.entries}, not {start} to {end}")
         span = _span(store.metadata, record.id, start, end)
         if not (session.json or messages):
-            store.cat(name, span.start, span.end, read_priority, _write)
+            copy_segment(store.reader(), record, span.start, span.end, read_priority, _write)
             sys.stdout.buffer.flush()
             return
         printer = _Messages(found) if messages else _Entries()
         splitter = EntrySplitter(placed_entries(store.metadata, record.id, start, end), printer.show)
         try:
-            store.cat(name, span.start, span.end, read_priority, splitter.write)
+            copy_segment(store.reader(), record, span.start, span.end, read_priority, splitter.write)
         finally:
             printer.lines.end()
     printer.require_right()

@@ -10,9 +10,9 @@ import click
 from tierfs.cli import format
 from tierfs.cli.asking import ask, yes_option
 from tierfs.cli.lazy import command
-from tierfs.cli.progress import progress_bar
+from tierfs.cli.progress import perform_shown
 from tierfs.cli.session import Session
-from tierfs.composition import managing
+from tierfs.composition import verbs
 from tierfs.names import printable
 from tierfs.segments import ledger_status
 from tierfs.segments import trim as trimming
@@ -22,7 +22,6 @@ from tierfs.segments.positions import Position
 
 if TYPE_CHECKING:
     from tierfs.background.managed_offload import PrefixOffloaded
-    from tierfs.background.upload import Progress
 
 
 @command("offload")
@@ -34,14 +33,12 @@ def offload(session: Session, managed_ledger: str, before: str | None) -> None:
     Prints the position of the first entry that was not to be offloaded. While a mount or daemon holds the store, it
     does the work.
     """
-    position = None if before is None else Position.parse(before)
-    with session.open_store() as store, progress_bar(session, "offloading") as show:
+    from tierfs.background.verbs import BEFORE, OFFLOAD_PREFIX
 
-        def report(progress: Progress) -> None:
-            show(progress.done_bytes, progress.total_bytes, progress.item)
-
+    options = {} if before is None else {BEFORE: str(Position.parse(before))}
+    with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
-        done = managing.offload_prefix(store, name, position, report)
+        done = perform_shown(session, store, OFFLOAD_PREFIX, name, options, "offloading")
     session.done({"managed_ledger": name, **asdict(done)}, _offloaded(name, done))
 
 
@@ -122,8 +119,8 @@ def trim(session: Session, managed_ledger: str, before: int, dry_run: bool, yes:
             return
         if plan.segments and not yes:
             ask("ledger trim", f"delete {_described(name, plan)}?")
-        done = managing.trim_ledgers(store, name, before)
-        late = store.settle()
+        done = verbs.trim_ledgers(store, name, before)
+        late = verbs.settle(store)
     if late is not None:
         session.note(f"the bucket will be told later: {late}")
     session.done(_trimmed(name, done, removed=True), f"deleted {_described(name, done)}")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from tierfs.app import Store
 from tierfs.cli.session import Session
 from tierfs.names import printable
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
+
+    from tierfs.background.verbs import Options, Verb
+
+R = TypeVar("R")
 
 _BAR_WIDTH = 20
 _SIZE_WIDTH = len(" 1,023.9/1,023.9 GiB")
@@ -68,6 +73,16 @@ def _cut(text: str, width: int) -> str:
     line = Text(text)
     line.truncate(width, overflow="ellipsis")
     return line.plain
+
+
+def perform_shown(session: Session, store: Store, verb: Verb[R], path: str, options: Options, title: str) -> R:
+    """Perform a cold verb below a path with a progress bar; see background.perform."""
+    from tierfs.background.perform import perform
+
+    with progress_bar(session, title) as show:
+        return perform(
+            store, verb, path, options, lambda progress: show(progress.done_bytes, progress.total_bytes, progress.item)
+        )
 
 
 def _show_nothing(done_bytes: int, total_bytes: int, item: str) -> None:

@@ -15,6 +15,7 @@ from tierfs.background import holder
 from tierfs.background.holder import HeldElsewhere
 from tierfs.cli.parameters import Duration
 from tierfs.cli.session import Session
+from tierfs.composition import verbs
 from tierfs.errors import Conflict, StorageFull, Unavailable
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ class Room:
             if self._evictions > seen:
                 return True  # another thread did, meanwhile
             try:
-                freed = self._store.make_room(segment)
+                freed = verbs.make_room(self._store, segment)
             except HeldElsewhere:
                 return False
             except (Conflict, Unavailable) as exc:

@@ -69,8 +69,10 @@ def init(
 @command("status")
 def status(session: Session) -> None:
     """Show the store: its tiers, what is not offloaded yet, its journal, garbage, holder and warnings."""
+    from tierfs.background.status import store_status
+
     with session.open_store() as store:
-        found = store.status()
+        found = store_status(store.metadata, store.files, store.paths.holder, store.path)
         ours = {str(mount.mountpoint): state_of(mount) for mount in mounts() if mount.store == store.path}
         alive, dead, silent = ([point for point in ours if ours[point] is state] for state in MountState)
         waiting = [one for point in alive if (one := waiting_at(point)) is not None]

@@ -9,12 +9,12 @@ import click
 
 from tierfs.cli import format
 from tierfs.cli.lazy import command
-from tierfs.cli.progress import progress_bar
+from tierfs.cli.progress import perform_shown
 from tierfs.cli.session import Session
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.background.upload import OffloadReport, Progress
+    from tierfs.background.upload import OffloadReport
     from tierfs.background.work import EvictReport
 
 
@@ -27,19 +27,16 @@ def offload(session: Session, path: str, no_wait: bool) -> None:
     Every byte acknowledged before this is in the bucket, and named by its journal, when it returns; but for those of
     ledgers that are open. While a mount or daemon holds the store, it does the work; Ctrl-C then only ends the waiting.
     """
-    if no_wait:
-        with session.open_store() as store:
-            name = store.segment_of_path(path)
-            number = store.request_offload(name)
-        session.done({"path": name, "request": number}, f"request {number}; see how far it is: tierfs status")
-        return
-    with session.open_store() as store, progress_bar(session, "offloading") as show:
+    from tierfs.background.perform import request
+    from tierfs.background.verbs import OFFLOAD
 
-        def report(progress: Progress) -> None:
-            show(progress.done_bytes, progress.total_bytes, progress.item)
-
+    with session.open_store() as store:
         name = store.segment_of_path(path)
-        done = store.offload(name, report)
+        if no_wait:
+            number = request(store, OFFLOAD, name)
+            session.done({"path": name, "request": number}, f"request {number}; see how far it is: tierfs status")
+            return
+        done = perform_shown(session, store, OFFLOAD, name, {}, "offloading")
     if done.ledger_bytes:
         session.warn(f"{format.size(done.ledger_bytes)} of open ledgers stay on this disk alone until they are closed")
     session.done({"path": name, **asdict(done)}, _offloaded(name, done))
@@ -62,13 +59,11 @@ def evict(session: Session, path: str, force: bool, dry_run: bool) -> None:
 
     Bytes that are not cold are never dropped.
     """
-    with session.open_store() as store, progress_bar(session, "evicting") as show:
+    from tierfs.background.verbs import DRY_RUN, EVICT, FORCE, flags
 
-        def report(progress: Progress) -> None:
-            show(progress.done_bytes, progress.total_bytes, progress.item)
-
+    with session.open_store() as store:
         name = store.segment_of_path(path)
-        done = store.evict(name, force=force, dry_run=dry_run, report=report)
+        done = perform_shown(session, store, EVICT, name, flags({FORCE: force, DRY_RUN: dry_run}), "evicting")
     session.done({"path": name, "dry_run": dry_run, **asdict(done)}, _evicted(name, done, dry_run=dry_run))
 
 

@@ -29,11 +29,13 @@ def truncate(session: Session, segment: str, before: int, dry_run: bool, yes: bo
     Chunks with nothing but dropped bytes go: local files at once, cold objects after a grace period. In
     mounts the name stands for a new file that begins at OFFSET, as after log rotation.
     """
-    from tierfs.composition.reshaping import plan_truncate, truncate_head
+    from tierfs.composition import verbs
+    from tierfs.segments import truncate as truncating
 
     with session.open_store() as store:
         name = join(split(store.segment_of_path(segment)))
-        plan = plan_truncate(store, name, before)
+        with store.metadata.read() as txn:
+            plan = truncating.plan(txn, name, before)
         if dry_run:
             session.result(_data(name, plan, done=False), _describe("would drop", name, plan))
             return
@@ -42,8 +44,8 @@ def truncate(session: Session, segment: str, before: int, dry_run: bool, yes: bo
             return
         if not yes:
             ask("truncate", _describe("drop", name, plan) + "?")
-        done = truncate_head(store, name, before)
-        late = store.settle()
+        done = verbs.truncate_head(store, name, before)
+        late = verbs.settle(store)
     if late is not None:
         session.note(f"the bucket will be told later: {late}")
     session.done(_data(name, done, done=True), _describe("dropped", name, done))

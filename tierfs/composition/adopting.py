@@ -21,6 +21,7 @@ from tierfs.background.cold import ColdTier
 from tierfs.background.publish import Publisher
 from tierfs.chunkstore.checks import is_relative
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.composition import verbs
 from tierfs.connect import FILE_SCHEME, S3_SCHEME, connect, split_s3_url
 from tierfs.errors import InvalidRequest, NotFound, TierfsError
 from tierfs.ledger.single_object import MagicWords
@@ -147,7 +148,7 @@ class Adopter:
 
     def settle(self) -> TierfsError | None:
         """Publish what was adopted, if there is a bucket; returns why not."""
-        return None if self._store.cold_location_id is None else self._store.settle()
+        return None if self._store.cold_location_id is None else verbs.settle(self._store)
 
     def _place(self, text: str) -> _Place:
         if text.startswith(_S3_URL):

@@ -7,19 +7,15 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from tierfs import osio, store_directory
 from tierfs.app import Store
-from tierfs.background import ballast, cold_identity, segment_dump, serve
-from tierfs.background.ask import Question, ask
-from tierfs.background.inline import InlineWork
+from tierfs.background import ballast, cold_identity, segment_dump
 from tierfs.background.orphans import OrphanFinder
 from tierfs.background.segment_dump import SegmentDumped
-from tierfs.background.segment_restore import SegmentRestored
-from tierfs.background.upload import Report
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, InvalidRequest, NotFound
@@ -92,17 +88,6 @@ def dump_segment(store: Store, name: str) -> SegmentDumped:
     storage = store.cold_work("a dump to the bucket").tools.cold.storage
     cold_identity.examine(storage, record)
     return segment_dump.dump_segment(store.metadata, storage, name)
-
-
-def load_segment(store: Store, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
-    """Load a segment's dump, here or by the holder; see SegmentRestore.restore."""
-    work = InlineWork(store.cold_work("loading a segment"), store.paths.holder, store.clock)
-    options = {serve.ACCEPT_LOSS: "1"} if accept_loss else {}
-
-    def inline() -> dict[str, object]:
-        return asdict(work.load_segment(wanted, accept_loss=accept_loss, report=report))
-
-    return SegmentRestored(**ask(store.metadata, Question(serve.LOAD, wanted, options, inline), report))
 
 
 def _make_metadata(paths: StorePaths, file: BinaryIO, summary: DumpSummary, name: str, clock: Clock) -> None:

@@ -32,9 +32,10 @@ from tierfs.ledger.index import LedgerIndex
 from tierfs.ledger.index_codec import encode_index
 from tierfs.ledger.keys import Role
 from tierfs.ledger.single_object import MagicWords, plan_object
-from tierfs.metadata import chains, entries, ledgers, locations
+from tierfs.metadata import chains, directories, entries, ledgers, locations
 from tierfs.metadata.ledger_records import LedgerRecord
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
+from tierfs.reading.copy import Write, copy_segment
 from tierfs.reading.entries import placed_entries
 from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_beside
 from tierfs.segments.ledgers import require_below
@@ -92,7 +93,7 @@ class _FromTiers:
     def read(self, offset: int, length_bytes: int) -> Buffer:
         """See Source.read."""
         buffer = bytearray()
-        self._store.cat(self._name, offset, offset + length_bytes, None, buffer.extend)
+        _copy(self._store, self._name, offset, offset + length_bytes, buffer.extend)
         self._advance(length_bytes, self._name)
         return buffer
 
@@ -233,7 +234,7 @@ class Exporter:
         start, end = ranges[0].start, ranges[-1].end
         buffer = bytearray()
         if end > start:
-            self._store.cat(name, start, end, None, buffer.extend)
+            _copy(self._store, name, start, end, buffer.extend)
         view = memoryview(buffer)
         for one in ranges:
             yield bytes(view[one.start - start : one.end - start])
@@ -243,6 +244,13 @@ class Exporter:
             if name:
                 self._advance(len(piece), name)
             yield piece
+
+
+def _copy(store: Store, name: str, start: int, end: int, write: Write) -> None:
+    """Pass bytes of a segment on, from whichever tier has them."""
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, name)
+    copy_segment(store.reader(), segment, start, end, None, write)
 
 
 def _key(object_name: str) -> str:

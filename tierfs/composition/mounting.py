@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tierfs import daemonize
+from tierfs import daemonize, settings
 from tierfs.app import Store, open_store
+from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.keeper import HolderTask
 from tierfs.background.tasks import BackgroundThreads
 from tierfs.composition.holding import holder_task_of, reload
+from tierfs.errors import Unavailable
 from tierfs.fuse import mountpoint as points
 from tierfs.fuse.control import Content
 from tierfs.fuse.observation import BackgroundView, Observation, Sources
@@ -18,6 +22,8 @@ from tierfs.fuse.session import MountSession
 from tierfs.reading.cache_report import CACHE_REPORT_NAME, report_of
 from tierfs.reading.reader import Reader
 from tierfs.store_paths import StorePaths
+
+log = logging.getLogger(__name__)
 
 _NAME = "mount"
 
@@ -30,7 +36,7 @@ def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:
     with daemonize.reporting(StorePaths(store_path).log, _NAME) as announce:
         parsed = parse_options(options)
         with open_store(store_path) as store:
-            store.warm_up()
+            connect_early(store)
             threads = BackgroundThreads()
             session_of(store, threads).run(mountpoint, parsed, announce)
             threads.leave()
@@ -68,6 +74,25 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     )
 
 
+def connect_early(store: Store) -> None:
+    """Send one signed request to the cold tier, so that the first read finds an open connection.
+
+    A cold tier that does not answer now is no reason not to start: local bytes can be read.
+    """
+    location_id = store.cold_location_id
+    if location_id is None:
+        return
+    try:
+        next(store.storage_of(location_id).list(JOURNAL_PREFIX), None)
+    except Unavailable as exc:
+        log.warning("the cold tier does not answer: %s", exc)
+
+
+def described_settings(store: Store) -> str:
+    """The settings as of now, as `tierfs config show` prints them."""
+    return settings.lines(settings.load_with_origins(store.paths.settings, os.environ)) + "\n"
+
+
 def control_files(store: Store, reader: Reader, holder: HolderTask, options: MountOptions) -> Mapping[str, Content]:
     """What the files of `.tierfs` say."""
 
@@ -77,7 +102,7 @@ def control_files(store: Store, reader: Reader, holder: HolderTask, options: Mou
     observation = Observation(Sources(store.path, reader, store.metrics, store.clock, background), options)
     cache_directory = store.paths.cache(store.settings.read.cache_directory)
     return {
-        "config": lambda: store.describe_settings().encode(),
+        "config": lambda: described_settings(store).encode(),
         CACHE_REPORT_NAME: lambda: report_of(reader, cache_directory).encode(),
         "metrics": observation.metrics,
         "stats": observation.stats,

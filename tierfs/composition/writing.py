@@ -20,7 +20,8 @@ from tierfs import names
 from tierfs.app import Store
 from tierfs.background.batch_job import BatchJobs, Committed
 from tierfs.background.holder import HeldElsewhere
-from tierfs.background.inline import InlineWork
+from tierfs.background.perform import holding
+from tierfs.composition import verbs
 from tierfs.composition.upload_spec import UploadSpec
 from tierfs.errors import InvalidRequest, TierfsError, Unavailable
 from tierfs.metadata import batches, fence
@@ -127,7 +128,8 @@ def _require_owner(store: Store) -> None:
     with store.metadata.read() as txn:
         fence.require_owner(txn.store)
     try:
-        InlineWork(store.cold_work(_WHAT), store.paths.holder, store.clock).require_ownership()
+        with holding(store, _WHAT) as work:
+            work.tools.publisher.require_ownership()
     except HeldElsewhere as exc:
         log.debug("%s", exc)
 
@@ -138,7 +140,7 @@ def _published(store: Store, done: Committed, wait_s: float) -> bool:
     while True:
         failed: TierfsError | None = None
         if not _is_published(store, done.sequence):
-            failed = store.settle()
+            failed = verbs.settle(store)
         with store.metadata.read() as txn:
             fence.require_owner(txn.store)
         if _is_published(store, done.sequence):

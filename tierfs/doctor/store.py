@@ -9,7 +9,7 @@ from pathlib import Path
 from tierfs.app import Store
 from tierfs.background.clock_check import ACCEPT
 from tierfs.background.pressure import disk_view
-from tierfs.background.status import StoreStatus, shared_filesystem_warning
+from tierfs.background.status import StoreStatus, shared_filesystem_warning, store_status
 from tierfs.chunkstore.chunkfiles import DiskBytes
 from tierfs.config import Settings
 from tierfs.doctor import filesystem
@@ -31,7 +31,7 @@ _DAMAGE = "DataLoss"
 
 def check_store(store: Store) -> Iterator[Finding]:
     """Every check of an open store that needs no cold tier."""
-    status = store.status()
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path)
     yield owner(status)
     yield failures(status)
     yield holder(status)

@@ -17,6 +17,7 @@ from fsspec.spec import AbstractFileSystem, make_instance
 from fsspec.utils import stringify_path
 
 from tierfs import names
+from tierfs.composition import verbs
 from tierfs.composition.sources import STORE_VARIABLE, store_of
 from tierfs.errors import AlreadyExists, InvalidRequest
 from tierfs.fsspec import listing, paths
@@ -304,8 +305,8 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         store = self._connected().store
         with as_os_errors(writing=True):
             for path in some:
-                store.delete(self._name(self._strip_protocol(path)), recursive=recursive)
-            late = store.settle()
+                verbs.delete(store, self._name(self._strip_protocol(path)), recursive=recursive)
+            late = verbs.settle(store)
         if late is not None:
             log.info("the bucket will be told later: %s", late)
 

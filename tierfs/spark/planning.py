@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from tierfs.app import Store
+from tierfs.background.perform import perform
+from tierfs.background.verbs import OFFLOAD
 from tierfs.composition.sources import open_source
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import chains, entries
@@ -72,7 +74,7 @@ def offload_tails(store: Store, options: ReadOptions) -> None:
         found = select(txn, options.selection)
         waiting = [path for path, segment in found if chains.cold_end(txn, segment) < segment.length]
     for path in waiting:
-        store.offload(path, _silent)
+        perform(store, OFFLOAD, path)
 
 
 def reach_of(options: ReadOptions) -> Reach:
@@ -137,7 +139,3 @@ def _no_cycles() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _silent(_: object) -> None:
-    """Nobody watches the progress of a plan."""

@@ -1,0 +1,48 @@
+"""Verbs on a store that a test has open, as commands do them."""
+
+from __future__ import annotations
+
+from tierfs.app import Store
+from tierfs.background.collect import Collected
+from tierfs.background.perform import perform, silent
+from tierfs.background.status import StoreStatus, store_status
+from tierfs.background.upload import OffloadReport, Report
+from tierfs.background.verbs import COLLECT, DRY_RUN, EVICT, FORCE, GRACE_S, OFFLOAD, flags
+from tierfs.background.work import EvictReport
+from tierfs.composition.verbs import delete, settle, truncate_head
+from tierfs.metadata import directories
+from tierfs.reading.copy import Write, copy_segment
+from tierfs.types import ReadPriority
+
+__all__ = ["cat", "collect", "delete", "evict", "offload", "settle", "status", "truncate_head"]
+
+
+def offload(store: Store, path: str = "", report: Report = silent) -> OffloadReport:
+    """Make all below a path cold."""
+    return perform(store, OFFLOAD, path, {}, report)
+
+
+def evict(
+    store: Store, path: str = "", *, force: bool = False, dry_run: bool = False, report: Report = silent
+) -> EvictReport:
+    """Drop the local bytes below a path that are cold."""
+    return perform(store, EVICT, path, flags({FORCE: force, DRY_RUN: dry_run}), report)
+
+
+def collect(store: Store, *, grace_s: int | None = None) -> Collected:
+    """Delete garbage that is due, and orphans older than the grace period."""
+    return perform(store, COLLECT, "", {GRACE_S: str(store.settings.offload.grace_s if grace_s is None else grace_s)})
+
+
+def status(store: Store) -> StoreStatus:
+    """What `tierfs status` shows."""
+    return store_status(store.metadata, store.files, store.paths.holder, store.path)
+
+
+def cat(
+    store: Store, name: str, start: int | None, end: int | None, priority: ReadPriority | None, write: Write
+) -> int:
+    """Pass bytes of a segment on."""
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, name)
+    return copy_segment(store.reader(), segment, start, end, priority, write)
