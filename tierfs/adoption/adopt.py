@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -17,6 +16,7 @@ from tierfs.errors import Closed, Fenced, StorageFull, TierfsError, Unavailable
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
+from tierfs.parallel import Pool, caught
 
 log = logging.getLogger(__name__)
 
@@ -79,61 +79,53 @@ class Adoption:
         self._place = place
         self._jobs = jobs
         self._advance = advance
-        self._running: dict[Future[Sums], tuple[_Segment, Part]] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._unanswered = 0
         self._stop = False
 
     def run(self, plans: Sequence[SegmentPlan]) -> list[Outcome]:
         """Adopt the segments, each as a whole or not at all; in the order of `plans`."""
-        pool = ThreadPoolExecutor(self._jobs, "tierfs-adopt")
-        try:
-            for index, plan in enumerate(plans):
-                if self._stop:
-                    break
-                self._begin(pool, _Segment(index, plan))
-            while self._running:
-                self._reap()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        with Pool(self._jobs, "tierfs-adopt") as pool:
+            for (segment, part), sums in pool.as_completed(caught(self._read), self._parts(plans)):
+                if segment.error is not None:
+                    continue
+                if isinstance(sums, TierfsError):
+                    self._fail(segment, sums)
+                else:
+                    self._arrived(segment, part, sums)
         missing = (State.NOT_TRIED, None)
         return [self._outcomes.get(index) or Outcome(plan, *missing) for index, plan in enumerate(plans)]
 
-    def _begin(self, pool: ThreadPoolExecutor, segment: _Segment) -> None:
-        """Have a segment's parts read, at most two per job under way."""
+    def _read(self, wanted: tuple[_Segment, Part]) -> Sums:
+        return read_part(self._storage, wanted[1])
+
+    def _parts(self, plans: Sequence[SegmentPlan]) -> Iterator[tuple[_Segment, Part]]:
+        """The parts to read, until nothing more is to be tried; none more of a segment that failed."""
+        for index, plan in enumerate(plans):
+            if self._stop:
+                return
+            segment = _Segment(index, plan)
+            for part in self._begin(segment):
+                if segment.error is not None or self._stop:
+                    break
+                yield segment, part
+
+    def _begin(self, segment: _Segment) -> list[Part]:
+        """The parts of a segment; none of one that is adopted, failed or empty."""
         try:
             with self._metadata.read() as txn:
                 if standing(txn, segment.plan, self._place) is Standing.ADOPTED:
                     self._advance(segment.plan.object_bytes, segment.plan.name)
                     self._end(segment, State.ALREADY)
-                    return
+                    return []
         except TierfsError as exc:
             self._fail(segment, exc)
-            return
+            return []
         parts = list(parts_of(segment.plan))
         segment.waiting = len(parts)
         if not parts:
             self._link(segment)
-        for part in parts:
-            while len(self._running) >= 2 * self._jobs:
-                self._reap()
-            if segment.error is not None or self._stop:
-                return
-            self._running[pool.submit(read_part, self._storage, part)] = (segment, part)
-
-    def _reap(self) -> None:
-        finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
-        for future in finished:
-            segment, part = self._running.pop(future)
-            if segment.error is not None:
-                continue
-            error = future.exception()
-            if isinstance(error, TierfsError):
-                self._fail(segment, error)
-            elif error is not None:
-                raise error
-            else:
-                self._arrived(segment, part, future.result())
+        return parts
 
     def _arrived(self, segment: _Segment, part: Part, sums: Sums) -> None:
         segment.parts.append((part, sums))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from functools import partial
+from itertools import takewhile
 
 from tierfs.adoption.adopt import GIVE_UP_AFTER, OF_THE_STORE, STATES, Advance, Outcome, State
 from tierfs.adoption.ledger_link import LedgerLinker
@@ -18,6 +20,7 @@ from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
+from tierfs.parallel import Pool
 from tierfs.reading.ledger_objects import Pieces
 
 log = logging.getLogger(__name__)
@@ -45,8 +48,6 @@ class LedgerAdoption:
         self._advance = advance
         self._accept_loss = accept_loss
         self._magic = magic
-        self._running: dict[Future[Outcome], int] = {}
-        self._outcomes: dict[int, Outcome] = {}
         self._unanswered = 0
         self._stop = False
 
@@ -55,30 +56,21 @@ class LedgerAdoption:
         at_once = max(1, min(self._jobs, len(plans)))
         pieces = Pieces(self._storage, self._jobs, at_once)
         reader = LedgerReader(self._storage, pieces, self._advance, accept_loss=self._accept_loss, magic=self._magic)
-        pool = ThreadPoolExecutor(at_once, "tierfs-adopt")
-        try:
-            for index, plan in enumerate(plans):
-                while len(self._running) >= at_once:
-                    self._reap()
-                if self._stop:
-                    break
-                self._running[pool.submit(self._adopt, plan, reader)] = index
-            while self._running:
-                self._reap()
-        finally:
-            pieces.close()
-            pool.shutdown(cancel_futures=True)
-        return [self._outcomes.get(index) or Outcome(plan, State.NOT_TRIED) for index, plan in enumerate(plans)]
+        outcomes: dict[int, Outcome] = {}
+        begun = takewhile(lambda _: not self._stop, enumerate(plans))
+        with Pool(at_once, "tierfs-adopt") as pool, closing(pieces):
+            for (index, _), outcome in pool.as_completed(partial(self._adopt, reader), begun, ahead=at_once):
+                outcomes[index] = outcome
+                self._note(outcome.error)
+        return [outcomes.get(index) or Outcome(plan, State.NOT_TRIED) for index, plan in enumerate(plans)]
 
-    def _reap(self) -> None:
-        finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
-        for future in finished:
-            outcome = self._outcomes[self._running.pop(future)] = future.result()
-            error = outcome.error
-            self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
-            self._stop = self._stop or isinstance(error, OF_THE_STORE) or self._unanswered >= GIVE_UP_AFTER
+    def _note(self, error: TierfsError | None) -> None:
+        """Begin no further ledger after an error that it would meet too."""
+        self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
+        self._stop = self._stop or isinstance(error, OF_THE_STORE) or self._unanswered >= GIVE_UP_AFTER
 
-    def _adopt(self, plan: LedgerPlan, reader: LedgerReader) -> Outcome:
+    def _adopt(self, reader: LedgerReader, numbered: tuple[int, LedgerPlan]) -> Outcome:
+        _, plan = numbered
         try:
             if self._linker.standing(plan) is Standing.ADOPTED:
                 reader.skip(plan)

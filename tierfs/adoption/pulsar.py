@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tierfs.adoption.plan import MAX_OBJECTS, LedgerPart, LedgerPlan, LeftOut, Plan, readable
@@ -20,6 +19,7 @@ from tierfs.ledger.deviations import Deviations
 from tierfs.ledger.index import LedgerIndex, StreamingIndex
 from tierfs.ledger.single_object import MagicWords
 from tierfs.names import LedgerKey, printable
+from tierfs.parallel import Pool
 from tierfs.reading import ledger_objects
 from tierfs.reading.ledger_objects import METADATA_SUFFIX
 from tierfs.units import count
@@ -142,7 +142,7 @@ def _pairs(plan: Plan, objects: Mapping[str, StoredObject], reading: Reading) ->
 def _looked(
     storage: ChunkStorage, pairs: Iterable[_Pair], reading: Reading
 ) -> Iterator[tuple[_Pair, _Look | TierfsError]]:
-    """A look at each pair, many at once. Raises Unavailable when the place does not answer."""
+    """Look at the pairs, many at once. Raises Unavailable when the place does not answer."""
 
     def look(pair: _Pair) -> tuple[_Pair, _Look | TierfsError]:
         try:
@@ -152,8 +152,8 @@ def _looked(
         except TierfsError as exc:
             return pair, exc
 
-    with ThreadPoolExecutor(_LOOKS, "tierfs-look") as pool:
-        yield from pool.map(look, pairs)
+    with Pool(_LOOKS, "tierfs-look") as pool:
+        yield from pool.in_order(look, list(pairs))
 
 
 def _look(storage: ChunkStorage, pair: _Pair, reading: Reading) -> _Look:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from tierfs import names
@@ -21,6 +21,7 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.parallel import Pool
 from tierfs.types import LocationId, SegmentId, Tier
 
 _PASSES = 8
@@ -124,7 +125,7 @@ class Consolidation:
         """
         entries = publish()
         for _ in range(_PASSES):
-            with ThreadPoolExecutor(self._settings.objects_in_parallel, "tierfs-consolidate") as pool:
+            with Pool(self._settings.objects_in_parallel, "tierfs-consolidate") as pool:
                 segments = [one for one in segments if self._run_segment(pool, *one)]
             entries += publish()
             if not segments:
@@ -135,19 +136,18 @@ class Consolidation:
             raise self._error
         return replace(self.done, segments=len(self._changed), journal_entries=entries)
 
-    def _run_segment(self, pool: ThreadPoolExecutor, name: str, segment_id: SegmentId) -> bool:
+    def _run_segment(self, pool: Pool, name: str, segment_id: SegmentId) -> bool:
         """Whether there may be more to do."""
         return any([self._run_actions(pool, name, actions) for actions in self._windows(segment_id)])
 
-    def _run_actions(self, pool: ThreadPoolExecutor, name: str, actions: Sequence[ConsolidateAction]) -> bool:
+    def _run_actions(self, pool: Pool, name: str, actions: Sequence[ConsolidateAction]) -> bool:
         """Whether it makes sense to look at the segment again."""
         copies = [action for action in actions if not action.merges]
         self._total_bytes += sum(action.range.length_bytes for action in copies)
         for action in actions:
             if action.merges:  # before the others, which count on it
                 self._try(name, action)
-        running = [pool.submit(self._try, name, action) for action in copies]
-        return bool(actions) and all([future.result() for future in running])
+        return bool(actions) and all(pool.run(partial(self._try, name), copies))
 
     def _windows(self, segment_id: SegmentId) -> Iterator[Sequence[ConsolidateAction]]:
         """The actions of one window after another, each planned when the one before is done."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tierfs import names
@@ -18,6 +17,7 @@ from tierfs.metadata.policies import Effective
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.parallel import Pool, caught
 from tierfs.types import ChunkState, SegmentId
 
 _REPLANS = 3
@@ -76,7 +76,6 @@ class Upload:
         self._in_parallel = settings.objects_in_parallel
         self._report = report
         self._total = total_bytes
-        self._running: dict[Future[Packed], dict[SegmentId, str]] = {}
         self._names: dict[SegmentId, str] = {}
         """Of segments that were planned."""
         self._moved: dict[SegmentId, str] = {}
@@ -89,14 +88,11 @@ class Upload:
 
         They may have moved to another segment by concat, so `list_segments` is then asked.
         """
-        with ThreadPoolExecutor(self._in_parallel, "tierfs-offload") as pool:
+        with Pool(self._in_parallel, "tierfs-offload") as pool:
             for _ in range(_REPLANS):
-                for first in range(0, len(segments), _PLANNED_TOGETHER):
-                    self._start(pool, segments[first : first + _PLANNED_TOGETHER])
-                for action in self._packer.rest():
-                    self._submit(pool, action)
-                while self._running:
-                    self._reap()
+                actions = self._actions(segments)
+                for action, packed in pool.as_completed(caught(self._carry_out), actions, ahead=self._in_parallel):
+                    self._note(action, packed)
                 segments = self._moved_meanwhile(list_segments)
                 if not segments:
                     break
@@ -115,18 +111,14 @@ class Upload:
             gone = any(segment is None or directories.is_going(txn, segment) for segment in found)
         return list_segments() if gone else [(name, segment_id) for segment_id, name in moved.items()]
 
-    def _start(self, pool: ThreadPoolExecutor, segments: Named) -> None:
-        for action in self._plan(segments):
-            ready = self._packer.add(action) if self._packer.takes(action) else action
-            if ready is not None:
-                self._submit(pool, ready)
-
-    def _submit(self, pool: ThreadPoolExecutor, action: OffloadAction | PackAction) -> None:
-        while len(self._running) >= self._in_parallel:
-            self._reap()
-        actions = action.actions if isinstance(action, PackAction) else (action,)
-        concerned = {one.segment_id: self._names[one.segment_id] for one in actions}
-        self._running[pool.submit(self._carry_out, action)] = concerned
+    def _actions(self, segments: Named) -> Iterator[OffloadAction | PackAction]:
+        """The objects to make, planned as they are needed; small ones are packed."""
+        for first in range(0, len(segments), _PLANNED_TOGETHER):
+            for action in self._plan(segments[first : first + _PLANNED_TOGETHER]):
+                ready = self._packer.add(action) if self._packer.takes(action) else action
+                if ready is not None:
+                    yield ready
+        yield from self._packer.rest()
 
     def _carry_out(self, action: OffloadAction | PackAction) -> Packed:
         if isinstance(action, PackAction):
@@ -166,21 +158,15 @@ class Upload:
                 remedy="see what is left of it, and keep that: tierfs fsck --deep --repair",
             )
 
-    def _reap(self) -> None:
-        finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
-        for future in finished:
-            named = self._running.pop(future)
-            error = future.exception()
-            if error is None:
-                self._note(future.result(), named)
-            elif isinstance(error, ChunksMoved):
-                self._moved.update(named)
-            elif isinstance(error, TierfsError):
-                self._error = self._error or error
-            else:
-                raise error
-
-    def _note(self, packed: Packed, named: dict[SegmentId, str]) -> None:
+    def _note(self, action: OffloadAction | PackAction, packed: Packed | TierfsError) -> None:
+        actions = action.actions if isinstance(action, PackAction) else (action,)
+        named = {one.segment_id: self._names[one.segment_id] for one in actions}
+        if isinstance(packed, ChunksMoved):
+            self._moved.update(named)
+            return
+        if isinstance(packed, TierfsError):
+            self._error = self._error or packed
+            return
         self._uploaded.update(packed.segments)
         self._moved.update((segment_id, named[segment_id]) for segment_id in packed.moved)
         for _, error in packed.failed:

@@ -8,7 +8,6 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from tierfs.errors import Unavailable
 from tierfs.metadata import chains, keys
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.parallel import Pool
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, Tier
 
 RANGE_BYTES = 8 * MIB
@@ -82,10 +82,9 @@ def parallel_s(storage: ChunkStorage, wanted: Sequence[Piece]) -> float:
         buffers.put(buffer)
 
     forget(storage, wanted)
-    with ThreadPoolExecutor(IN_PARALLEL, "tierfs-bench") as pool:
+    with Pool(IN_PARALLEL, "tierfs-bench") as pool:
         started = time.perf_counter()
-        for _ in pool.map(read, wanted):
-            pass
+        pool.run(read, wanted)
         return time.perf_counter() - started
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from tierfs.initialize import MAX_PREFIX_BYTES
 from tierfs.metadata import keys, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.parallel import Pool
 from tierfs.store_directory import MIN_FREE_BYTES
 from tierfs.types import MIB, ROOT_DIRECTORY, ReadPriority
 
@@ -116,10 +116,9 @@ def _remove(original: Store, directory: Path, location: LocationRecord | None) -
         return
     with (
         closing(connect_bare(location, original.path, original.settings.cold)) as storage,
-        ThreadPoolExecutor(_DELETES_IN_PARALLEL, "tierfs-bench") as pool,
+        Pool(_DELETES_IN_PARALLEL, "tierfs-bench") as pool,
     ):
-        for _ in pool.map(lambda found: storage.delete(found.name), list(storage.list(""))):
-            pass
+        pool.run(lambda found: storage.delete(found.name), list(storage.list("")))
 
 
 def _directory_of(location: LocationRecord) -> Path | None:

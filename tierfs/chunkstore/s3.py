@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from tierfs.chunkstore.checks import (
@@ -38,6 +37,7 @@ from tierfs.config import ColdSettings
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
 from tierfs.metrics import MetricSink, NullMetrics
 from tierfs.names import printable
+from tierfs.parallel import Pool
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -72,8 +72,8 @@ class S3Storage:
         settings = settings or ColdSettings()
         self._connection = connect(location, settings)
         self._client = self._connection.client
-        self._executor = ThreadPoolExecutor(settings.parts_in_parallel, thread_name_prefix="tierfs-upload")
-        self._uploader = Uploader(self._connection, abilities, self._executor)
+        self._pool = Pool(settings.parts_in_parallel, "tierfs-upload", location.url())
+        self._uploader = Uploader(self._connection, abilities, self._pool)
         self._reader = RangeReader(self._connection, clock or SystemClock(), metrics or NullMetrics())
         self._composer = Composer(self._connection, self._uploader, self.read_into, self.stat)
         self._closed = False
@@ -237,7 +237,7 @@ class S3Storage:
     def close(self) -> None:
         """See ChunkStorage.close. Uploads that wait for a worker end in Closed."""
         self._closed = True
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._pool.close(wait=False)
         self._composer.close()
         self._reader.close()
         self._client.close()
@@ -252,7 +252,7 @@ class S3Storage:
         """Find out by experiment on the object `name`; it may be left behind."""
         check_open(self._closed, self)
         check_name(name)
-        return probe_abilities(self._connection, self._executor, name)
+        return probe_abilities(self._connection, self._pool, name)
 
     def server_time_ms(self) -> int | None:
         """See ServedStorage.server_time_ms."""

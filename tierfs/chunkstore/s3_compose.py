@@ -7,8 +7,8 @@ parts are made: what was copied before that was copied from the versions asked f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
+from operator import call
 from typing import Any, Protocol
 
 from tierfs.chunkstore.checks import check_etag, check_range
@@ -18,8 +18,9 @@ from tierfs.chunkstore.protocol import Abilities, BufferSource, ObjectPiece, Sto
 from tierfs.chunkstore.s3_client import S3Connection
 from tierfs.chunkstore.s3_errors import map_s3_errors
 from tierfs.chunkstore.s3_upload import SINGLE_PUT_BYTES, Part, PartJob, Uploader
-from tierfs.errors import AlreadyExists, Closed, DataLoss
+from tierfs.errors import AlreadyExists, DataLoss
 from tierfs.names import printable
+from tierfs.parallel import Pool
 
 SMALL_REQUESTS = 16
 """Small ranges read, and sources looked at, at once: they wait for the server, not for bytes (a guess)."""
@@ -47,7 +48,7 @@ class Composer:
         self._uploader = uploader
         self._read = read
         self._stat = stat
-        self._pool = ThreadPoolExecutor(SMALL_REQUESTS, thread_name_prefix="tierfs-compose")
+        self._pool = Pool(SMALL_REQUESTS, "tierfs-compose", connection.location.url())
 
     def compose(
         self, name: str, pieces: Sequence[ObjectPiece], metadata: Mapping[str, str], *, create_only: bool
@@ -76,7 +77,7 @@ class Composer:
 
     def close(self) -> None:
         """What waits for a thread ends in Closed."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close(wait=False)
 
     def _make_part(
         self, name: str, pieces: Sequence[ObjectPiece], part: PlannedPart, upload_id: str, number: int
@@ -116,7 +117,7 @@ class Composer:
             view = buffer[at : at + one.length_bytes]
             jobs.append(partial(self._read, piece.name, piece.offset + one.offset, view, if_match=piece.etag))
             at += one.length_bytes
-        self._all(jobs)
+        self._pool.run(call, jobs)
         return bytes(buffer)
 
     def _require_unchanged(self, pieces: Iterable[ObjectPiece]) -> None:
@@ -125,30 +126,12 @@ class Composer:
         for piece in pieces:
             key = (piece.name, piece.etag)
             ends[key] = max(ends.get(key, 0), piece.offset + piece.length_bytes)
-        self._all([partial(self._require_version, name, etag, end) for (name, etag), end in ends.items()])
+        self._pool.run(call, [partial(self._require_version, name, etag, end) for (name, etag), end in ends.items()])
 
     def _require_version(self, name: str, etag: str, end: int) -> None:
         found = self._stat(name)
         check_etag(name, found.etag, etag, found.length_bytes)
         check_range(found, 0, end)
-
-    def _all(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Run all jobs; raises the first error, and then nothing runs any more."""
-        try:
-            futures = [self._pool.submit(job) for job in jobs]
-        except RuntimeError as exc:  # the pool was shut down
-            raise Closed(f"{self._location.url()}: closed") from exc
-        try:
-            for future in futures:
-                future.result()
-        except CancelledError as exc:
-            raise Closed(f"{self._location.url()}: closed") from exc
-        finally:
-            for future in futures:
-                future.cancel()
-            for future in futures:
-                if not future.cancelled():
-                    future.exception()
 
 
 def joined(pieces: Sequence[ObjectPiece]) -> list[ObjectPiece]:

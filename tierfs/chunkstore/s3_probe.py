@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -19,6 +18,7 @@ from tierfs.chunkstore.s3_client import S3Connection
 from tierfs.chunkstore.s3_errors import map_s3_errors
 from tierfs.chunkstore.s3_upload import Uploader
 from tierfs.errors import AlreadyExists, InvalidRequest
+from tierfs.parallel import Pool
 
 _PROBE = b"tierfs probes what this server honours; this object can be deleted\n"
 _OTHER = b"other bytes\n"
@@ -39,15 +39,15 @@ _CANNOT_TELL = frozenset(
 """How servers answer a question that they do not know, or that the key may not ask."""
 
 
-def probe_abilities(connection: S3Connection, executor: Executor, name: str) -> Abilities:
+def probe_abilities(connection: S3Connection, pool: Pool, name: str) -> Abilities:
     """What the server honours. Creates the object `name`. Raises what put raises, except AlreadyExists."""
-    uploader = Uploader(connection, _UNCHECKED, executor)
+    uploader = Uploader(connection, _UNCHECKED, pool)
     create_only_put = _put_is_create_only(uploader, name)
     return Abilities(
         create_only_put=create_only_put,
         create_only_multipart=create_only_put and _multipart_is_create_only(uploader, name),
         verifies_crc32c=_refuses_wrong_crc32c(connection, name)
-        and _takes_crc32c(Uploader(connection, replace(_UNCHECKED, verifies_crc32c=True), executor), name),
+        and _takes_crc32c(Uploader(connection, replace(_UNCHECKED, verifies_crc32c=True), pool), name),
     )
 
 

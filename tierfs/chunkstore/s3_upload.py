@@ -10,7 +10,6 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, Executor, Future, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +19,8 @@ from tierfs.chunkstore.checks import read_source
 from tierfs.chunkstore.protocol import Abilities, PartedSource, Source
 from tierfs.chunkstore.s3_client import S3Connection
 from tierfs.chunkstore.s3_errors import map_s3_errors
-from tierfs.errors import AlreadyExists, Closed, DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.errors import AlreadyExists, DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.parallel import Pool
 from tierfs.types import MIB
 
 _log = logging.getLogger(__name__)
@@ -75,14 +75,14 @@ PartJob = Callable[[str, int], Part]
 
 
 class Uploader:
-    """Uploads objects of one location. Thread-safe; the executor bounds parts in flight."""
+    """Uploads objects of one location. Thread-safe; the pool bounds parts in flight."""
 
-    def __init__(self, connection: S3Connection, abilities: Abilities, executor: Executor) -> None:
+    def __init__(self, connection: S3Connection, abilities: Abilities, pool: Pool) -> None:
         self._connection = connection
         self._client = connection.client
         self._location = connection.location
         self._abilities = abilities
-        self._executor = executor
+        self._pool = pool
 
     def upload(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
         """Store all of `source`; returns the etag, "" when nobody knows it yet. Raises AlreadyExists.
@@ -119,7 +119,7 @@ class Uploader:
         """
         upload_id = self._begin(name, metadata, abilities)
         try:
-            parts = self._run(jobs, upload_id)
+            parts = self._pool.run(lambda numbered: numbered[1](upload_id, numbered[0]), enumerate(jobs, 1))
             if before_completion is not None:
                 before_completion()
             if create_only and not self._abilities.create_only_multipart:
@@ -164,21 +164,6 @@ class Uploader:
                 **self._address(name), Metadata=dict(metadata), ContentType=_CONTENT_TYPE, **request
             )
         return answer["UploadId"]
-
-    def _run(self, jobs: Sequence[PartJob], upload_id: str) -> list[Part]:
-        """Make all parts; on the first failure the rest is cancelled, and nothing runs on return."""
-        futures: list[Future[Part]] = []
-        try:
-            for index, job in enumerate(jobs):
-                futures.append(self._executor.submit(job, upload_id, index + 1))
-            wait(futures, return_when=FIRST_EXCEPTION)
-        except RuntimeError as exc:  # the executor was shut down
-            raise Closed(f"{self._location.url()}: closed") from exc
-        finally:
-            for future in futures:
-                future.cancel()
-            wait(futures)
-        return _results(futures, self._location.url())
 
     def _upload_part(self, name: str, source: Source, start: int, size: int, upload_id: str, number: int) -> Part:
         body = _as_body(read_source(name, source, start, size))
@@ -270,14 +255,3 @@ def _multipart_md5(parts: list[Part]) -> str | None:
     if len(digests) != len(parts):
         return None
     return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(parts)}"
-
-
-def _results(futures: list[Future[Part]], subject: str) -> list[Part]:
-    """What all futures returned, or the error of the first that failed rather than was cancelled."""
-    for future in futures:
-        if not future.cancelled() and (error := future.exception()) is not None:
-            raise error
-    try:
-        return [future.result() for future in futures]
-    except CancelledError as exc:
-        raise Closed(f"{subject}: closed") from exc

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
 
 import click
 
@@ -20,6 +20,7 @@ from tierfs.cli.progress import Show, progress_bar
 from tierfs.cli.room import Room
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, TierfsError
+from tierfs.parallel import Pool
 from tierfs.segments.bulk_create import BulkCreator
 
 _DEFAULT_JOBS = 4
@@ -27,9 +28,6 @@ _MAX_JOBS = 64
 
 _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
 """Errors that say nothing about the other files; any other one stops the command."""
-
-_POLL_S = 0.2
-"""How soon Ctrl-C is seen: a wait without timeout is not interrupted everywhere (guess)."""
 
 
 @command("ingest")
@@ -67,7 +65,7 @@ class _Outcome:
 
 
 class _Work:
-    """Workers that take file after file; all are tried unless an error concerns the store as a whole."""
+    """Ingests several files at once; all are tried unless an error concerns the store as a whole."""
 
     def __init__(self, session: Session, store: Store, plan: Plan, show: Show, *, seal: bool, jobs: int) -> None:
         self.outcome = _Outcome()
@@ -79,30 +77,25 @@ class _Work:
         self._total_bytes = plan.total_bytes
         self._done_bytes = 0
         self._jobs = jobs
-        self._batches: Iterator[list[Item]] = batches(iter(plan.items), jobs)
+        self._items = plan.items
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
     def run(self) -> None:
         """Ingest everything. Interrupted, it stops after the blocks that are being written."""
         bulk = self._store.engine.bulk_creator()
-        with closing(bulk), ThreadPoolExecutor(self._jobs, "tierfs-ingest") as pool:
-            workers = [pool.submit(self._worker, bulk) for _ in range(self._jobs)]
+        wanted = takewhile(lambda _: not self._stop.is_set(), batches(iter(self._items), self._jobs))
+        with closing(bulk), Pool(self._jobs, "tierfs-ingest") as pool:
             try:
-                while wait(workers, timeout=_POLL_S).not_done:
+                for _ in pool.as_completed(partial(self._batch, bulk), wanted):
                     pass
             except KeyboardInterrupt as exc:
                 self._end(exc)
-        for worker in workers:
-            worker.result()
 
-    def _worker(self, bulk: BulkCreator) -> None:
+    def _batch(self, bulk: BulkCreator, batch: list[Item]) -> None:
+        """In a thread. An error that is raised ends the others too."""
         try:
-            while not self._stop.is_set():
-                with self._lock:
-                    batch = next(self._batches, None)
-                if batch is None:
-                    return
+            if not self._stop.is_set():
                 for item in self._left_of(batch, bulk):
                     self._one_file(item)
         except Stopped:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.names import printable
+from tierfs.parallel import Pool
 from tierfs.types import LocationId, Tier
 from tierfs.units import count
 
@@ -158,12 +158,12 @@ class BucketCheck:
     def _look_at_the_rest(self) -> None:
         """Foreign objects, and those that the listing did not show: of other names, or gone."""
         unseen = (number for number in self._table.names[Tier.COLD].numbers() if not self._seen[number])
-        with ThreadPoolExecutor(_LOOKS_IN_PARALLEL, "tierfs-fsck") as pool:
+        with Pool(_LOOKS_IN_PARALLEL, "tierfs-fsck") as pool:
             for batch in _batches(unseen):
                 with self._metadata.read() as txn:
                     ids = (self._table.ids[number] for number in batch)
                     holders = [holder for one in ids if (holder := txn.get(OBJECTS, keys.u64(one))) is not None]
-                for holder, found in zip(holders, pool.map(self._look, holders), strict=True):
+                for holder, found in zip(holders, pool.in_order(self._look, holders), strict=True):
                     self.totals.looked_at += 1
                     if isinstance(found, TierfsError):
                         self._silent[holder.location_id] = str(found)

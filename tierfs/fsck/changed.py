@@ -7,7 +7,6 @@ was cut or mixed up shows. `--deep` and every read check the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -16,6 +15,7 @@ from tierfs.metadata import checksums
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
+from tierfs.parallel import Pool
 from tierfs.reading.etags import Etags
 from tierfs.reading.grid import grid_of
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId
@@ -61,8 +61,8 @@ class ChangedObjects:
         """Those that are wrong, and why. Raises Unavailable when the tier does not answer."""
         if not changed:
             return
-        with ThreadPoolExecutor(_IN_PARALLEL, "tierfs-fsck") as pool:
-            for one, why in zip(changed, pool.map(self._prove, changed), strict=True):
+        with Pool(_IN_PARALLEL, "tierfs-fsck") as pool:
+            for one, why in zip(changed, pool.in_order(self._prove, changed), strict=True):
                 if why is not None:
                     yield one.holder, why
                     continue

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 from tierfs import ranges
 from tierfs.chunkstore.chunkfiles import ChunkFiles
@@ -17,6 +15,7 @@ from tierfs.metadata import keys
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
+from tierfs.parallel import Pool
 from tierfs.reading.etags import Etags
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
@@ -38,18 +37,8 @@ class Scrubber:
 
     def run(self, wanted: Iterable[Piece]) -> Iterator[Checked]:
         """Each piece checked, in the same order. Raises Unavailable when a tier does not answer."""
-        ahead: deque[Future[Checked]] = deque()
-        with ThreadPoolExecutor(_THREADS, "tierfs-scrub") as pool:
-            try:
-                for piece in wanted:
-                    ahead.append(pool.submit(self.check, piece))
-                    if len(ahead) >= 2 * _THREADS:
-                        yield ahead.popleft().result()
-                while ahead:
-                    yield ahead.popleft().result()
-            finally:
-                for future in ahead:
-                    future.cancel()
+        with Pool(_THREADS, "tierfs-scrub") as pool:
+            yield from pool.in_order(self.check, wanted)
 
     def has_all(self, segment_id: SegmentId, span: ByteRange, *tiers: Tier) -> bool:
         """Whether these tiers have good copies of all readable bytes of a range; reads them."""

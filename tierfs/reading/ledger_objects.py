@@ -6,14 +6,12 @@ Indexes are small and read as a whole; data objects are read ahead, in pieces, a
 from __future__ import annotations
 
 import json
-import threading
-from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import Closed, DataLoss, InvalidRequest, NotFound
+from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.ledger import block_reader, single_object
 from tierfs.ledger.block_reader import Batch, BlockSpan
 from tierfs.ledger.deviations import Deviations
@@ -23,6 +21,7 @@ from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata
 from tierfs.ledger.single_object import MagicWords
 from tierfs.ledger.source import Source
 from tierfs.names import printable
+from tierfs.parallel import Pool
 from tierfs.types import MIB, ByteRange, PayloadEncoding
 
 METADATA_SUFFIX = ".json"
@@ -201,38 +200,15 @@ class Pieces:
         if jobs < 1 or readers < 1:
             raise InvalidRequest("nothing can be read by no job")
         self._storage = storage
-        self._pool = ThreadPoolExecutor(jobs, "tierfs-pieces")
+        self._pool = Pool(jobs, "tierfs-pieces", str(storage))
         self._ahead = max(2, jobs // readers)
-        self._stopped = threading.Event()
 
     def of(self, stored: StoredObject, span: ByteRange) -> Iterator[memoryview]:
         """The bytes of a range of one version of an object. Raises what the storage raises, Closed once closed."""
-        waiting: deque[Future[memoryview]] = deque()
-        starts = iter(range(span.start, span.end, STEP_BYTES))
-        try:
-            while True:
-                if self._stopped.is_set():
-                    raise _given_up(stored)
-                while len(waiting) < self._ahead and (start := next(starts, None)) is not None:
-                    piece = ByteRange(start, min(start + STEP_BYTES, span.end))
-                    waiting.append(self._pool.submit(self._get, stored, piece))
-                if not waiting:
-                    return
-                yield waiting.popleft().result()
-        finally:
-            for left in waiting:
-                left.cancel()
-
-    def _get(self, stored: StoredObject, piece: ByteRange) -> memoryview:
-        if self._stopped.is_set():
-            raise _given_up(stored)
-        return _read(self._storage, stored, piece)
+        starts = range(span.start, span.end, STEP_BYTES)
+        pieces = (ByteRange(start, min(start + STEP_BYTES, span.end)) for start in starts)
+        return self._pool.in_order(partial(_read, self._storage, stored), pieces, ahead=self._ahead)
 
     def close(self) -> None:
         """Stop reading; idempotent."""
-        self._stopped.set()
-        self._pool.shutdown(cancel_futures=True)
-
-
-def _given_up(stored: StoredObject) -> Closed:
-    return Closed(f"{printable(stored.name)}: reading it was given up")
+        self._pool.close()

@@ -5,11 +5,9 @@ What is read is hostile until its frame and size were checked; reading ahead is 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
 
 from tierfs.background.journal_names import (
     JOURNAL_PREFIX,
@@ -25,9 +23,7 @@ from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss
 from tierfs.metadata import epochs, journal
 from tierfs.metadata import records_pb2 as pb
-
-T = TypeVar("T")
-R = TypeVar("R")
+from tierfs.parallel import Pool
 
 READ_AHEAD = 4
 """Journal objects read at once: at most 8 MiB each, some 30 MiB decoded, and the round trips are hidden."""
@@ -144,20 +140,10 @@ def read_part(
     return journal.parse_part(data, item.name)
 
 
-def in_order(items: Iterable[T], read: Callable[[T], R], at_once: int = READ_AHEAD) -> Generator[R]:
-    """`read` of each item, in order, `at_once` in threads. Close the iterator to end early."""
-    waiting: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(at_once, "tierfs-recover") as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(read, item))
-                if len(waiting) >= at_once:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+def read_entries(storage: ChunkStorage, items: Iterable[StoredObject]) -> Generator[pb.JournalEntry]:
+    """Entries in order, read ahead. Close the iterator to end early; raises as read_entry."""
+    with Pool(READ_AHEAD, "tierfs-recover") as pool:
+        yield from pool.in_order(partial(read_entry, storage), items, ahead=READ_AHEAD)
 
 
 def _read(storage: ChunkStorage, item: StoredObject) -> bytes:

@@ -113,7 +113,7 @@ class Follower:
         items = bucket.entries_behind(self._storage, listing, applied, epoch)
         if not items:
             return 0
-        with closing(bucket.in_order(items, lambda item: bucket.read_entry(self._storage, item))) as entries:
+        with closing(bucket.read_entries(self._storage, items)) as entries:
             for entry in entries:
                 self._rows.prepare(entry)
                 with self._metadata.write_replayed() as txn:

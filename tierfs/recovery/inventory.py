@@ -14,7 +14,6 @@ import json
 import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -33,9 +32,9 @@ from tierfs.metadata import hostile
 from tierfs.metadata.pack import PACKS_PREFIX
 from tierfs.metadata.store import new_id
 from tierfs.names import printable
+from tierfs.parallel import Pool
 from tierfs.recovery import bucket
 from tierfs.recovery.batches import FoundBatch, batch_objects
-from tierfs.recovery.bucket import in_order
 from tierfs.recovery.found import FoundObject, LeftOver, checked_path
 from tierfs.types import AttemptId, ByteRange, SegmentId
 
@@ -226,7 +225,8 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
 
     names = _Names()
     items, offset = names.passing(chunk_objects(storage)), 0
-    with path.open("wb") as file, closing(in_order(items, look, HEADS_AT_ONCE)) as looked:
+    with path.open("wb") as file, Pool(HEADS_AT_ONCE, "tierfs-recover") as pool:
+        looked = pool.in_order(look, items)
         written = batch_objects(storage, names.passing(storage.list(JOBS_PREFIX)), path, inventory.batches)
         for one in chain(chain.from_iterable(looked), written):
             if isinstance(one, LeftOver):

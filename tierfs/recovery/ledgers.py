@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -28,8 +27,8 @@ from tierfs.ledger.keys import Role
 from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.parallel import Pool
 from tierfs.reading.ledger_objects import Pieces, read_index
-from tierfs.recovery.bucket import in_order
 from tierfs.recovery.found import LeftOver
 
 _AT_ONCE = 4
@@ -65,8 +64,8 @@ def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[Off
         except NotFound:
             return None
 
-    with closing(in_order(data, look, _LOOKS)) as looked:
-        for one in looked:
+    with Pool(_LOOKS, "tierfs-recover") as pool:
+        for one in pool.in_order(look, data):
             if one is None or one.metadata.get("store") != store_id:
                 continue
             try:

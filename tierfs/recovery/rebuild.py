@@ -23,6 +23,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.metadata.transaction import WriteTransaction
+from tierfs.parallel import Pool
 from tierfs.recovery import bucket
 from tierfs.recovery.bucket import JournalListing
 
@@ -139,7 +140,8 @@ class Rebuilder:
             return bucket.read_part(self.storage, one[1], manifest, one[0])
 
         items = bucket.part_items(listing, manifest)
-        with closing(bucket.in_order(enumerate(items), read)) as parts:
+        with Pool(bucket.READ_AHEAD, "tierfs-recover") as pool:
+            parts = pool.in_order(read, enumerate(items), ahead=bucket.READ_AHEAD)
             for item, part in zip(items, parts, strict=True):
                 with metadata.write() as txn:
                     replay.apply_state(txn, part.changes)
@@ -149,7 +151,7 @@ class Rebuilder:
 
     def _replay(self, metadata: MetadataStore, items: list[StoredObject]) -> None:
         """Apply entries in order."""
-        with closing(bucket.in_order(items, lambda item: bucket.read_entry(self.storage, item))) as entries:
+        with closing(bucket.read_entries(self.storage, items)) as entries:
             for item, entry in zip(items, entries, strict=True):
                 _apply_entry(metadata, entry, item.name)
                 self.advance(item.length_bytes, item.name)

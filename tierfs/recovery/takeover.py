@@ -71,7 +71,7 @@ class Takeover:
             raise SupersededError(f"slots behind {applied} were deleted")
         items = bucket.entries_behind(self.storage, listing, applied, current)
         try:
-            with closing(bucket.in_order(items, lambda item: bucket.read_entry(self.storage, item))) as entries:
+            with closing(bucket.read_entries(self.storage, items)) as entries:
                 for entry in entries:
                     self._replay(entry, epoch)
         except NotFound as exc:

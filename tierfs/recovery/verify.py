@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 
 from tierfs.checksum import GridBuilder, crc32c, grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.steps import STEP_BYTES, read_steps
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import checksums, pack
-from tierfs.recovery.bucket import in_order
+from tierfs.parallel import Pool
+from tierfs.recovery.bucket import READ_AHEAD
 from tierfs.recovery.cover import Cover, choose
 from tierfs.recovery.found import FoundObject, LeftOver
 
@@ -82,8 +82,8 @@ def _read_all(
             return one, LeftOver(one.label, f"it is damaged: {exc}")
 
     broken: list[LeftOver] = []
-    with closing(in_order(objects, read)) as found:
-        for one, grid in found:
+    with Pool(READ_AHEAD, "tierfs-recover") as pool:
+        for one, grid in pool.in_order(read, objects, ahead=READ_AHEAD):
             if isinstance(grid, LeftOver):
                 broken.append(grid)
             else:

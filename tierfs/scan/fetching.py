@@ -6,11 +6,8 @@ for.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
 
@@ -22,6 +19,7 @@ from tierfs.metadata.ledger_records import EntryRun
 from tierfs.metadata.placements import HeldObject
 from tierfs.metadata.records import ObjectRecord
 from tierfs.names import printable
+from tierfs.parallel import Pool
 from tierfs.reading.payloads import Payloads
 from tierfs.scan.buffers import BUFFERS
 from tierfs.scan.extents import Copy, Extent, extents_of
@@ -76,26 +74,15 @@ class Fetcher:
         self._sources = sources
         self._payloads = Payloads(self._run)
         self._sees_store = connections.sees(place)
-        self._pool = ThreadPoolExecutor(_AHEAD, "tierfs-scan")
-        self._stopped = threading.Event()
+        self._pool = Pool(_AHEAD, "tierfs-scan")
 
     def pieces(self, wanted: Iterable[Wanted]) -> Iterator[Piece]:
         """All that is wanted, in order. Raises Unavailable or DataLoss for bytes that no copy delivers."""
-        waiting: deque[tuple[bytearray, Future[list[Piece]]]] = deque()
         requests = requests_of(map(self._reachable, wanted))
-        try:
-            while True:
-                while len(waiting) < _AHEAD and (request := next(requests, None)) is not None:
-                    buffer = BUFFERS.take(request.range.length_bytes)
-                    waiting.append((buffer, self._pool.submit(self._fetch, request, buffer)))
-                if not waiting:
-                    return
-                buffer, fetched = waiting.popleft()
-                yield from fetched.result()
-                BUFFERS.give(buffer)
-        finally:
-            for _, left in waiting:
-                left.cancel()
+        with_memory = ((request, BUFFERS.take(request.range.length_bytes)) for request in requests)
+        for pieces, buffer in self._pool.in_order(self._fetch, with_memory, ahead=_AHEAD):
+            yield from pieces
+            BUFFERS.give(buffer)
 
     def read(self, owner: int, extents: Iterable[Extent]) -> bytes:
         """The bytes of extents, joined: for little."""
@@ -103,8 +90,7 @@ class Fetcher:
 
     def close(self) -> None:
         """End the threads; idempotent."""
-        self._stopped.set()
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.close()
 
     def __enter__(self) -> Fetcher:
         return self
@@ -122,8 +108,9 @@ class Fetcher:
         sorted_copies = tuple(sorted(copies, key=lambda copy: copy.object.tier is Tier.LOCAL))
         return replace(wanted, extent=replace(wanted.extent, copies=sorted_copies))
 
-    def _fetch(self, request: Request, buffer: bytearray) -> list[Piece]:
+    def _fetch(self, wanted: tuple[Request, bytearray]) -> tuple[list[Piece], bytearray]:
         """In a thread. Copies that fail are replaced one extent at a time."""
+        request, buffer = wanted
         span = request.range
         view = memoryview(buffer)[: span.length_bytes]
         try:
@@ -131,10 +118,11 @@ class Fetcher:
             bad = [one for one in request.wanted if not _is_right(one.extent.copies[0], view, span.start)]
         except TierfsError:
             bad = list(request.wanted)
-        return [
+        pieces = [
             Piece(one.owner, one.extent.range, self._other(one) if one in bad else _part(one, view, span.start))
             for one in request.wanted
         ]
+        return pieces, buffer
 
     def _other(self, wanted: Wanted) -> memoryview:
         """One extent, from the first copy that is right; from where it lies by now where all are gone."""

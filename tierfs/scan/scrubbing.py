@@ -6,11 +6,11 @@ Neighbouring bytes of one object are one request; what looks bad there is read o
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from tierfs import ranges
 from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
@@ -20,6 +20,7 @@ from tierfs.fsck.pieces import Piece
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.ledger_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
+from tierfs.parallel import Pool
 from tierfs.reading.payloads import Payloads
 from tierfs.scan.buffers import BUFFERS, REQUEST_BYTES
 from tierfs.scan.places import Connections, Place
@@ -91,18 +92,8 @@ class CopyChecks:
 
     def run(self) -> Iterator[tuple[CopyPiece, Checked]]:
         """Each piece with what its copy showed. Raises what an executor cannot do anything about."""
-        ahead: deque[Future[list[tuple[CopyPiece, Checked]]]] = deque()
-        with ThreadPoolExecutor(_THREADS, "tierfs-scrub") as pool:
-            try:
-                for group in _groups(self._wanted):
-                    ahead.append(pool.submit(self._check, group))
-                    if len(ahead) >= 2 * _THREADS:
-                        yield from ahead.popleft().result()
-                while ahead:
-                    yield from ahead.popleft().result()
-            finally:
-                for future in ahead:
-                    future.cancel()
+        with Pool(_THREADS, "tierfs-scrub") as pool:
+            yield from chain.from_iterable(pool.in_order(self._check, _groups(self._wanted)))
 
     def _check(self, group: list[CopyPiece]) -> list[tuple[CopyPiece, Checked]]:
         """In a thread: one request for all; alone what is not right then."""

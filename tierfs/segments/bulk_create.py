@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -23,6 +22,7 @@ from tierfs.metadata.records import ChunkRecord, DirectoryRecord, IngestedFile, 
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.osio import map_os_errors, write_all
+from tierfs.parallel import Pool
 from tierfs.segments import create
 from tierfs.types import AttemptId, DirectoryId, EntryKind, ObjectId, SegmentId, SegmentStatus, Tier
 
@@ -74,7 +74,7 @@ class BulkCreator:
         self._metadata = metadata
         self._files = files
         self._floor_bytes = free_space_floor_bytes
-        self._pool = ThreadPoolExecutor(_SYNCS_IN_PARALLEL, "tierfs-bulk")
+        self._pool = Pool(_SYNCS_IN_PARALLEL, "tierfs-bulk")
 
     def create(self, batch: Sequence[WholeSegment], *, seal: bool) -> list[bool]:
         """Create each segment of the batch, durably; tells for each whether it was.
@@ -96,7 +96,7 @@ class BulkCreator:
 
     def close(self) -> None:
         """End the threads; idempotent."""
-        self._pool.shutdown()
+        self._pool.close()
 
     def _new_files(self, batch: Sequence[WholeSegment]) -> list[_NewFile]:
         """Segment ids, and file names in one directory, so that one sync makes all of them durable."""
@@ -113,10 +113,7 @@ class BulkCreator:
         filled = [file for file in files if file.length_bytes]
         try:
             shares = [filled[at::_SYNCS_IN_PARALLEL] for at in range(_SYNCS_IN_PARALLEL)]
-            writes = [self._pool.submit(self._write_share, share) for share in shares]
-            wait(writes)  # nothing may still be written when files are removed
-            for write in writes:
-                write.result()
+            self._pool.run(self._write_share, shares)  # nothing is still written when files are removed
             if filled:
                 self._files.sync_directory(filled[0].name)
         except BaseException:

@@ -1,0 +1,161 @@
+"""Doing one thing to many items in threads: bounded look-ahead, the first error, and no thread left running.
+
+A pool belongs to a block, as a nursery does: the end of the block, an error or Ctrl-C included, drops all calls that
+have not begun and waits for those that have. So a call holds neither a buffer nor a transaction after its block.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import TypeVar
+
+from tierfs.errors import Closed, TierfsError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_POLL_S = 0.2
+"""How soon Ctrl-C is seen at the latest: a signal just before a wait begins does not interrupt it."""
+
+
+class Pool:
+    """A few named threads. Thread-safe; close it, or use it as a context manager."""
+
+    def __init__(self, threads: int, name: str, subject: str = "") -> None:
+        """`subject` is named by the Closed of a call that meets the end of the pool; `name` by default."""
+        self._executor = ThreadPoolExecutor(threads, name)
+        self._ahead = 2 * threads
+        self._subject = subject or name
+
+    def in_order(self, work: Callable[[T], R], items: Iterable[T], *, ahead: int | None = None) -> Generator[R]:
+        """`work` of each item, in order; a result that is slow holds up those behind it.
+
+        `items` is consumed by the caller's thread, no more than `ahead` items before the result that is yielded; twice
+        the threads by default. Raises the error of the first item in order that failed, Closed once the pool is
+        closed. A generator that is closed early drops the calls that have not begun.
+        """
+        waiting: deque[Future[R]] = deque()
+        try:
+            for item in items:
+                waiting.append(self._submit(work, item))
+                if len(waiting) >= (ahead or self._ahead):
+                    yield self._result(waiting.popleft())
+            while waiting:
+                yield self._result(waiting.popleft())
+        finally:
+            _cancel(waiting)
+
+    def as_completed(
+        self, work: Callable[[T], R], items: Iterable[T], *, ahead: int | None = None
+    ) -> Generator[tuple[T, R]]:
+        """Each item and `work` of it, the first that is done first; otherwise as `in_order`.
+
+        `items` may be a generator that ends early for what the results yielded so far tell.
+        """
+        done: SimpleQueue[Future[R]] = SimpleQueue()
+        running: dict[Future[R], T] = {}
+        source = iter(items)
+        try:
+            while True:
+                for item in islice(source, (ahead or self._ahead) - len(running)):
+                    future = self._submit(work, item)
+                    running[future] = item
+                    future.add_done_callback(done.put)
+                if not running:
+                    return
+                future = _next(done)
+                yield running.pop(future), self._result(future)
+        finally:
+            _cancel(running)
+
+    def run(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """`work` of all items, in order, all of them submitted at once. No call runs any more on return.
+
+        After the first failure no further call begins; raises the error of the first item in order that failed, Closed
+        once the pool is closed.
+        """
+        done: SimpleQueue[Future[R]] = SimpleQueue()
+        futures: list[Future[R]] = []
+        try:
+            for item in items:
+                futures.append(self._submit(work, item))
+                futures[-1].add_done_callback(done.put)
+            for _ in futures:
+                if _failed(_next(done)):
+                    break
+        finally:
+            _cancel(futures)
+            running = [future for future in futures if not future.cancelled()]
+            for future in running:
+                _settle(future)
+        for future in filter(_failed, running):
+            future.result()
+        return [self._result(future) for future in futures]
+
+    def close(self, *, wait: bool = True) -> None:
+        """Drop the calls that have not begun, and wait for the others unless told not to; idempotent."""
+        self._executor.shutdown(wait=wait, cancel_futures=True)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _submit(self, work: Callable[[T], R], item: T) -> Future[R]:
+        try:
+            return self._executor.submit(work, item)
+        except RuntimeError as exc:  # shut down
+            raise self._closed() from exc
+
+    def _result(self, future: Future[R]) -> R:
+        _settle(future)
+        try:
+            return future.result()
+        except CancelledError as exc:
+            raise self._closed() from exc
+
+    def _closed(self) -> Closed:
+        return Closed(f"{self._subject}: closed")
+
+
+def caught(work: Callable[[T], R]) -> Callable[[T], R | TierfsError]:
+    """`work` that returns a TierfsError instead of raising it, so that the other items are still done."""
+
+    def attempt(item: T) -> R | TierfsError:
+        try:
+            return work(item)
+        except TierfsError as exc:
+            return exc
+
+    return attempt
+
+
+def _settle(future: Future[R]) -> None:
+    """Wait for one call. (concurrent.futures.wait never returns for calls that a pool dropped when it was closed.)"""
+    while not future.done():
+        with suppress(TimeoutError, CancelledError):
+            future.exception(_POLL_S)
+
+
+def _next(done: SimpleQueue[Future[R]]) -> Future[R]:
+    while True:
+        with suppress(Empty):
+            return done.get(timeout=_POLL_S)
+
+
+def _failed(future: Future[R]) -> bool:
+    return future.cancelled() or future.exception() is not None
+
+
+def _cancel(futures: Iterable[Future[R]]) -> None:
+    for future in futures:
+        future.cancel()
