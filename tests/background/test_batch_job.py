@@ -11,12 +11,12 @@ import pytest
 from tests.background.batch_writes import Driver, committed, contents, garbage, upload, uploads
 from tests.background.holding import set_policy
 from tests.background.test_dead_uploads import UploadingStorage
+from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.fsck.looking import cold_findings, findings
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.batch_job import GivenUp
 from tierfs.background.batch_upload import SegmentUpload
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, PendingUpload, Source, StoredObject
+from tierfs.chunkstore.protocol import BufferSource, PendingUpload
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, Unavailable
 from tierfs.fsck.findings import Kind
 from tierfs.metadata.tables import INTENTS, OBJECTS
@@ -208,26 +208,11 @@ def test_a_segment_of_a_batch_is_deleted_with_its_objects(store: TestStore) -> N
     assert uploads(store) == set()
 
 
-class Refusing(MemoryStorage):
-    """A storage that fails the second put, or says so after it stored the object."""
-
-    def __init__(self, *, stores: bool) -> None:
-        super().__init__()
-        self.puts = 0
-        self.stores = stores
-
-    def put(self, name: str, source: Source, **options: object) -> StoredObject:
-        self.puts += 1
-        if self.puts != 2:
-            return super().put(name, source, **options)  # type: ignore[arg-type]
-        if self.stores:
-            super().put(name, source, **options)  # type: ignore[arg-type]
-        raise Unavailable("no answer")
-
-
-@pytest.mark.parametrize("stores", [False, True])
-def test_an_upload_that_fails_leaves_nothing(tmp_path: Path, stores: bool) -> None:
-    with open_test_store(tmp_path / "store", cold=Refusing(stores=stores)) as store:
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+def test_an_upload_that_fails_leaves_nothing(tmp_path: Path, when: When) -> None:
+    cold = ScriptedStorage()
+    cold.fail("put", Unavailable("no answer"), on=2, when=when)
+    with open_test_store(tmp_path / "store", cold=cold) as store:
         plan = Driver(store).begin()
         with SegmentUpload(store.cold, plan, 0, "out/a") as segment, pytest.raises(Unavailable):
             segment.write(b"0123456789abcdefghij")

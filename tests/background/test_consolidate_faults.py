@@ -17,6 +17,7 @@ from tests.background.cold_pieces import (
     objects,
     rows,
 )
+from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
 from tests.stores import TestStore, assert_layout, open_test_store, quiet
 from tierfs.background.consolidate import Consolidate
 from tierfs.background.offload import ChunksMoved
@@ -80,16 +81,10 @@ def test_a_crash_at_any_step_loses_nothing_and_leaves_no_mystery(
     assert store.read("s", Tier.COLD) == data
 
 
-class FailingStorage(MemoryStorage):
-    """Composes the object, then says that it could not."""
-
-    def compose(self, *arguments: Any, **named: Any) -> ComposedObject:
-        super().compose(*arguments, **named)
-        raise Unavailable("the connection was lost")
-
-
 def test_a_compose_of_unknown_end_leaves_no_orphan(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "s", policy=POLICY, cold=FailingStorage()) as store:
+    cold = ScriptedStorage()
+    cold.fail("compose", Unavailable("the connection was lost"), on=ALWAYS, when=When.AFTER)
+    with open_test_store(tmp_path / "s", policy=POLICY, cold=cold) as store:
         data = cold_pieces(store, 100, 200)
         with pytest.raises(Unavailable):
             store.consolidate()
@@ -155,27 +150,14 @@ def test_chunks_that_moved_are_planned_anew(store: TestStore) -> None:
     assert store.read("s", Tier.COLD) == data
 
 
-class Meddling(MemoryStorage):
-    """Does something else while it composes, once."""
-
-    meddle: Callable[[], object] | None = None
-
-    def compose(self, *arguments: Any, **named: Any) -> ComposedObject:
-        made = super().compose(*arguments, **named)
-        meddle, self.meddle = self.meddle, None
-        if meddle is not None:
-            meddle()
-        return made
-
-
 @pytest.fixture
-def meddling(tmp_path: Path) -> Iterator[tuple[TestStore, Meddling]]:
-    cold = Meddling()
+def meddling(tmp_path: Path) -> Iterator[tuple[TestStore, ScriptedStorage]]:
+    cold = ScriptedStorage()
     with open_test_store(tmp_path / "store", policy=POLICY, cold=cold) as opened:
         yield opened, cold
 
 
-def test_offload_and_evict_while_it_composes(meddling: tuple[TestStore, Meddling]) -> None:
+def test_offload_and_evict_while_it_composes(meddling: tuple[TestStore, ScriptedStorage]) -> None:
     store, cold = meddling
     data = cold_pieces(store, 100, 200)
     store.append("s", b"more")
@@ -185,13 +167,13 @@ def test_offload_and_evict_while_it_composes(meddling: tuple[TestStore, Meddling
         work.offload("s", quiet)
         work.evict("s", force=False, dry_run=False, report=quiet)
 
-    cold.meddle = meddle
+    cold.do("compose", meddle, when=When.AFTER)
     store.consolidate()
     assert_layout(store, "s", local=[], cold=[304])  # planned anew, with what came
     assert store.read("s", Tier.COLD) == data + b"more"
 
 
-def test_head_truncation_while_it_composes(meddling: tuple[TestStore, Meddling]) -> None:
+def test_head_truncation_while_it_composes(meddling: tuple[TestStore, ScriptedStorage]) -> None:
     store, cold = meddling
     data = cold_pieces(store, 100, 200, 300)
 
@@ -202,7 +184,7 @@ def test_head_truncation_while_it_composes(meddling: tuple[TestStore, Meddling])
             segment = chains.remove(txn, segment, Tier.COLD, [first], due_ms=txn.now_ms, after_sequence=0)
             txn.put(SEGMENTS, keys.u64(segment.id), segment)
 
-    cold.meddle = drop_first
+    cold.do("compose", drop_first, when=When.AFTER)
     store.consolidate()
     assert_layout(store, "s", local=[], cold=[500])
     assert store.read("s", Tier.COLD)[100:] == data[100:]
@@ -211,22 +193,24 @@ def test_head_truncation_while_it_composes(meddling: tuple[TestStore, Meddling])
     assert len(objects(store)) == 1
 
 
-def test_deletion_while_it_composes(meddling: tuple[TestStore, Meddling]) -> None:
+def test_deletion_while_it_composes(meddling: tuple[TestStore, ScriptedStorage]) -> None:
     store, cold = meddling
     cold_pieces(store, 100, 200)
-    cold.meddle = lambda: store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms())
+    cold.do(
+        "compose", lambda: store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms()), when=When.AFTER
+    )
     assert store.consolidate().objects_after == 0
     store.clock.advance(2 * 3600)
     store.settle()
     assert objects(store) == []
 
 
-def test_an_object_that_was_taken_for_a_dead_ones_is_not_linked(meddling: tuple[TestStore, Meddling]) -> None:
+def test_an_object_that_was_taken_for_a_dead_ones_is_not_linked(meddling: tuple[TestStore, ScriptedStorage]) -> None:
     store, cold = meddling
     data = cold_pieces(store, 100, 200)
     (action,) = actions(store)
     work = store.cold_work()
-    cold.meddle = work.resolve_crashed  # what the next holder does first
+    cold.do("compose", work.resolve_crashed, when=When.AFTER)  # what the next holder does first
     with pytest.raises(ChunksMoved, match="dead one"):
         work.consolidator.run(action, lambda _: None)
     assert_layout(store, "s", local=[], cold=[100, 200])

@@ -16,8 +16,6 @@ from tests.stores import TestStore, open_test_store, quiet
 from tierfs.background.managed_offload import PrefixOffloaded
 from tierfs.background.work import ColdWork
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Source, StoredObject
-from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
 from tierfs.metadata import ledgers
 from tierfs.metadata.ledger_records import OffloadProgress
@@ -289,23 +287,9 @@ def test_a_damaged_ledger_is_told_and_the_others_are_complete(store: TestStore) 
     assert sorted(offloaded(store, names)) == [False, True]
 
 
-class Gated(MemoryStorage):
-    """Holds the first object of a ledger back until it is let through."""
-
-    def __init__(self) -> None:
-        super().__init__(ManualClock())
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def put(self, name: str, source: Source, **options: object) -> StoredObject:
-        if "-ledger-" in name and not self.begun.is_set():
-            self.begun.set()
-            assert self.go_on.wait(60)
-        return super().put(name, source, **options)  # type: ignore[arg-type]
-
-
 @pytest.fixture
 def gated(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "gated", policy=ROOMY, cold=Gated()) as opened:
+    with open_test_store(tmp_path / "gated", policy=ROOMY, cold=ScriptedStorage()) as opened:
         yield opened
 
 
@@ -313,15 +297,14 @@ def test_a_run_by_hand_is_refused_while_one_by_policy_is_at_work(gated: TestStor
     names = topic(gated, 2)
     other = new_ledger(gated, TEN, "other")
     work = gated.cold_work()
-    storage = gated.cold
-    assert isinstance(storage, Gated)
+    put = flaky(gated).hold("put", of="-ledger-")
     by_itself = threading.Thread(target=work.managed.offload_one, args=(gated.segment(names[0]).id,))
     by_itself.start()
-    assert storage.begun.wait(60)
+    put.wait_begun()
     with pytest.raises(Conflict, match="an offload of t is in progress"):
         work.offload_prefix("t", None, quiet)
     assert work.offload_prefix("other", None, quiet).ledgers == 1
-    storage.go_on.set()
+    put.go_on()
     by_itself.join()
     assert work.offload_prefix("t", None, quiet).ledgers == 1
     assert offloaded(gated, [*names, other]) == [True, True, True]
@@ -330,18 +313,17 @@ def test_a_run_by_hand_is_refused_while_one_by_policy_is_at_work(gated: TestStor
 def test_two_runs_by_hand_are_one_and_runs_by_policy_wait_for_it(gated: TestStore) -> None:
     names = topic(gated, 2)
     work = gated.cold_work()
-    storage = gated.cold
-    assert isinstance(storage, Gated)
+    put = flaky(gated).hold("put", of="-ledger-")
     done: set[tuple[str, int]] = set()
     by_hand = threading.Thread(target=lambda: done.add(("hand", work.offload_prefix("t", None, quiet).ledgers)))
     by_hand.start()
-    assert storage.begun.wait(60)
+    put.wait_begun()
     with pytest.raises(Conflict, match="an offload of t is in progress"):
         work.offload_prefix("t", None, quiet)
     first = gated.segment(names[0]).id
     waiting = threading.Thread(target=lambda: done.add(("itself", work.managed.offload_one(first))))
     waiting.start()
-    storage.go_on.set()
+    put.go_on()
     by_hand.join()
     waiting.join()
     assert done == {("hand", 2), ("itself", 0)}

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tierfs.background.candidates import objects_to_make
 from tierfs.background.offload import ChunksMoved
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Source, StoredObject
+from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import Conflict, DataLoss, NotFound, Unavailable
 from tierfs.metadata import chains, policies
 from tierfs.metadata.records import GarbageRecord
@@ -141,23 +142,10 @@ def test_grids_of_source_and_object_meet_at_odd_boundaries(tmp_path: Path) -> No
                 assert found == block_crcs(part)
 
 
-class AmbiguousStorage(MemoryStorage):
-    """Stores the object, then says that it could not."""
-
-    failures = 1
-
-    def put(
-        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
-    ) -> StoredObject:
-        stored = super().put(name, source, metadata=metadata, create_only=create_only)
-        if name.startswith("segments/") and self.failures:
-            self.failures -= 1
-            raise Unavailable(f"{name}: the connection was lost")
-        return stored
-
-
 def test_an_upload_of_unknown_end_leaves_no_orphan(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "s", cold=AmbiguousStorage()) as store:
+    cold = ScriptedStorage()
+    cold.fail("put", Unavailable("the connection was lost"), of="segments/", when=When.AFTER)
+    with open_test_store(tmp_path / "s", cold=cold) as store:
         store.append("s", b"abcd")
         with pytest.raises(Unavailable):
             store.offload()

@@ -127,6 +127,10 @@ class ScriptedStorage(Wrapped):
         self.do(verb, held, on=on, when=when, of=of)
         return held
 
+    def hold_next(self, count: int, verb: str) -> list[Held]:
+        """Let each of the next calls wait for its own leave."""
+        return [self.hold(verb, on=number + 1) for number in range(count)]
+
     def damage(self, at: int, *, on: int | range = 1, of: str = "") -> None:
         """Change the byte of a read's buffer at `at`, which is an index: negative ones count from its end."""
         self._add(_Step("read", of, _numbers(on), When.AFTER, lambda: None, damages_at=at))

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conformance.storages import opened
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.faults.two_owners import StallingStorage, bucket, copy_metadata, new_owner, opened_copy
+from tests.faults.two_owners import bucket, copy_metadata, new_owner, opened_copy
 from tests.stores import TestStore, open_test_store
 from tierfs.background.journal_names import checkpoint_slot, entry_slot, slot_name
 from tierfs.background.only_here import OnlyHere, only_here
@@ -135,7 +135,8 @@ def test_a_cold_object_is_deleted_only_after_a_listing_that_shows_no_other_owner
 def test_a_zombie_that_creates_a_deleted_slot_is_fenced_and_its_entry_is_void(
     storage: ChunkStorage, tmp_path: Path
 ) -> None:
-    stalling = StallingStorage(storage, slot_name(500))
+    stalling = ScriptedStorage(storage)
+    put = stalling.hold("put", of=slot_name(500))
     with open_test_store(tmp_path / "first", cold=stalling) as zombie:
         with zombie.metadata.write() as txn:
             txn.update_store(journal=replace(txn.store.journal, next_slot=499))
@@ -147,13 +148,13 @@ def test_a_zombie_that_creates_a_deleted_slot_is_fenced_and_its_entry_is_void(
         with opened_copy(zombie, tmp_path / "copy") as copied:
             copied.cold = storage
             thread.start()
-            assert stalling.stalled.wait(30)
+            put.wait_begun()
             with new_owner(copied, tmp_path / "second") as owner:
                 _checkpoint_after_an_append(owner, "a")
                 _checkpoint_after_an_append(owner, "b")
                 assert slot_name(500) not in bucket(storage)
                 before = bucket(storage)
-                stalling.go_on.set()
+                put.go_on()
                 thread.join(30)
                 assert isinstance(failed[0], Fenced)
                 void = {name: data for name, data in bucket(storage).items() if name not in before}

@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore
 from tierfs.background.journal_names import JOURNAL_PREFIX, entry_slot
 from tierfs.background.publish import Publisher
 from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage, Source, StoredObject
+from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock
 from tierfs.config import WriteSettings
 from tierfs.metadata import journal
 from tierfs.metadata.store import MetadataStore
 from tierfs.segments.engine import Engine
-
-STALL_S = 30
-
-
-class StallingStorage(ScriptedStorage):
-    """Stops before it creates one object, until it is let go on."""
-
-    def __init__(self, inner: ChunkStorage, name: str) -> None:
-        super().__init__(inner)
-        self._name = name
-        self.stalled = threading.Event()
-        self.go_on = threading.Event()
-
-    def put(
-        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
-    ) -> StoredObject:
-        if name == self._name:
-            self.stalled.set()
-            assert self.go_on.wait(STALL_S)
-        return super().put(name, source, metadata=metadata, create_only=create_only)
 
 
 def copy_metadata(source: Path, target: Path) -> None:

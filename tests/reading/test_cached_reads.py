@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.chaotic_http import serving
-from tests.reading.scripted import ScriptedStorage
 from tests.reading.test_reader import make_cold, read_all
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import RangeUrl
 from tierfs.config import ReadSettings
 from tierfs.errors import Unavailable
 from tierfs.metrics import NullMetrics
@@ -38,24 +37,13 @@ PATIENCE_S = 20.0
 PLACES = random.Random(5).sample(range(LENGTH // BLOCK), 20)
 
 
-class UrlStorage(ScriptedStorage):
-    """One whose objects have URLs, if a server has them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.origin: str | None = None
-
-    def range_url(self, name: str) -> RangeUrl | None:
-        return None if self.origin is None else RangeUrl(self.origin, f"/{name}")
+@pytest.fixture
+def storage() -> ScriptedStorage:
+    return ScriptedStorage()
 
 
 @pytest.fixture
-def storage() -> UrlStorage:
-    return UrlStorage()
-
-
-@pytest.fixture
-def store(tmp_path: Path, storage: UrlStorage) -> Iterator[TestStore]:
+def store(tmp_path: Path, storage: ScriptedStorage) -> Iterator[TestStore]:
     policy = {"chunk_bytes": str(MIB), "object_bytes": str(4 * MIB), "read_priority": "local-first"}
     with open_test_store(tmp_path / "store", policy=policy, cold=storage) as opened:
         make_cold(opened, data=DATA)
@@ -123,39 +111,41 @@ ways = pytest.mark.parametrize("way", WAYS)
 
 
 @ways
-async def test_a_restart_fetches_nothing_again(store: TestStore, storage: UrlStorage, way: str) -> None:
+async def test_a_restart_fetches_nothing_again(store: TestStore, storage: ScriptedStorage, way: str) -> None:
     async with reading(store, storage) as opened:
         await WAYS[way](opened.handle)
-    assert storage.gets
-    storage.gets.clear()
+    assert storage.reads
+    storage.reads.clear()
     async with reading(store, storage) as opened:
         await WAYS[way](opened.handle)
-    assert storage.gets == []
+    assert storage.reads == []
 
 
-async def test_what_left_the_memory_is_not_fetched_again(store: TestStore, storage: UrlStorage) -> None:
+async def test_what_left_the_memory_is_not_fetched_again(store: TestStore, storage: ScriptedStorage) -> None:
     async with reading(store, storage, budget_bytes=4 * BLOCK) as opened:
         for _ in range(2):
             for place in PLACES:
                 await read_block(opened.handle, place)
                 await settled(opened.reader)
-    assert len(storage.gets) == len(PLACES)
+    assert len(storage.reads) == len(PLACES)
 
 
-async def test_ranges_that_are_large_for_the_memory_are_stored_too(store: TestStore, storage: UrlStorage) -> None:
+async def test_ranges_that_are_large_for_the_memory_are_stored_too(store: TestStore, storage: ScriptedStorage) -> None:
     async with reading(store, storage, budget_bytes=3 * MIB) as opened:
         for place in range(0, LENGTH // BLOCK + 1):
             await read_block(opened.handle, place)
             await settled(opened.reader)
-    assert max(get.length_bytes for get in storage.gets) > 3 * MIB // 4, "more than may wait for the disk"
-    storage.gets.clear()
+    assert max(get.length_bytes for get in storage.reads) > 3 * MIB // 4, "more than may wait for the disk"
+    storage.reads.clear()
     async with reading(store, storage) as opened:
         await read_in_turn(opened.handle)
-    assert storage.gets == []
+    assert storage.reads == []
 
 
 @ways
-async def test_the_cold_tier_is_not_needed_for_what_is_cached(store: TestStore, storage: UrlStorage, way: str) -> None:
+async def test_the_cold_tier_is_not_needed_for_what_is_cached(
+    store: TestStore, storage: ScriptedStorage, way: str
+) -> None:
     async with reading(store, storage) as opened:
         await WAYS[way](opened.handle)
     async with reading(store, None) as opened:
@@ -174,44 +164,46 @@ def damage(store: TestStore, every: int) -> None:
 
 @ways
 @pytest.mark.parametrize("every", [1, 3])
-async def test_damaged_blocks_are_fetched_again(store: TestStore, storage: UrlStorage, way: str, every: int) -> None:
+async def test_damaged_blocks_are_fetched_again(
+    store: TestStore, storage: ScriptedStorage, way: str, every: int
+) -> None:
     async with reading(store, storage) as opened:
         await WAYS[way](opened.handle)
     damage(store, every)
-    storage.gets.clear()
+    storage.reads.clear()
     async with reading(store, storage) as opened:
         await WAYS[way](opened.handle)
-    assert storage.gets
+    assert storage.reads
 
 
-async def test_one_damaged_block_costs_one_block(store: TestStore, storage: UrlStorage) -> None:
+async def test_one_damaged_block_costs_one_block(store: TestStore, storage: ScriptedStorage) -> None:
     async with reading(store, storage) as opened:
         for place in (3, 8, 20):
             await read_block(opened.handle, place)
     damage(store, every=1000)  # the first one
-    storage.gets.clear()
+    storage.reads.clear()
     async with reading(store, storage) as opened:
         for place in (3, 8, 20):
             await read_block(opened.handle, place)
-    assert [get.length_bytes for get in storage.gets] == [BLOCK]
-    storage.gets.clear()
+    assert [get.length_bytes for get in storage.reads] == [BLOCK]
+    storage.reads.clear()
     async with reading(store, storage) as opened:
         await read_block(opened.handle, 3)
-    assert storage.gets == [], "it is whole again"
+    assert storage.reads == [], "it is whole again"
 
 
-async def test_only_what_the_cache_lacks_is_fetched(store: TestStore, storage: UrlStorage) -> None:
+async def test_only_what_the_cache_lacks_is_fetched(store: TestStore, storage: ScriptedStorage) -> None:
     async with reading(store, storage) as opened:
         await read_block(opened.handle, 3, 2)
-    storage.gets.clear()
+    storage.reads.clear()
     async with reading(store, storage) as opened:
         await read_block(opened.handle, 3, 4)
-    (get,) = storage.gets
+    (get,) = storage.reads
     assert (get.offset, get.length_bytes) == (5 * BLOCK, 2 * BLOCK)
-    storage.gets.clear()
+    storage.reads.clear()
     async with reading(store, storage) as opened:
         await read_block(opened.handle, 3, 4)
-    assert storage.gets == [], "what was fetched was stored"
+    assert storage.reads == [], "what was fetched was stored"
 
 
 class SlowDisk:
@@ -230,7 +222,7 @@ class SlowDisk:
 
 
 @ways
-async def test_a_slow_disk_holds_up_no_read(store: TestStore, storage: UrlStorage, way: str) -> None:
+async def test_a_slow_disk_holds_up_no_read(store: TestStore, storage: ScriptedStorage, way: str) -> None:
     async with reading(store, storage, budget_bytes=BUDGET_BYTES) as opened:
         reader = opened.reader
         disk = SlowDisk(opened.cache)
@@ -240,16 +232,16 @@ async def test_a_slow_disk_holds_up_no_read(store: TestStore, storage: UrlStorag
         assert reader.spans.pool.used_bytes <= BUDGET_BYTES
         disk.may_go_on.set()
         await settled(reader)
-        assert 0 < disk.stored_bytes < sum(get.length_bytes for get in storage.gets)
+        assert 0 < disk.stored_bytes < sum(get.length_bytes for get in storage.reads)
         assert reader.fetcher.unstored_bytes == 0
-    storage.gets.clear()
+    storage.reads.clear()
     async with reading(store, storage) as opened:
         await WAYS[way](opened.handle)
-    assert storage.gets, "what found no place in the queue was not stored"
+    assert storage.reads, "what found no place in the queue was not stored"
 
 
 async def test_bytes_fetched_on_the_loop_do_not_wait_for_the_disk(
-    store: TestStore, storage: UrlStorage, mock_clock: MockClock
+    store: TestStore, storage: ScriptedStorage, mock_clock: MockClock
 ) -> None:
     """The clock stands still, so that no hedge looks after the reader."""
     with serving(storage, random.Random(1)) as server:
@@ -262,6 +254,6 @@ async def test_bytes_fetched_on_the_loop_do_not_wait_for_the_disk(
             assert server.answers == 1
             assert disk.stored_bytes == 0
             disk.may_go_on.set()
-        storage.gets.clear()
+        storage.reads.clear()
         async with reading(store, None) as opened:
             await read_block(opened.handle, 9)

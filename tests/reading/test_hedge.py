@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.chaos import CheckedPool
-from tests.reading.scripted import ScriptedStorage
 from tests.reading.test_reader import make_cold, reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import NotFound, PermissionDenied, Unavailable
@@ -145,14 +145,14 @@ class Bench:
 async def test_a_second_get_answers_when_the_first_hangs(
     store: TestStore, storage: ScriptedStorage, mock_clock: MockClock
 ) -> None:
-    first, second = storage.script(2)
+    first, second = storage.hold_next(2, "read")
     async with reader_of(store) as reader, trio.open_nursery() as nursery:
         bench = Bench(store, mock_clock, nursery, reader)
         read = bench.read()
         await first.has_begun()
         await bench.wait_a_delay()
         await second.has_begun()
-        assert (first.offset, first.length_bytes) == (second.offset, second.length_bytes)
+        assert storage.reads[0] == storage.reads[1]
         assert bench.pool.used_bytes == 2 * BLOCK
         second.go_on()
         await read.ended.wait()
@@ -163,13 +163,13 @@ async def test_a_second_get_answers_when_the_first_hangs(
         again = bench.read()
         await again.ended.wait()
         assert again.right
-        assert len(storage.gets) == 2
+        assert len(storage.reads) == 2
 
 
 async def test_the_first_get_answers_when_it_is_first_after_all(
     store: TestStore, storage: ScriptedStorage, mock_clock: MockClock
 ) -> None:
-    first, second = storage.script(2)
+    first, second = storage.hold_next(2, "read")
     async with reader_of(store) as reader, trio.open_nursery() as nursery:
         bench = Bench(store, mock_clock, nursery, reader)
         read = bench.read()
@@ -188,7 +188,7 @@ async def test_the_first_get_answers_when_it_is_first_after_all(
 async def test_one_that_fails_does_not_end_the_read_while_the_other_may_answer(
     store: TestStore, storage: ScriptedStorage, mock_clock: MockClock, answering: int
 ) -> None:
-    gets = storage.script(2)
+    gets = storage.hold_next(2, "read")
     async with reader_of(store) as reader, trio.open_nursery() as nursery:
         bench = Bench(store, mock_clock, nursery, reader)
         read = bench.read()
@@ -206,7 +206,7 @@ async def test_one_that_fails_does_not_end_the_read_while_the_other_may_answer(
 
 
 async def test_when_both_fail_the_read_fails(store: TestStore, storage: ScriptedStorage, mock_clock: MockClock) -> None:
-    first, second = storage.script(2)
+    first, second = storage.hold_next(2, "read")
     async with reader_of(store) as reader, trio.open_nursery() as nursery:
         bench = Bench(store, mock_clock, nursery, reader)
         read = bench.read()
@@ -226,7 +226,7 @@ async def test_when_both_fail_the_read_fails(store: TestStore, storage: Scripted
 async def test_no_second_get_before_the_delay(
     store: TestStore, storage: ScriptedStorage, mock_clock: MockClock
 ) -> None:
-    (first,) = storage.script(1)
+    (first,) = storage.hold_next(1, "read")
     async with reader_of(store) as reader, trio.open_nursery() as nursery:
         bench = Bench(store, mock_clock, nursery, reader)
         read = bench.read()
@@ -241,7 +241,7 @@ async def test_no_second_get_before_the_delay(
 
 
 async def test_no_memory_no_second_get(store: TestStore, storage: ScriptedStorage, mock_clock: MockClock) -> None:
-    (first,) = storage.script(1)
+    (first,) = storage.hold_next(1, "read")
     async with reader_of(store, budget_bytes=BLOCK) as reader, trio.open_nursery() as nursery:
         bench = Bench(store, mock_clock, nursery, reader)
         read = bench.read()
@@ -259,7 +259,7 @@ async def test_a_tier_that_is_slow_for_all_is_not_asked_twice_for_each(
     store: TestStore, storage: ScriptedStorage, mock_clock: MockClock
 ) -> None:
     count = 6
-    gets = storage.script(count + 1)
+    gets = storage.hold_next(count + 1, "read")
     async with reader_of(store) as reader, trio.open_nursery() as nursery:
         bench = Bench(store, mock_clock, nursery, reader)
         reads = [bench.read((1 + 2 * number) * BLOCK) for number in range(count)]
@@ -279,12 +279,12 @@ async def test_a_tier_that_is_slow_for_all_is_not_asked_twice_for_each(
 
 async def test_a_second_get_needs_no_stream(store: TestStore, storage: ScriptedStorage, mock_clock: MockClock) -> None:
     """The streams may all wait for first ones."""
-    first, second = storage.script(2)
+    first, second = storage.hold_next(2, "read")
     async with reader_of(store, streams=1) as reader, trio.open_nursery() as nursery:
         bench = Bench(store, mock_clock, nursery, reader)
         read = bench.read(BLOCK, 3 * MIB)
         await first.has_begun()
-        assert first.length_bytes == 3 * MIB
+        assert storage.reads[0].length_bytes == 3 * MIB
         await bench.wait_a_delay()
         await second.has_begun()
         second.go_on()
@@ -298,7 +298,7 @@ async def test_a_second_get_needs_no_stream(store: TestStore, storage: ScriptedS
 async def test_a_get_that_nobody_waits_for_any_more_has_no_second(
     store: TestStore, storage: ScriptedStorage, mock_clock: MockClock
 ) -> None:
-    (first,) = storage.script(1)
+    (first,) = storage.hold_next(1, "read")
     async with reader_of(store, deadline_s=0.5) as reader, trio.open_nursery() as nursery:
         bench = Bench(store, mock_clock, nursery, reader)
         read = bench.read()
@@ -318,7 +318,7 @@ async def test_a_get_that_has_not_been_sent_has_no_second(
     store: TestStore, storage: ScriptedStorage, mock_clock: MockClock
 ) -> None:
     """It waits for a stream, not for the server."""
-    first, second = storage.script(2)
+    first, second = storage.hold_next(2, "read")
     async with reader_of(store, streams=1) as reader, trio.open_nursery() as nursery:
         bench = Bench(store, mock_clock, nursery, reader)
         for _ in range(1000):

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.scripted_storage import ALWAYS, Read, ScriptedStorage
 from tests.ledgers import ROOMY, new_ledger
 from tests.reading.test_reader import reader_of
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Progress
-from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.metadata import policies
 from tierfs.types import ROOT_DIRECTORY, ReadPriority, Tier
 
@@ -26,56 +25,37 @@ ENTRIES = [bytes([65 + number]) * 100 for number in range(10)]
 DATA = b"".join(ENTRIES)
 
 
-class Ledgers(MemoryStorage):
-    """Notes reads of ledgers' objects, and may fail them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads = 0
-        self.error: TierfsError | None = None
-
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: Progress | None = None,
-    ) -> None:
-        if "-ledger-" in name:
-            self.reads += 1
-            if self.error is not None:
-                raise self.error
-        super().read_into(name, offset, buffer, if_match=if_match, progress=progress)
+@pytest.fixture
+def storage() -> ScriptedStorage:
+    return ScriptedStorage()
 
 
 @pytest.fixture
-def storage() -> Ledgers:
-    return Ledgers()
-
-
-@pytest.fixture
-def store(tmp_path: Path, storage: Ledgers) -> Iterator[TestStore]:
+def store(tmp_path: Path, storage: ScriptedStorage) -> Iterator[TestStore]:
     with open_test_store(tmp_path / "store", policy=ROOMY, cold=storage) as opened:
         yield opened
 
 
-def arrange(store: TestStore, storage: Ledgers, local: str, cold: str) -> str:
+def ledger_reads(storage: ScriptedStorage) -> list[Read]:
+    return [read for read in storage.reads if "-ledger-" in read.name]
+
+
+def arrange(store: TestStore, storage: ScriptedStorage, local: str, cold: str) -> str:
     """A closed ledger with both sides as they are to be."""
     name = new_ledger(store, ENTRIES)
     if cold != "absent" or local == "absent":
         store.offload()
     if local == "absent":
         store.evict()
-        storage.error = NotFound("the object is gone") if cold == "absent" else None
+        if cold == "absent":
+            storage.fail("read", NotFound("the object is gone"), on=ALWAYS, of="-ledger-")
     if local == "damaged":
         (path,) = store.files.root.glob("*/*")
         path.chmod(0o600)
         path.write_bytes(bytes(len(DATA)))
     if cold == "failing":
-        storage.error = Unavailable("down")
-    storage.reads = 0
+        storage.fail("read", Unavailable("down"), on=ALWAYS, of="-ledger-")
+    storage.reads.clear()
     return name
 
 
@@ -84,7 +64,7 @@ def arrange(store: TestStore, storage: Ledgers, local: str, cold: str) -> str:
 @pytest.mark.parametrize("cold", ["ok", "failing", "absent"])
 async def test_priorities(
     store: TestStore,
-    storage: Ledgers,
+    storage: ScriptedStorage,
     priority: ReadPriority,
     local: str,
     cold: str,
@@ -105,12 +85,12 @@ async def test_priorities(
         assert handle.served_from == serves
         handle.close()
     if Tier.COLD not in ORDER[priority] or (ORDER[priority][0] is Tier.LOCAL and local == "ok"):
-        assert storage.reads == 0
+        assert not ledger_reads(storage)
 
 
 @pytest.mark.parametrize(("theirs", "serves"), [("bookkeeper-first", Tier.LOCAL), ("tiered-storage-first", Tier.COLD)])
 async def test_the_policy_of_the_managed_ledger_decides(
-    store: TestStore, storage: Ledgers, theirs: str, serves: Tier
+    store: TestStore, storage: ScriptedStorage, theirs: str, serves: Tier
 ) -> None:
     name = arrange(store, storage, "ok", "ok")
     with store.metadata.write() as txn:
@@ -123,12 +103,12 @@ async def test_the_policy_of_the_managed_ledger_decides(
         handle.close()
 
 
-async def test_the_tier_serves_as_soon_as_the_local_bytes_are_gone(store: TestStore, storage: Ledgers) -> None:
+async def test_the_tier_serves_as_soon_as_the_local_bytes_are_gone(store: TestStore, storage: ScriptedStorage) -> None:
     name = arrange(store, storage, "ok", "ok")
     async with reader_of(store) as reader:
         handle = reader.open(store.segment(name).id, priority=ReadPriority.LOCAL_FIRST)
         assert bytes(await handle.read(0, 5000)) == DATA
-        assert (handle.served_from, storage.reads) == (Tier.LOCAL, 0)
+        assert (handle.served_from, ledger_reads(storage)) == (Tier.LOCAL, [])
         store.evict()
         store.cold_work().collect()
         assert bytes(await handle.read(0, 5000)) == DATA  # an open handle goes on, wherever from

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.test_reader import reader_of
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Progress
 from tierfs.reading.reader import Reader
 from tierfs.segments.bulk_create import WholeSegment
 from tierfs.types import CRC_BLOCK_BYTES, MIB
@@ -22,34 +21,13 @@ FILE_BYTES = 10_000
 PACKING = {"chunk_bytes": "16777216", "object_bytes": "16777216", "read_priority": "local-first"}
 
 
-class CountingStorage(MemoryStorage):
-    """Counts what is read of packs."""
-
-    reads = 0
-    bytes = 0
-
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: Progress | None = None,
-    ) -> None:
-        if name.startswith("packs/"):
-            self.reads += 1
-            self.bytes += len(buffer)
-        super().read_into(name, offset, buffer, if_match=if_match, progress=progress)
+@pytest.fixture
+def cold() -> ScriptedStorage:
+    return ScriptedStorage()
 
 
 @pytest.fixture
-def cold() -> CountingStorage:
-    return CountingStorage()
-
-
-@pytest.fixture
-def store(tmp_path: Path, cold: CountingStorage) -> Iterator[TestStore]:
+def store(tmp_path: Path, cold: ScriptedStorage) -> Iterator[TestStore]:
     """8 MB of small files in one pack, cold; written in no order."""
     with open_test_store(tmp_path / "store", policy=PACKING, cold=cold) as opened:
         names = [f"d{number // 300}/f{number:04d}" for number in range(FILES)]
@@ -59,7 +37,7 @@ def store(tmp_path: Path, cold: CountingStorage) -> Iterator[TestStore]:
         opened.offload()
         opened.evict()
         assert len(list(cold.list("packs/"))) == 1
-        cold.reads = cold.bytes = 0
+        cold.reads.clear()
         yield opened
 
 
@@ -73,19 +51,19 @@ async def read_file(reader: Reader, store: TestStore, name: str) -> None:
     handle.close()
 
 
-async def test_file_after_file_is_read_in_few_requests(store: TestStore, cold: CountingStorage) -> None:
+async def test_file_after_file_is_read_in_few_requests(store: TestStore, cold: ScriptedStorage) -> None:
     async with reader_of(store, budget_bytes=16 * MIB) as reader:
         for number in range(FILES):
             await read_file(reader, store, f"d{number // 300}/f{number:04d}")
-    assert cold.reads < 30
-    assert cold.bytes < 1.2 * FILES * FILE_BYTES
+    assert len(cold.reads) < 30
+    assert sum(read.length_bytes for read in cold.reads) < 1.2 * FILES * FILE_BYTES
 
 
-async def test_a_single_file_costs_its_own_blocks(store: TestStore, cold: CountingStorage) -> None:
+async def test_a_single_file_costs_its_own_blocks(store: TestStore, cold: ScriptedStorage) -> None:
     async with reader_of(store, budget_bytes=64 * MIB) as reader:
         for number in random.Random(2).sample(range(1, FILES), 20):
             await read_file(reader, store, f"d{number // 300}/f{number:04d}")
-    assert cold.bytes <= 20 * 2 * CRC_BLOCK_BYTES
+    assert sum(read.length_bytes for read in cold.reads) <= 20 * 2 * CRC_BLOCK_BYTES
 
 
 async def test_a_read_through_a_small_budget_ends(store: TestStore) -> None:

@@ -75,11 +75,7 @@ def store(tmp_path: Path, storage: WatchedStorage) -> Iterator[TestStore]:
 
 
 def reader_of(store: TestStore, **settings: object) -> Reader:
-    def storage_of(_: int) -> MemoryStorage:
-        assert isinstance(store.cold, MemoryStorage)
-        return store.cold
-
-    return Reader(store.metadata, store.files, storage_of, ReadSettings(**settings), NullMetrics())  # type: ignore[arg-type]
+    return Reader(store.metadata, store.files, lambda _: store.cold, ReadSettings(**settings), NullMetrics())  # type: ignore[arg-type]
 
 
 async def read_all(handle: ReadHandle, length: int, step: int = 131_072) -> bytes:

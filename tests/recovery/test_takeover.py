@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,10 @@ from tests.faults.two_owners import bucket as objects
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store, quiet
 from tierfs import store_directory
-from tierfs.background.journal_names import JOURNAL_PREFIX, entry_slot
+from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.upload import Progress
 from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.errors import Fenced, StorageFull, TierfsError
 from tierfs.initialize import ColdChoice
 from tierfs.metadata import policies
@@ -28,21 +27,11 @@ from tierfs.types import ROOT_DIRECTORY
 LOST_RACES = 20
 
 
-class Racing(ScriptedStorage):
-    """Lets somebody act before each of the first slots that come by here is created."""
-
-    def __init__(self, inner: MemoryStorage, act: Callable[[], None], times: int) -> None:
-        super().__init__(inner)
-        self._act = act
-        self._left = times
-
-    def put(
-        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
-    ) -> StoredObject:
-        if self._left and entry_slot(name) is not None:
-            self._left -= 1
-            self._act()
-        return super().put(name, source, metadata=metadata, create_only=create_only)
+def racing(inner: MemoryStorage, act: Callable[[], None], times: int) -> ScriptedStorage:
+    """Let somebody act before each of the first slots is created that come by here."""
+    storage = ScriptedStorage(inner)
+    storage.do("put", act, on=range(1, times + 1), of="journal/0")
+    return storage
 
 
 @pytest.fixture
@@ -68,7 +57,7 @@ def test_it_replays_what_came_and_tries_the_next_slot_until_it_wins(
         owner.append(names[-1], b"abcd")
         owner.offload()
 
-    with recovered(tmp_path / "new", Racing(cold, act, LOST_RACES)) as found:
+    with recovered(tmp_path / "new", racing(cold, act, LOST_RACES)) as found:
         assert len(names) == LOST_RACES
         for name in names:
             assert found.store.read(name) == b"abcd"
@@ -116,7 +105,7 @@ def test_it_begins_anew_when_slots_were_deleted_meanwhile(
             owner.offload()
             owner.cold_work().tools.checkpointer.checkpoint()
 
-    with recovered(tmp_path / "new", Racing(cold, act, 2)) as found:
+    with recovered(tmp_path / "new", racing(cold, act, 2)) as found:
         assert found.store.read("late") == b"abcdabcd"
         with pytest.raises(Fenced):
             act()
@@ -131,7 +120,7 @@ def test_of_two_recoveries_at_once_one_wins(owner: TestStore, cold: MemoryStorag
             fast.store.append("s", b"efgh")
             fast.store.offload()
 
-    with pytest.raises(Fenced, match="another recovery"), recovered(tmp_path / "slow", Racing(cold, act, 1)):
+    with pytest.raises(Fenced, match="another recovery"), recovered(tmp_path / "slow", racing(cold, act, 1)):
         pass
     with recovered(tmp_path / "later", cold) as later:
         assert later.store.read("s") == b"abcdefgh"

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.segments.changes import Crash, crashing, journaled, link_local
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.candidates import objects_to_make
 from tierfs.background.offload import ChunksMoved
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, InvalidRequest, IsDirectory, NotFound, OffsetMismatch, Sealed
 from tierfs.metadata import chains, directories, journal, keys, policies
@@ -336,36 +336,20 @@ def test_a_crash_after_the_commit_leaves_all_of_it(store: TestStore) -> None:
     assert store.read("t") == b"012abcdefz"
 
 
-class Meeting(MemoryStorage):
-    """Does something while an upload is under way."""
-
-    def __init__(self) -> None:
-        super().__init__(ManualClock())
-        self.meanwhile = lambda: None
-
-    def put(
-        self, name: str, source: Source, *, metadata: dict[str, str] | None = None, **named: object
-    ) -> StoredObject:
-        meanwhile, self.meanwhile = self.meanwhile, lambda: None
-        if name.startswith("segments/"):
-            meanwhile()
-        return super().put(name, source, metadata=metadata, **named)  # type: ignore[arg-type]
-
-
 @pytest.fixture
-def met(tmp_path: Path) -> Iterator[tuple[TestStore, Meeting]]:
-    cold = Meeting()
+def met(tmp_path: Path) -> Iterator[tuple[TestStore, ScriptedStorage]]:
+    cold = ScriptedStorage(MemoryStorage(ManualClock()))
     with open_test_store(tmp_path / "store", cold=cold) as opened:
         yield opened, cold
 
 
-def test_an_offload_of_the_source_under_way_ends_and_is_planned_anew(met: tuple[TestStore, Meeting]) -> None:
+def test_an_offload_of_the_source_under_way_ends_and_is_planned_anew(met: tuple[TestStore, ScriptedStorage]) -> None:
     store, cold = met
     store.append("t", b"01")
     store.append("s", b"abcdefgh", seal=True)
     with store.metadata.read() as txn:
         (action,) = objects_to_make(txn, store.segment("s"))
-    cold.meanwhile = lambda: store.engine.concat("t", "s")
+    cold.do("put", lambda: store.engine.concat("t", "s"), of="segments/")
     with pytest.raises(ChunksMoved):
         store.cold_work().tools.offload.run(action)
     assert_layout(store, "t", local=[2, 4, 4], cold=[])
@@ -373,20 +357,20 @@ def test_an_offload_of_the_source_under_way_ends_and_is_planned_anew(met: tuple[
     assert store.read("t", Tier.COLD) == b"01abcdefgh"
 
 
-def test_an_offload_command_follows_its_bytes_to_the_target(met: tuple[TestStore, Meeting]) -> None:
+def test_an_offload_command_follows_its_bytes_to_the_target(met: tuple[TestStore, ScriptedStorage]) -> None:
     store, cold = met
     store.append("a/s", b"abcdefgh", seal=True)
     store.append("a/t", b"01")
-    cold.meanwhile = lambda: store.engine.concat("a/t", "a/s")
+    cold.do("put", lambda: store.engine.concat("a/t", "a/s"), of="segments/")
     store.offload("a")
     assert store.read("a/t", Tier.COLD) == b"01abcdefgh"
 
 
 @pytest.mark.parametrize("before", [2, 4, 6, 8, 12])
-def test_an_offload_of_a_head_that_is_cut_meanwhile(met: tuple[TestStore, Meeting], before: int) -> None:
+def test_an_offload_of_a_head_that_is_cut_meanwhile(met: tuple[TestStore, ScriptedStorage], before: int) -> None:
     store, cold = met
     store.append("s", b"abcdefghijkl", seal=True)
-    cold.meanwhile = lambda: store.engine.truncate("s", before, cold_due_ms=0)
+    cold.do("put", lambda: store.engine.truncate("s", before, cold_due_ms=0), of="segments/")
     store.offload()
     assert store.read("s", Tier.COLD)[before:] == b"abcdefghijkl"[before:]
     store.clock.advance(7200)
@@ -396,11 +380,11 @@ def test_an_offload_of_a_head_that_is_cut_meanwhile(met: tuple[TestStore, Meetin
     assert {found.name for found in store.cold.list("segments/")} == named
 
 
-def test_an_offload_of_the_target_under_way_is_not_disturbed(met: tuple[TestStore, Meeting]) -> None:
+def test_an_offload_of_the_target_under_way_is_not_disturbed(met: tuple[TestStore, ScriptedStorage]) -> None:
     store, cold = met
     store.append("s", b"abc", seal=True)
     store.append("t", b"01234567")
-    cold.meanwhile = lambda: store.engine.concat("t", "s")
+    cold.do("put", lambda: store.engine.concat("t", "s"), of="segments/")
     store.offload("t")
     store.offload("t")
     assert store.read("t", Tier.COLD) == b"01234567abc"
