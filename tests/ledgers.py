@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 
 from tests.ledger import independent
 from tests.stores import LOCATION, TestStore
-from tierfs.background.cold import ColdTier
 from tierfs.background.ledger_offload import LedgerOffloader
+from tierfs.background.objects import ColdTier
 from tierfs.background.publish import Publisher, read_small
 from tierfs.config import ReadSettings
 from tierfs.metadata import directories, entries, ledgers

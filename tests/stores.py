@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_check import ClockCheck
-from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
 from tierfs.background.consolidation import ConsolidateReport
 from tierfs.background.ledger_offload import LedgerOffloader
+from tierfs.background.objects import ColdTier
 from tierfs.background.offload import Offload
 from tierfs.background.perform import holding
 from tierfs.background.publish import Publisher

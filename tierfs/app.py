@@ -174,9 +174,9 @@ class Store:
         """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
         from tierfs.background.checkpoint import Checkpointer
         from tierfs.background.clock_check import ClockCheck
-        from tierfs.background.cold import ColdTier
         from tierfs.background.collect import Collector
         from tierfs.background.ledger_offload import LedgerOffloader
+        from tierfs.background.objects import ColdTier
         from tierfs.background.offload import Offload
         from tierfs.background.publish import Publisher
         from tierfs.background.retention import Retention

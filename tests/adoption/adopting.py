@@ -9,7 +9,7 @@ from tierfs.adoption.adopt import Outcome, State
 from tierfs.adoption.ledger_adopt import LedgerAdoption
 from tierfs.adoption.plan import LedgerPlan, Plan
 from tierfs.adoption.pulsar import Reading, plan_pulsar
-from tierfs.background.cold import ColdTier
+from tierfs.background.objects import ColdTier
 from tierfs.background.publish import Publisher
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyStorage

@@ -19,8 +19,9 @@ from tests.background.cold_pieces import (
 )
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
 from tests.stores import TestStore, assert_layout, open_test_store, quiet
-from tierfs.background.consolidate import Consolidate
-from tierfs.background.offload import ChunksMoved
+from tierfs.background import objects as objects_made
+from tierfs.background.consolidate import ConsolidateRecipe
+from tierfs.background.objects import ChunksMoved
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ComposedObject
 from tierfs.errors import DataLoss, Unavailable
@@ -39,9 +40,9 @@ class Killed(BaseException):
     """The process ended."""
 
 
-def dying(verb: str, *, after: bool) -> Callable[..., Any]:
+def dying(owner: object, verb: str, *, after: bool) -> Callable[..., Any]:
     """A method that ends the process before or after it did its work."""
-    original = getattr(Consolidate, verb) if hasattr(Consolidate, verb) else getattr(MemoryStorage, verb)
+    original = getattr(owner, verb)
 
     def die(*arguments: Any, **named: Any) -> Any:
         if after:
@@ -54,20 +55,20 @@ def dying(verb: str, *, after: bool) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("owner", "verb", "after", "left", "made"),
     [
-        (Consolidate, "_intend", False, 0, 0),
-        (Consolidate, "_intend", True, 1, 0),
+        (objects_made, "_intend", False, 0, 0),
+        (MemoryStorage, "compose", False, 1, 0),
         (MemoryStorage, "compose", True, 1, 1),
-        (Consolidate, "_verified", True, 1, 1),
-        (Consolidate, "_commit", False, 1, 1),
-        (Consolidate, "_commit", True, 0, 1),
+        (ConsolidateRecipe, "verify", True, 1, 1),
+        (ConsolidateRecipe, "link", False, 1, 1),
+        (ConsolidateRecipe, "link", True, 0, 1),
     ],
 )
 def test_a_crash_at_any_step_loses_nothing_and_leaves_no_mystery(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch, owner: type, verb: str, after: bool, left: int, made: int
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, owner: object, verb: str, after: bool, left: int, made: int
 ) -> None:
     data = cold_pieces(store, 300_000, 200_000)
     with monkeypatch.context() as patch:
-        patch.setattr(owner, verb, dying(verb, after=after))
+        patch.setattr(owner, verb, dying(owner, verb, after=after))
         with pytest.raises(Killed):
             store.consolidate()
     assert (rows(store)[0], len(objects(store))) == (left, 2 + made)

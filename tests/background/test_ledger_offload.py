@@ -24,6 +24,8 @@ from tests.ledgers import (
 )
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background import ledger_offload
+from tierfs.background.ledger_offload import LedgerRecipe
+from tierfs.background.objects import Made
 from tierfs.background.publish import read_small
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
@@ -218,14 +220,14 @@ def test_objects_stay_when_nobody_knows_whether_the_commit_came(
 ) -> None:
     name = new_ledger(store, THREE_BLOCKS)
     store.cold_work().publish()
-    offloading = offloader(store)
 
     def dies(*_: object) -> None:
         raise Unavailable("the metadata store does not answer")
 
-    monkeypatch.setattr(offloading, "_commit", dies)
-    with pytest.raises(Unavailable):
-        offloading.offload(store.segment(name).id, UID)
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerRecipe, "link", dies)
+        with pytest.raises(Unavailable):
+            offloader(store).offload(store.segment(name).id, UID)
     store.cold_work().collect()
     assert len(ledger_names(store)) == 2
     assert not record(store, name).offload.complete
@@ -253,16 +255,15 @@ def test_a_killed_attempt_is_cleaned_by_the_next_holder(store: TestStore, put: i
 def test_another_holder_took_the_attempt_for_a_dead_ones(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     name = new_ledger(store, THREE_BLOCKS)
     store.cold_work().publish()
-    offloading = offloader(store)
-    commit = offloading._commit
+    link = LedgerRecipe.link
 
-    def later(*arguments: object) -> None:
+    def later(recipe: LedgerRecipe, made: Made) -> None:
         store.cold_work().resolve_crashed()
-        commit(*arguments)  # type: ignore[arg-type]
+        link(recipe, made)
 
-    monkeypatch.setattr(offloading, "_commit", later)
+    monkeypatch.setattr(LedgerRecipe, "link", later)
     with pytest.raises(Conflict, match="another holder"):
-        offloading.offload(store.segment(name).id, UID)
+        offloader(store).offload(store.segment(name).id, UID)
     assert_layout(store, name, local=[2000], cold=[])
 
 

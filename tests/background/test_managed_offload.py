@@ -13,8 +13,9 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.ledgers import ROOMY, ledger_names, new_ledger, record, written
 from tests.stores import TestStore, open_test_store, quiet
+from tierfs.background.ledger_offload import LedgerRecipe
 from tierfs.background.managed_offload import PrefixOffloaded
-from tierfs.background.work import ColdWork
+from tierfs.background.objects import Made
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Conflict, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
 from tierfs.metadata import ledgers
@@ -164,17 +165,16 @@ def test_a_failed_attempt_is_cleaned_by_the_next_which_is_another(store: TestSto
     assert {key[:36] for key in ledger_names(store)} == {str(context.uuid)}
 
 
-def interrupted(work: ColdWork, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+def interrupted(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
     """Let something happen between the first ledger's objects and the commit that links them."""
-    offloader = work.tools.ledgers
-    commit = offloader._commit
+    link = LedgerRecipe.link
 
-    def later(*arguments: object) -> None:
-        monkeypatch.setattr(offloader, "_commit", commit)
+    def later(recipe: LedgerRecipe, made: Made) -> None:
+        monkeypatch.setattr(LedgerRecipe, "link", link)
         happens()
-        commit(*arguments)  # type: ignore[arg-type]
+        link(recipe, made)
 
-    monkeypatch.setattr(offloader, "_commit", later)
+    monkeypatch.setattr(LedgerRecipe, "link", later)
 
 
 def test_what_the_driver_said_of_an_attempt_is_replaced_by_the_next(store: TestStore) -> None:
@@ -204,7 +204,7 @@ def test_status_tells_of_an_attempt_from_its_begin_to_its_end(
         prefix(store)
     assert states(store) == ["failed", "complete", "none"]
     work, seen = store.cold_work(), list[str]()
-    interrupted(work, monkeypatch, lambda: seen.extend(states(store)))
+    interrupted(monkeypatch, lambda: seen.extend(states(store)))
     work.offload_prefix("t", None, quiet)
     assert seen == ["in progress", "complete", "none"]
     assert states(store) == ["complete", "complete", "none"]
@@ -213,7 +213,7 @@ def test_status_tells_of_an_attempt_from_its_begin_to_its_end(
 def test_a_ledger_trimmed_during_the_offload_stops_no_other(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     names = topic(store, 2)
     work = store.cold_work()
-    interrupted(work, monkeypatch, lambda: store.engine.delete(names[0], recursive=False, cold_due_ms=0))
+    interrupted(monkeypatch, lambda: store.engine.delete(names[0], recursive=False, cold_due_ms=0))
     assert work.offload_prefix("t", None, quiet).ledgers == 1
     assert offloaded(store, names[1:]) == [True]
     assert {key[:36] for key in ledger_names(store)} == {str(record(store, names[1]).offload.uuid)}
@@ -224,7 +224,7 @@ def test_a_ledger_trimmed_during_the_offload_stops_no_other(store: TestStore, mo
 def test_a_ledger_deleted_before_its_turn_is_no_error(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     names = topic(store, 2)
     work = store.cold_work()
-    interrupted(work, monkeypatch, lambda: store.engine.delete(names[1], recursive=False, cold_due_ms=0))
+    interrupted(monkeypatch, lambda: store.engine.delete(names[1], recursive=False, cold_due_ms=0))
     assert work.offload_prefix("t", None, quiet).ledgers == 1
     assert offloaded(store, names[:1]) == [True]
 
@@ -237,7 +237,7 @@ def test_a_fenced_store_completes_nothing_and_keeps_the_data(store: TestStore, m
         with store.metadata.write() as txn:
             txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=99))
 
-    interrupted(work, monkeypatch, fenced)
+    interrupted(monkeypatch, fenced)
     with pytest.raises(Fenced):
         work.offload_prefix("t", None, quiet)
     assert offloaded(store, names) == [False, False]

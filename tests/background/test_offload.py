@@ -11,8 +11,9 @@ import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
+from tierfs.background import objects
 from tierfs.background.candidates import objects_to_make
-from tierfs.background.offload import ChunksMoved
+from tierfs.background.objects import ChunksMoved
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import Conflict, DataLoss, NotFound, Unavailable
@@ -170,7 +171,7 @@ def test_intents_of_a_crashed_offload_become_garbage(store: TestStore, monkeypat
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("tierfs.background.offload.Offload._commit", die)
+        patch.setattr("tierfs.background.offload.OffloadRecipe.link", die)
         with pytest.raises(Killed):
             store.offload()
     assert len(cold_names(store)) == 1
@@ -247,7 +248,7 @@ def test_an_upload_that_was_taken_for_a_dead_ones_is_not_linked(store: TestStore
 
     def put_and_stall(*arguments: Any, **named: Any) -> StoredObject:
         stored = MemoryStorage.put(storage, *arguments, **named)
-        assert offload.abandon_intents() == 1  # what the next holder does first
+        assert objects.abandon_all(store.metadata) == 1  # what the next holder does first
         return stored
 
     with store.metadata.read() as txn:

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from tests.background.holding import InLine, TrioClock, failures
 from tests.stores import TestStore, open_test_store
 from tierfs.background.failures import Failures, of_segment
-from tierfs.background.offload import ChunksMoved
+from tierfs.background.objects import ChunksMoved
 from tierfs.background.tasks import PAUSE_S, Outcome, Step, Task, TaskLoop
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, Unavailable

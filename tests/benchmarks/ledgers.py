@@ -16,8 +16,8 @@ import trio
 from tests import verbs
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, seconds, served
 from tierfs import app
-from tierfs.background.cold import ColdTier
 from tierfs.background.ledger_offload import LedgerOffloader
+from tierfs.background.objects import ColdTier
 from tierfs.metadata import chains, directories, entries
 from tierfs.metrics import MetricName
 from tierfs.reading.entries import placed_entries

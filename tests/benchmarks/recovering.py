@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.benchmarks.measuring import seconds
 from tests.servers.rgw import RgwServer
 from tierfs import app
-from tierfs.background.cold import object_name
+from tierfs.background.objects import object_name
 from tierfs.background.upload import Progress
 from tierfs.metadata import chains, checksums, journal, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord

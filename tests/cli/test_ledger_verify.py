@@ -18,8 +18,8 @@ from tests.commands import Done, tierfs
 from tests.ledger.pulsar_goldens import PULSAR
 from tests.stores import LOCATION
 from tierfs.app import open_store
-from tierfs.background.cold import ColdTier
 from tierfs.background.ledger_offload import LedgerOffloader
+from tierfs.background.objects import ColdTier
 from tierfs.background.publish import Publisher
 from tierfs.metadata import directories, entries
 from tierfs.metadata.ledger_records import EntryRun

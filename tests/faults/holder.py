@@ -18,9 +18,8 @@ from typing import Any
 import trio
 
 from tierfs import app
-from tierfs.background import evict
+from tierfs.background import evict, objects
 from tierfs.background.collect import Collector
-from tierfs.background.offload import Offload
 from tierfs.background.publish import Publisher
 from tierfs.background.tasks import BackgroundThreads
 from tierfs.composition.holding import holder_task_of
@@ -28,7 +27,7 @@ from tierfs.composition.holding import holder_task_of
 TICK_S = 0.01
 
 PHASES: dict[str, tuple[Any, str]] = {
-    "offload": (Offload, "_intend"),
+    "offload": (objects, "make"),
     "publish": (Publisher, "_create"),
     "evict": (evict, "_evictable"),
     "collect": (Collector, "_delete"),

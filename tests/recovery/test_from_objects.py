@@ -15,8 +15,8 @@ from tests.copied import copy_tier
 from tests.recovery.recovering import recovered
 from tests.recovery.replaying import check_store
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
-from tierfs.background.cold import object_name
 from tierfs.background.journal_names import JOURNAL_PREFIX, checkpoint_name, slot_name
+from tierfs.background.objects import object_name
 from tierfs.background.orphans import chunk_objects
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.checks import MARK_NAME

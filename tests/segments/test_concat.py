@@ -14,7 +14,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.segments.changes import Crash, crashing, journaled, link_local
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.candidates import objects_to_make
-from tierfs.background.offload import ChunksMoved
+from tierfs.background.objects import ChunksMoved
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, InvalidRequest, IsDirectory, NotFound, OffsetMismatch, Sealed

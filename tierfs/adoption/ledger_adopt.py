@@ -13,7 +13,7 @@ from tierfs.adoption.ledger_link import LedgerLinker
 from tierfs.adoption.ledger_read import FoundLedger, LedgerReader
 from tierfs.adoption.link import Standing
 from tierfs.adoption.plan import LedgerPlan
-from tierfs.background.cold import ColdTier
+from tierfs.background.objects import ColdTier
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import TierfsError, Unavailable
 from tierfs.ledger.single_object import MagicWords

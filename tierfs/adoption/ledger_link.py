@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from tierfs.adoption.ledger_read import FoundLedger, FoundPart
 from tierfs.adoption.link import Standing, other_segment
 from tierfs.adoption.plan import LedgerPlan
-from tierfs.background import intents, ledger_beside
-from tierfs.background.cold import ColdTier
+from tierfs.background import ledger_beside, objects
+from tierfs.background.objects import ColdTier
 from tierfs.errors import Conflict
 from tierfs.metadata import (
     chain_cuts,
@@ -214,7 +214,7 @@ class LedgerLinker:
             ledger_beside.put_copy(self._metadata, self._cold.storage, segment_id, intent.name, plan.uuid)
             yield intent
         except BaseException:
-            intents.abandon(self._metadata, intent)
+            objects.abandon_intent(self._metadata, intent)
             raise
 
     def _make(

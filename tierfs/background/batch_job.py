@@ -2,7 +2,7 @@
 
 Crash order: intent committed -> executors upload -> one listing shows every object -> segment ids reserved -> manifest
 created -> one transaction makes all segments, drops the intent and writes down that the batch is done. A driver that
-dies leaves an intent and objects: `gc` finds them once nothing was added for JOB_REST_MS (intents.py).
+dies leaves an intent and objects: `gc` finds them once nothing was added for JOB_REST_MS (objects.py).
 
 Spark runs `begin`, `commit` and `abort` in processes of their own, so nothing is kept between them but the job's id.
 """

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
-from tierfs.background.intents import JOBS_PREFIX
+from tierfs.background.objects import JOBS_PREFIX
 from tierfs.checksum import Buffer, Stretch, grid_of
 from tierfs.chunkstore.checks import ATTEMPT_KEY
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage

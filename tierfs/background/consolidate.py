@@ -1,9 +1,9 @@
 """Consolidate: one ConsolidateAction puts one chunk in the place of neighbouring cold ones.
 
-Crash order: intent committed -> object composed -> size and etag by the server's word -> read back once against
-the checksums of the pieces -> one commit that revalidates the pieces, swaps the sublist, drops the intent and
-queues the change for the journal. The old objects become garbage that is due after the grace period and not
-before the journal names the new one: open readers finish, and the bucket alone is enough at every moment.
+Crash order as in objects.py: composed, and read back once against the checksums of the pieces. The commit revalidates
+the pieces, swaps the sublist and queues the change for the journal. The old objects become garbage that is due after
+the grace period and not before the journal names the new one: open readers finish, and the bucket alone is enough at
+every moment.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tierfs.background import intents
-from tierfs.background.cold import ColdTier, object_metadata, object_name
+from tierfs.background import objects
 from tierfs.background.consolidation_plan import ConsolidateAction
-from tierfs.background.offload import ChunksMoved
+from tierfs.background.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.background.readback import CheckedPiece, Mismatch, check_piece, read_back, stretches_of
-from tierfs.checksum import GridBuilder, Stretch, joined
-from tierfs.chunkstore.protocol import ComposedObject, EtagDiffers, ObjectPiece
-from tierfs.errors import DataLoss, TierfsError
+from tierfs.checksum import Stretch, joined
+from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
 from tierfs.metadata import chain, chains, checksums, directories, journal, keys
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.marks import mark
-from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.etags import Etags
-from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, Tier
+from tierfs.types import ByteRange, ChunkState, ObjectId, Tier
 
 log = logging.getLogger(__name__)
 
@@ -41,17 +39,6 @@ class Consolidated:
     """Of the new object; 0 when no byte had to move."""
     client_bytes: int = 0
     """How many of them were read and uploaded again; the server copied the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """An action together with what is known of its bytes."""
-
-    action: ConsolidateAction
-    intent: IntentRecord
-    pieces: tuple[CheckedPiece, ...]
-    expected: tuple[Stretch, ...]
-    metadata: dict[str, str]
 
 
 class Consolidate:
@@ -84,18 +71,8 @@ class Consolidate:
     def _copy(self, action: ConsolidateAction, progress: Callable[[int], None]) -> Consolidated:
         pieces = self._pieces(action)
         expected = self._expected(action, pieces)
-        job = self._intend(action, pieces, expected)
-        try:
-            composed = self._cold.storage.compose(
-                job.intent.name, [checked.piece for checked in pieces], metadata=job.metadata
-            )
-            grid = self._verified(job, composed, progress)
-            self._commit(job, composed, grid)
-        except TierfsError as exc:
-            log.info("consolidation of %s ended: %s", job.intent.name, exc)
-            intents.abandon(self._metadata, job.intent)
-            raise
-        return Consolidated(composed.length_bytes, composed.client_bytes)
+        recipe = ConsolidateRecipe(self._metadata, action, pieces, expected, progress, self._grace_ms)
+        return objects.make(self._metadata, self._cold, recipe)
 
     def _pieces(self, action: ConsolidateAction) -> tuple[CheckedPiece, ...]:
         with self._metadata.read() as txn:
@@ -121,82 +98,6 @@ class Consolidate:
                 raise
         return tuple(found)
 
-    def _intend(
-        self, action: ConsolidateAction, pieces: tuple[CheckedPiece, ...], expected: tuple[Stretch, ...]
-    ) -> _Job:
-        attempt = AttemptId(new_id())
-        span, crc = action.range, joined(expected).crc32c
-        with self._metadata.write() as txn:
-            segment, _ = _revalidated(txn, action)
-            path = directories.path_of(txn, segment.parent_id, segment.name)
-            epoch = txn.store.store_epoch
-            intent = IntentRecord(
-                attempt=attempt,
-                location_id=self._cold.location_id,
-                name=object_name(path, segment.id, span, epoch, attempt, crc),
-                segment_id=segment.id,
-                start_offset=span.start,
-                end_offset=span.end,
-                created_ms=txn.now_ms,
-                store_epoch=epoch,
-            )
-            txn.put(INTENTS, attempt.encode(), intent)
-            described = object_metadata(txn.store, path, segment.id, span, attempt, crc)
-        return _Job(action, intent, pieces, expected, described)
-
-    def _verified(self, job: _Job, composed: ComposedObject, progress: Callable[[int], None]) -> GridBuilder:
-        """Size by the server's word, bytes by the checksums they had; returns the new object's grid."""
-        wanted = job.action.range.length_bytes
-        if composed.length_bytes != wanted:
-            raise DataLoss(f"{job.intent.name}: {composed.length_bytes} of {wanted} bytes were composed")
-        try:
-            return read_back(self._cold.storage, composed, job.expected, progress)
-        except Mismatch as exc:
-            self._blame(job, exc.offset)
-            raise
-
-    def _blame(self, job: _Job, offset: int) -> None:
-        """Find out whether the copy is damaged or the piece it was made of."""
-        for index, checked in enumerate(job.pieces):
-            if offset < checked.piece.length_bytes:
-                try:
-                    check_piece(self._cold.storage, checked, offset)
-                except Mismatch:
-                    mark(self._metadata, job.action.segment_id, Tier.COLD, job.action.chunks[index], ChunkState.SUSPECT)
-                    raise
-                return
-            offset -= checked.piece.length_bytes
-
-    def _commit(self, job: _Job, composed: ComposedObject, grid: GridBuilder) -> None:
-        with self._metadata.write() as txn:
-            if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
-                # Its object is garbage by now: linking it would lose bytes.
-                raise ChunksMoved(f"{job.intent.name}: another holder took this object for a dead one's")
-            segment, placed = _revalidated(txn, job.action)
-            holder = ObjectRecord(
-                id=ObjectId(txn.allocate_id()),
-                tier=Tier.COLD,
-                location_id=self._cold.location_id,
-                name=job.intent.name,
-                length=composed.length_bytes,
-                etag=composed.etag,
-                crc32c=grid.crc32c,
-                store_epoch=job.intent.store_epoch,
-                attempt=job.intent.attempt,
-                # Since when its bytes have been cold, for the deletion lag: copying does not make them new.
-                created_ms=max(one.object.created_ms for one in placed),
-                written_ms=max(one.object.written_by_ms for one in placed),
-                linked_sequence=txn.store.next_outbox,
-            )
-            checksums.put_grid(txn, holder.id, grid.grid())
-            span = job.action.range
-            chunk = ChunkRecord(
-                start_offset=span.start,
-                length=span.length_bytes,
-                object_id=holder.id,
-            )
-            self._swap(txn, segment, placed, chunk, holder)
-
     def _merge(self, action: ConsolidateAction) -> None:
         """One chunk for several that follow each other in one object; no byte moves."""
         with self._metadata.write() as txn:
@@ -205,31 +106,102 @@ class Consolidate:
             holder = replace(placed[0].object, references=placed[0].object.references + 1)
             txn.put(OBJECTS, keys.u64(holder.id), holder)
             (chunk,) = chain.joined(one.chunk for one in placed)
-            self._swap(txn, segment, placed, chunk, replace(holder, references=holder.references - len(placed) - 1))
+            holder = replace(holder, references=holder.references - len(placed) - 1)
+            _swap(txn, segment, placed, chunk, holder, self._grace_ms)
 
-    def _swap(
+
+class ConsolidateRecipe(objects.Recipe[Consolidated]):
+    """The object that takes the place of an action's chunks."""
+
+    def __init__(
         self,
-        txn: WriteTransaction,
-        segment: SegmentRecord,
-        placed: Sequence[PlacedChunk],
-        chunk: ChunkRecord,
-        holder: ObjectRecord,
+        metadata: MetadataStore,
+        action: ConsolidateAction,
+        pieces: Sequence[CheckedPiece],
+        expected: Sequence[Stretch],
+        progress: Callable[[int], None],
+        grace_ms: int,
     ) -> None:
-        """The commit's work on the chain and the journal. One change of it names the new chunk and no unlink
-        goes with it: between two, the bucket would show a gap."""
-        linked = journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
-        segment = chains.remove(
-            txn,
-            segment,
-            Tier.COLD,
-            [one.chunk for one in placed],
-            due_ms=txn.now_ms + self._grace_ms,
-            after_sequence=linked,
-        )
-        holder = replace(holder, linked_sequence=linked)
-        segment = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
-        journal.put_segment(txn, segment)
-        txn.touch(inode=segment.inode, segment_id=segment.id)
+        """`expected`: the checksums of the pieces."""
+        super().__init__(joined(expected).crc32c)
+        self._metadata = metadata
+        self._action = action
+        self._pieces = pieces
+        self._expected = expected
+        self._progress = progress
+        self._grace_ms = grace_ms
+        self._client_bytes = 0
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """See Recipe.describe."""
+        segment, _ = _revalidated(txn, self._action)
+        path = directories.path_of(txn, segment.parent_id, segment.name)
+        return objects.describe_range(txn, path, segment.id, self._action.range, self.attempt, self.crc32c)
+
+    def write(self, storage: ChunkStorage, description: Description) -> ComposedObject:
+        """Let the server compose the object as far as it can."""
+        pieces = [checked.piece for checked in self._pieces]
+        composed = storage.compose(description.name, pieces, metadata=description.metadata)
+        self._client_bytes = composed.client_bytes
+        return composed
+
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Read the object back, against the checksums that the bytes had."""
+        try:
+            return read_back(storage, stored, self._expected, self._progress).grid()
+        except Mismatch as exc:
+            self._blame(storage, exc.offset)
+            raise
+
+    def link(self, made: Made) -> Consolidated:
+        """See Recipe.link."""
+        with self._metadata.write() as txn:
+            record = made.record(txn, ObjectId(txn.allocate_id()))
+            segment, placed = _revalidated(txn, self._action)
+            holder = replace(
+                record,
+                # Since when its bytes have been cold, for the deletion lag: copying does not make them new.
+                created_ms=max(one.object.created_ms for one in placed),
+                written_ms=max(one.object.written_by_ms for one in placed),
+                linked_sequence=txn.store.next_outbox,
+            )
+            span = self._action.range
+            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
+            _swap(txn, segment, placed, chunk, holder, self._grace_ms)
+        return Consolidated(made.stored.length_bytes, self._client_bytes)
+
+    def _blame(self, storage: ChunkStorage, offset: int) -> None:
+        """Find out whether the copy is damaged or the piece it was made of."""
+        for index, checked in enumerate(self._pieces):
+            if offset < checked.piece.length_bytes:
+                try:
+                    check_piece(storage, checked, offset)
+                except Mismatch:
+                    chunk = self._action.chunks[index]
+                    mark(self._metadata, self._action.segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
+                    raise
+                return
+            offset -= checked.piece.length_bytes
+
+
+def _swap(
+    txn: WriteTransaction,
+    segment: SegmentRecord,
+    placed: Sequence[PlacedChunk],
+    chunk: ChunkRecord,
+    holder: ObjectRecord,
+    grace_ms: int,
+) -> None:
+    """Put a chunk in the place of others, in the chain and the journal. One change names the new chunk and no unlink
+    goes with it: between two, the bucket would show a gap."""
+    linked = journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+    replaced = [one.chunk for one in placed]
+    due_ms = txn.now_ms + grace_ms
+    segment = chains.remove(txn, segment, Tier.COLD, replaced, due_ms=due_ms, after_sequence=linked)
+    holder = replace(holder, linked_sequence=linked)
+    segment = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
+    journal.put_segment(txn, segment)
+    txn.touch(inode=segment.inode, segment_id=segment.id)
 
 
 def _revalidated(txn: ReadTransaction, action: ConsolidateAction) -> tuple[SegmentRecord, list[PlacedChunk]]:

@@ -12,7 +12,7 @@ from tierfs import names
 from tierfs.background import consolidation_policy
 from tierfs.background.consolidate import Consolidate, Consolidated
 from tierfs.background.consolidation_plan import ConsolidateAction, Eligible, SegmentChunks, plan
-from tierfs.background.offload import ChunksMoved
+from tierfs.background.objects import ChunksMoved
 from tierfs.background.upload import Progress, Report
 from tierfs.config import OffloadSettings
 from tierfs.errors import Conflict, TierfsError

@@ -15,9 +15,9 @@ from itertools import groupby
 
 from tierfs.background.batch_manifest import is_manifest
 from tierfs.background.collect import Collected
-from tierfs.background.intents import JOB_REST_MS, JOBS_PREFIX, jobs
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.ledger_listing import attempts, uuid_of
+from tierfs.background.objects import JOB_REST_MS, JOBS_PREFIX, jobs
 from tierfs.background.orphans import COLD_NAME, SEGMENTS_PREFIX
 from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject, Uploads
 from tierfs.errors import TierfsError

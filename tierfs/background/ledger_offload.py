@@ -1,36 +1,33 @@
 """LedgerOffloader: a closed ledger becomes Pulsar's data and index objects, and the cold chunk that they are (PIP-17).
 
-Crash order: the attempt and intents are committed -> data object, our copy of its entries, index object -> one commit
-that links the chunk and completes the attempt. A ledger without its index object is not offloaded. What a crash or an
-error leaves is objects that nobody names: garbage at once where the error is known, else at the next attempt.
+Crash order as in objects.py: the attempt is noted with the intents, the data object is followed by our copy of its
+entries and by the index object, and the commit that links the chunk completes the attempt. A ledger without its index
+object is not offloaded. An attempt at the same ledger gives up what an earlier one left.
 """
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 from uuid import UUID
 
 import tierfs
-from tierfs.background import intents, ledger_beside
-from tierfs.background.cold import ColdTier
+from tierfs.background import ledger_beside, objects
 from tierfs.background.ledger_source import LedgerSource
-from tierfs.background.offload import ChunksMoved, source_chunk
+from tierfs.background.objects import ChunksMoved, ColdTier, Description, Made
+from tierfs.background.offload import source_chunk
 from tierfs.background.source import ChunkSource, DamagedChunk
-from tierfs.checksum import GridBuilder
 from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.chunkstore.protocol import StoredObject, Uploads
-from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject, Uploads
+from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
 from tierfs.ledger.keys import Role
 from tierfs.metadata import (
     chains,
-    checksums,
     directories,
     entries,
     entries_copy,
@@ -39,41 +36,19 @@ from tierfs.metadata import (
 )
 from tierfs.metadata.entries import StoredEntries
 from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, LedgerRecord, OffloadProgress
-from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.segments import ledger_attempts
 from tierfs.types import MIB, AttemptId, ChunkState, ObjectId, PayloadEncoding, SegmentId, SegmentKind, Tier
 
-log = logging.getLogger(__name__)
-
 BLOCK_BYTES = 64 * MIB
 """Pulsar's default."""
 
 _PLACED_AT_ONCE = 64
 """Rows of entries that one commit rewrites: some 10 ms. A block of tiny entries has hundreds of rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One attempt, as its first transaction made it."""
-
-    segment: SegmentRecord
-    chunks: tuple[ChunkRecord, ...]
-    uuid: UUID
-    ledger: LedgerRecord
-    path: str
-    data: IntentRecord
-    index: IntentRecord
-    copy: IntentRecord
-    metadata: Mapping[str, str]
-    """What the data object says of itself."""
-
-    @property
-    def intents(self) -> tuple[IntentRecord, ...]:
-        return self.data, self.index, self.copy
 
 
 class LedgerOffloader:
@@ -105,28 +80,12 @@ class LedgerOffloader:
         plans = plan_blocks(lengths, block_bytes)
         with closing(ChunkSource(self._files, sources)) as payloads:
             source = LedgerSource(payloads, lengths, plans)
-            crc = _undamaged(payloads)
-            job = self._begin(segment_id, uuid, source.length_bytes, extra_metadata or {})
             try:
-                self._place(segment_id, plans, lengths)
-                stored = self._cold.storage.put(job.data.name, source, metadata=job.metadata)
-                grid = _verified(job, payloads, source, stored)
-                ledger_beside.put_copy(self._metadata, self._cold.storage, segment_id, job.copy.name, uuid)
-                said = {**job.metadata, object_keys.ROLE_KEY: Role.INDEX.value}
-                ledger_beside.put_index(self._metadata, self._cold.storage, segment, job.index.name, said)
-            except TierfsError as exc:
-                log.info("offload of ledger %s ended: %s", job.path, exc)
-                for intent in job.intents:
-                    intents.abandon(self._metadata, intent)
-                raise
-            try:
-                self._commit(job, stored, crc, grid)
-            except (ChunksMoved, DataLoss, NotFound):  # found inside the transaction: nothing of it is committed
-                for intent in job.intents:
-                    intents.abandon(self._metadata, intent)
-                raise
-            # Another error may mean that nobody knows whether it is committed: the objects stay until the next
-            # attempt, or the next holder, finds their intents.
+                recipe = LedgerRecipe(self._metadata, segment, uuid, payloads, source, extra_metadata or {})
+                self._end_earlier(segment_id)
+                objects.make(self._metadata, self._cold, recipe)
+            except DamagedChunk as exc:
+                raise exc.cause from exc
         return segment.length
 
     def _block_bytes_of(self, txn: ReadTransaction, segment: SegmentRecord) -> int:
@@ -168,101 +127,116 @@ class LedgerOffloader:
         journal.put_segment(txn, replace(left, changed_ms=txn.now_ms))
         txn.touch(inode=segment.inode, segment_id=segment.id)
 
-    def _begin(self, segment_id: SegmentId, uuid: UUID, object_bytes: int, extra_metadata: Mapping[str, str]) -> _Job:
-        """Note the attempt; what an earlier one left becomes garbage. Raises ChunksMoved when it is cold by now."""
-        self._end_earlier(segment_id)
-        with self._metadata.write() as txn:
-            segment = _closed(txn, segment_id)
-            if segment.whole_in_cold:
-                raise ChunksMoved(f"{printable(segment.name)} became cold meanwhile")
-            known = ledgers.find(txn, segment_id)
-            ledger_attempts.discard(txn, known)
-            if not known.timestamp_ms:  # closed by a version that did not note it
-                known = replace(known, ledger_id=_ledger_id(segment), entries=entries.count(txn, segment_id))
-                known = replace(known, bytes=segment.length, timestamp_ms=segment.sealed_ms)
-            ledger = replace(known, offload=OffloadProgress.begun(uuid, "tierfs"))
-            ledgers.put(txn, ledger)
-            path = directories.path_of(txn, segment.parent_id, segment.name)
-            chunks = tuple(chunk for chunk, _ in _local(txn, segment))
-            copy_name = entries_copy.object_name(segment_id, txn.store.store_epoch, AttemptId(uuid.hex))
-            data = self._intend(txn, segment_id, object_keys.data_key(uuid, ledger.ledger_id), object_bytes)
-            index = self._intend(txn, segment_id, object_keys.index_key(uuid, ledger.ledger_id))
-            copy = self._intend(txn, segment_id, copy_name)
-            metadata = ledger_beside.user_metadata(txn, segment, uuid, Role.DATA, extra_metadata)
-            return _Job(segment, chunks, uuid, ledger, path, data, index, copy, metadata)
-
-    def _intend(self, txn: WriteTransaction, segment_id: SegmentId, name: str, size_bytes: int = 0) -> IntentRecord:
-        intent = IntentRecord(
-            attempt=AttemptId(new_id()),
-            location_id=self._cold.location_id,
-            name=name,
-            segment_id=segment_id,
-            start_offset=0,
-            end_offset=size_bytes,
-            created_ms=txn.now_ms,
-            store_epoch=txn.store.store_epoch,
-        )
-        txn.put(INTENTS, intent.attempt.encode(), intent)
-        return intent
-
     def _end_earlier(self, segment_id: SegmentId) -> None:
         """Give up what an earlier attempt was making: parts of an upload too, which only its name finds."""
         with self._metadata.read() as txn:
             left = [intent for _, intent in txn.scan(INTENTS) if intent.segment_id == segment_id]
             known = ledgers.find(txn, segment_id)
         for intent in left:
-            intents.abandon(self._metadata, intent)
+            objects.abandon_intent(self._metadata, intent)
         uuid, storage = known.offload.uuid, self._cold.storage
         if uuid is not None and not known.offload.complete and isinstance(storage, Uploads):
             for pending in list(storage.uploads(object_keys.data_key(uuid, known.ledger_id))):
                 storage.abort_upload(pending)
 
-    def _place(self, segment_id: SegmentId, plans: Sequence[BlockPlan], lengths: Sequence[int]) -> None:
-        """Note where each entry lies in the data object. It is not read before the chunk is linked."""
-        placed = chain.from_iterable(_stored(plan, lengths) for plan in plans)
+
+class LedgerRecipe(objects.Recipe[None]):
+    """The data object of one attempt at a ledger, with its index object and our copy of its entries."""
+
+    # After another error of the commit it is unknown whether it came: the objects stay until the next attempt, or the
+    # next holder, finds their intents.
+    not_linked = (ChunksMoved, DataLoss, NotFound)
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        segment: SegmentRecord,
+        uuid: UUID,
+        payloads: ChunkSource,
+        source: LedgerSource,
+        extra_metadata: Mapping[str, str],
+    ) -> None:
+        """Raises DamagedChunk."""
+        super().__init__(payloads.crc32c())
+        self._metadata = metadata
+        self._segment = segment
+        self._uuid = uuid
+        self._payloads = payloads
+        self._source = source
+        self._extra_metadata = extra_metadata
+        self._chunks: tuple[ChunkRecord, ...] = ()
+        self._ledger = LedgerRecord(segment_id=segment.id)
+        self._said: Mapping[str, str] = {}
+        self._beside: tuple[str, ...] = ()
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """Note the attempt; what an earlier one left becomes garbage. Raises ChunksMoved when it is cold by now."""
+        segment = _closed(txn, self._segment.id)
+        if segment.whole_in_cold:
+            raise ChunksMoved(f"{printable(segment.name)} became cold meanwhile")
+        known = ledgers.find(txn, segment.id)
+        ledger_attempts.discard(txn, known)
+        if not known.timestamp_ms:  # closed by a version that did not note it
+            known = replace(known, ledger_id=_ledger_id(segment), entries=entries.count(txn, segment.id))
+            known = replace(known, bytes=segment.length, timestamp_ms=segment.sealed_ms)
+        self._ledger = replace(known, offload=OffloadProgress.begun(self._uuid, "tierfs"))
+        ledgers.put(txn, self._ledger)
+        self._segment = segment
+        self._chunks = tuple(chunk for chunk, _ in _local(txn, segment))
+        self._said = ledger_beside.user_metadata(txn, segment, self._uuid, Role.DATA, self._extra_metadata)
+        index_name = object_keys.index_key(self._uuid, known.ledger_id)
+        copy_name = entries_copy.object_name(segment.id, txn.store.store_epoch, AttemptId(self._uuid.hex))
+        self._beside = index_name, copy_name
+        name = object_keys.data_key(self._uuid, known.ledger_id)
+        return Description(name, self._source.length_bytes, self._said, segment.id, beside=self._beside)
+
+    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
+        """Note where each entry lies in the data object, which is not read before the chunk is linked; write it."""
+        placed = chain.from_iterable(_stored(plan, self._source.lengths) for plan in self._source.plans)
         while some := list(islice(placed, _PLACED_AT_ONCE)):
             with self._metadata.write() as txn:
-                entries.place(txn, segment_id, some)
+                entries.place(txn, self._segment.id, some)
+        return storage.put(description.name, self._source, metadata=description.metadata)
 
-    def _commit(self, job: _Job, stored: StoredObject, crc: int, grid: GridBuilder) -> None:
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Check what was framed by our checksums; then write the objects beside it, the index last."""
+        grid = self._payloads.verified_grid().grid()
+        index_name, copy_name = self._beside
+        ledger_beside.put_copy(self._metadata, storage, self._segment.id, copy_name, self._uuid)
+        said = {**self._said, object_keys.ROLE_KEY: Role.INDEX.value}
+        ledger_beside.put_index(self._metadata, storage, self._segment, index_name, said)
+        return grid
+
+    def link(self, made: Made) -> None:
+        """See Recipe.link; completes the attempt."""
         with self._metadata.write() as txn:
-            if not all([txn.delete(INTENTS.name, intent.attempt.encode()) for intent in job.intents]):
-                raise ChunksMoved(f"{printable(job.path)}: another holder took this upload for a dead one's")
-            segment = _closed(txn, job.segment.id)
-            if segment.whole_in_cold or tuple(chunk for chunk, _ in _local(txn, segment)) != job.chunks:
-                raise ChunksMoved(f"{printable(job.path)}: its chunks changed meanwhile")
-            holder = self._holder(txn, job, segment, stored, crc)
+            record = made.record(txn, ObjectId(txn.allocate_id()))
+            segment = _closed(txn, self._segment.id)
+            if segment.whole_in_cold or tuple(chunk for chunk, _ in _local(txn, segment)) != self._chunks:
+                raise ChunksMoved(f"{printable(segment.name)}: its chunks changed meanwhile")
+            holder = self._holder(txn, record, segment)
             chunk = ChunkRecord(start_offset=0, length=segment.length, object_id=holder.id)
-            checksums.put_grid(txn, holder.id, grid.grid())
             segment = _without_cold(txn, segment)
             linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
             journal.put_segment(txn, linked)
             journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
-            completed = replace(job.ledger.offload, complete=True, timestamp_ms=txn.now_ms)
-            ledgers.put(txn, replace(job.ledger, offload=completed))
+            completed = replace(self._ledger.offload, complete=True, timestamp_ms=txn.now_ms)
+            ledgers.put(txn, replace(self._ledger, offload=completed))
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
-    def _holder(
-        self, txn: WriteTransaction, job: _Job, segment: SegmentRecord, stored: StoredObject, crc: int
-    ) -> ObjectRecord:
-        return ObjectRecord(
-            id=ObjectId(txn.allocate_id()),
-            tier=Tier.COLD,
-            location_id=self._cold.location_id,
-            name=job.data.name,
+    def _holder(self, txn: WriteTransaction, record: ObjectRecord, segment: SegmentRecord) -> ObjectRecord:
+        index_name, copy_name = self._beside
+        return replace(
+            record,
             length=segment.length,
-            etag=stored.etag,
-            crc32c=crc,
-            store_epoch=job.data.store_epoch,
-            attempt=AttemptId(job.uuid.hex),
-            created_ms=txn.now_ms,
+            attempt=AttemptId(self._uuid.hex),
             linked_sequence=txn.store.next_outbox + 1,
             written_ms=segment.modified_ms,
             encoding=PayloadEncoding.PULSAR_BLOCK,
-            stored_length=stored.length_bytes,
+            stored_length=record.length,
             segment_id=segment.id,
-            index_name=job.index.name,
-            entries_name=job.copy.name,
+            index_name=index_name,
+            entries_name=copy_name,
         )
 
 
@@ -312,24 +286,6 @@ def _without_cold(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecor
         return segment
     after = txn.store.next_outbox + 1
     return chains.remove(txn, segment, Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=after)
-
-
-def _undamaged(payloads: ChunkSource) -> int:
-    """CRC32C of all payloads. Raises DataLoss for a damaged chunk."""
-    try:
-        return payloads.crc32c()
-    except DamagedChunk as exc:
-        raise exc.cause from exc
-
-
-def _verified(job: _Job, payloads: ChunkSource, source: LedgerSource, stored: StoredObject) -> GridBuilder:
-    """Size by the server's word, checksum by ours on what was framed and the server's on what arrived."""
-    if stored.length_bytes != source.length_bytes:
-        raise DataLoss(f"{job.data.name}: {stored.length_bytes} of {source.length_bytes} bytes arrived")
-    try:
-        return payloads.verified_grid()
-    except DamagedChunk as exc:
-        raise exc.cause from exc
 
 
 def _ledger_id(segment: SegmentRecord) -> int:

@@ -26,8 +26,8 @@ class LedgerSource:
     def __init__(self, payloads: Source, lengths: array[int], plans: Sequence[BlockPlan]) -> None:
         """`lengths`: of all entries; `plans`: the blocks that they make (blocks.plan_blocks)."""
         self._payloads = payloads
-        self._lengths = lengths
-        self._plans = plans
+        self.lengths = lengths
+        self.plans = plans
         self._offsets = [plan.offset for plan in plans]
         self._payload_starts = list(accumulate((plan.payload_bytes for plan in plans), initial=0))
         self._lock = threading.Lock()
@@ -38,12 +38,12 @@ class LedgerSource:
     @property
     def length_bytes(self) -> int:
         """Total number of bytes."""
-        return self._plans[-1].offset + self._plans[-1].length_bytes
+        return self.plans[-1].offset + self.plans[-1].length_bytes
 
     @property
     def part_lengths(self) -> tuple[int, ...]:
         """The parts that the upload is best made of: the blocks."""
-        return tuple(plan.length_bytes for plan in self._plans)
+        return tuple(plan.length_bytes for plan in self.plans)
 
     def read(self, offset: int, length_bytes: int) -> Buffer:
         """Exactly these bytes. Raises DataLoss when a chunk file is too short."""
@@ -51,7 +51,7 @@ class LedgerSource:
         pieces: list[Buffer] = []
         index = max(0, bisect_right(self._offsets, offset) - 1)
         while offset < end:
-            plan = self._plans[index]
+            plan = self.plans[index]
             stop = min(end, plan.offset + plan.length_bytes)
             whole = (offset, stop) == (plan.offset, plan.offset + plan.length_bytes)
             block = self._block(index) if whole else self._kept_block(index)
@@ -73,7 +73,7 @@ class LedgerSource:
             return self._framed_block(index)
 
     def _framed_block(self, index: int) -> bytearray:
-        plan = self._plans[index]
+        plan = self.plans[index]
         payload = memoryview(b"")
         if plan.payload_bytes:
             payload = memoryview(self._payloads.read(self._payload_starts[index], plan.payload_bytes))
@@ -81,7 +81,7 @@ class LedgerSource:
         block[: FORMAT_1.header_bytes] = BlockHeader(plan.length_bytes, plan.first_entry_id).encode()
         at, taken, end = FORMAT_1.header_bytes, 0, plan.first_entry_id + plan.entries
         for first in range(plan.first_entry_id, end, _FRAMED_TOGETHER):
-            lengths = self._lengths[first : min(end, first + _FRAMED_TOGETHER)]
+            lengths = self.lengths[first : min(end, first + _FRAMED_TOGETHER)]
             framed = b"".join(_framed(first, lengths, payload[taken : taken + sum(lengths)]))
             block[at : at + len(framed)] = framed
             at, taken = at + len(framed), taken + sum(lengths)

@@ -13,7 +13,7 @@ from uuid import uuid4
 from tierfs import names
 from tierfs.background.ledger_offload import LedgerOffloader
 from tierfs.background.ledger_runs import Runs
-from tierfs.background.offload import ChunksMoved
+from tierfs.background.objects import ChunksMoved
 from tierfs.background.upload import Progress, Report
 from tierfs.errors import Fenced, NotFound, TierfsError
 from tierfs.metadata import directories

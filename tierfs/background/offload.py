@@ -1,53 +1,29 @@
-"""Offload: one OffloadAction becomes one verified cold object.
-
-Crash order: intent committed -> object created -> verified -> one commit that revalidates the source,
-links the cold chunk, drops the intent and queues the change for the journal. Whatever a crash leaves
-is an intent whose object nobody refers to; intents.py turns it into garbage.
-"""
+"""Offload: one OffloadAction becomes one verified cold object; crash order as in objects.py."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
-from tierfs.background import intents
+from tierfs.background import objects
 from tierfs.background.candidates import ended_ms
-from tierfs.background.cold import ColdTier, object_metadata, object_name
+from tierfs.background.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.background.planning import OffloadAction
 from tierfs.background.source import ChunkSource, DamagedChunk, SourceChunk
-from tierfs.checksum import GridBuilder
 from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.chunkstore.protocol import StoredObject
-from tierfs.errors import Conflict, DataLoss, TierfsError
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import DataLoss
 from tierfs.metadata import chains, checksums, directories, journal, keys
 from tierfs.metadata.marks import mark
-from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import CHUNKS, INTENTS
-from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, Tier
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import ByteRange, ChunkState, ObjectId, Tier
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
-
-
-class ChunksMoved(Conflict):
-    """The chunks of an action changed since it was planned; plan again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """An action together with what its first transaction found."""
-
-    action: OffloadAction
-    intent: IntentRecord
-    crc: int
-    """Of all its bytes."""
-    metadata: dict[str, str]
 
 
 class Offload:
@@ -66,96 +42,70 @@ class Offload:
         """
         self._cold.require_ours()
         with closing(ChunkSource(self._files, self._sources(action))) as source:
-            crc = self._suspecting(action, source.crc32c)
-            job = self._intend(action, crc)
+            crc = _suspecting(self._metadata, action, source.crc32c)
+            recipe = OffloadRecipe(self._metadata, action, source, crc)
             try:
-                stored = self._cold.storage.put(job.intent.name, source, metadata=job.metadata)
-                grid = self._verified(job, source, stored)
-                self._commit(job, stored, grid)
-            except TierfsError as exc:
-                log.info("offload of %s ended: %s", job.intent.name, exc)
-                intents.abandon(self._metadata, job.intent)
-                if isinstance(exc, DamagedChunk):
-                    raise exc.cause from exc
-                raise
+                objects.make(self._metadata, self._cold, recipe)
+            except DamagedChunk as exc:
+                raise exc.cause from exc
         return action.range.length_bytes
-
-    def abandon_intents(self) -> int:
-        """See intents.abandon_all."""
-        return intents.abandon_all(self._metadata)
 
     def _sources(self, action: OffloadAction) -> tuple[SourceChunk, ...]:
         with self._metadata.read() as txn:
             _, holders = revalidated(txn, action)
             return tuple(source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True))
 
-    def _intend(self, action: OffloadAction, crc: int) -> _Job:
-        attempt = AttemptId(new_id())
+
+class OffloadRecipe(objects.Recipe[None]):
+    """The object of one action."""
+
+    def __init__(self, metadata: MetadataStore, action: OffloadAction, source: ChunkSource, crc32c: int) -> None:
+        super().__init__(crc32c)
+        self._metadata = metadata
+        self._action = action
+        self._source = source
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """See Recipe.describe."""
+        segment, _ = revalidated(txn, self._action)
+        path = directories.path_of(txn, segment.parent_id, segment.name)
+        return objects.describe_range(txn, path, segment.id, self._action.range, self.attempt, self.crc32c)
+
+    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
+        """See Recipe.write."""
+        return storage.put(description.name, self._source, metadata=description.metadata)
+
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Check what was sent by our checksums; the server checked what arrived."""
+        return _suspecting(self._metadata, self._action, self._source.verified_grid).grid()
+
+    def link(self, made: Made) -> None:
+        """See Recipe.link."""
+        action, span = self._action, self._action.range
         with self._metadata.write() as txn:
+            record = made.record(txn, ObjectId(txn.allocate_id()))
             segment, _ = revalidated(txn, action)
-            path = directories.path_of(txn, segment.parent_id, segment.name)
-            epoch = txn.store.store_epoch
-            intent = IntentRecord(
-                attempt=attempt,
-                location_id=self._cold.location_id,
-                name=object_name(path, segment.id, action.range, epoch, attempt, crc),
-                segment_id=segment.id,
-                start_offset=action.range.start,
-                end_offset=action.range.end,
-                created_ms=txn.now_ms,
-                store_epoch=epoch,
-            )
-            txn.put(INTENTS, attempt.encode(), intent)
-            described = object_metadata(txn.store, path, segment.id, action.range, attempt, crc)
-            return _Job(action, intent, crc, described)
-
-    def _verified(self, job: _Job, source: ChunkSource, stored: StoredObject) -> GridBuilder:
-        """Size by the server's word, checksum by ours on what was sent and the server's on what arrived."""
-        if stored.length_bytes != source.length_bytes:
-            raise DataLoss(f"{job.intent.name}: {stored.length_bytes} of {source.length_bytes} bytes arrived")
-        return self._suspecting(job.action, source.verified_grid)
-
-    def _suspecting(self, action: OffloadAction, check: Callable[[], T]) -> T:
-        """The result of a check of the source; damage that it finds makes the action's chunks suspect."""
-        try:
-            return check()
-        except DamagedChunk as exc:
-            if isinstance(exc.cause, DataLoss):
-                self._mark_suspect(action)
-            raise exc.cause from exc
-
-    def _commit(self, job: _Job, stored: StoredObject, grid: GridBuilder) -> None:
-        with self._metadata.write() as txn:
-            if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
-                # Its object is garbage by now: linking it would lose bytes.
-                raise ChunksMoved(f"{job.intent.name}: another holder took this upload for a dead one's")
-            segment, _ = revalidated(txn, job.action)
-            last = job.action.chunks[-1]
-            holder = ObjectRecord(
-                id=ObjectId(txn.allocate_id()),
-                tier=Tier.COLD,
-                location_id=self._cold.location_id,
-                name=job.intent.name,
-                length=stored.length_bytes,
-                etag=stored.etag,
-                crc32c=job.crc,
-                store_epoch=job.intent.store_epoch,
-                attempt=job.intent.attempt,
-                created_ms=txn.now_ms,
+            holder = replace(
+                record,
                 linked_sequence=txn.store.next_outbox + 1,
-                written_ms=min(ended_ms(txn, segment, last), segment.modified_ms),
+                written_ms=min(ended_ms(txn, segment, action.chunks[-1]), segment.modified_ms),
             )
-            span = job.action.range
             chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
-            checksums.put_grid(txn, holder.id, grid.grid())
             linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
             journal.put_segment(txn, linked)  # first: a chunk beyond the length is taken for a crashed concat
             journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
-    def _mark_suspect(self, action: OffloadAction) -> None:
-        for chunk in action.chunks:
-            mark(self._metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
+
+def _suspecting(metadata: MetadataStore, action: OffloadAction, check: Callable[[], T]) -> T:
+    """Return the result of a check of the source; damage that it finds makes the action's chunks suspect."""
+    try:
+        return check()
+    except DamagedChunk as exc:
+        if isinstance(exc.cause, DataLoss):
+            for chunk in action.chunks:
+                mark(metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
+        raise exc.cause from exc
 
 
 def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:

@@ -1,9 +1,9 @@
 """Packing: one PackAction becomes one verified cold object that chunks of many segments share.
 
-Crash order: intent committed -> object created -> verified -> commits of bounded size, each of which revalidates
-its sources, links their chunks and queues the change for the journal. The first one drops the intent: from then on
-the object has references, and a crash leaves chunks local that are packed anew. What moved meanwhile, or turns out
-to be damaged, is left out; its bytes in the object are dead.
+Crash order as in objects.py, but for several commits of bounded size, each of which revalidates its sources, links
+their chunks and queues the change for the journal. The first one drops the intent: from then on the object has
+references, and a crash leaves chunks local that are packed anew. What moved meanwhile, or turns out to be damaged, is
+left out; its bytes in the object are dead.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tierfs import names
-from tierfs.background import intents
+from tierfs.background import objects
 from tierfs.background.candidates import ended_ms
-from tierfs.background.cold import ColdTier, pack_metadata
-from tierfs.background.offload import ChunksMoved, revalidated, source_chunk
+from tierfs.background.objects import ChunksMoved, ColdTier, Description, Made
+from tierfs.background.offload import revalidated, source_chunk
 from tierfs.background.pack_link import PackLinks
 from tierfs.background.planning import OffloadAction, PackAction
 from tierfs.background.source import ChunkSource, DamagedChunk, SourceChunk
-from tierfs.checksum import GridBuilder, Stretch, joined
+from tierfs.checksum import Stretch, joined
 from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.chunkstore.protocol import StoredObject
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound, TierfsError
-from tierfs.metadata import checksums, directories, keys
+from tierfs.metadata import directories, keys
 from tierfs.metadata.marks import mark
 from tierfs.metadata.pack import PackEntry, PackIndex, index_and_trailer, pack_name
-from tierfs.metadata.records import IntentRecord, ObjectRecord, SegmentRecord, StoreRecord
-from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import INTENTS, OBJECTS
+from tierfs.metadata.records import ObjectRecord, SegmentRecord, StoreRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import AttemptId, ChunkState, DirectoryId, ObjectId, SegmentId, Tier
+from tierfs.types import ChunkState, DirectoryId, ObjectId, SegmentId, Tier
 
 T = TypeVar("T")
 
@@ -74,17 +74,6 @@ class _Part:
     action: OffloadAction
     path: str
     sources: tuple[SourceChunk, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A pack that is being made."""
-
-    parts: tuple[_Part, ...]
-    entries: tuple[PackEntry, ...]
-    intent: IntentRecord
-    object_id: ObjectId
-    crc32c: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,113 +147,76 @@ class PackOffload:
 
     def _make(self, parts: Sequence[_Part]) -> Packed:
         with closing(self._source(parts)) as source:
-            job, store = self._intend(parts, source)
-            intent = job.intent
-            try:
-                metadata = pack_metadata(store, intent.attempt, job.crc32c)
-                stored = self._cold.storage.put(intent.name, source, metadata=metadata)
-                if stored.length_bytes != source.length_bytes:
-                    raise DataLoss(f"{intent.name}: {stored.length_bytes} of {source.length_bytes} bytes arrived")
-                grid = source.verified_grid()
-                done = self._link(job, stored, grid)
-            except TierfsError as exc:
-                log.info("packing of %s ended: %s", intent.name, exc)
-                intents.abandon(self._metadata, intent)
-                raise
-            if not done.segments:
-                intents.abandon(self._metadata, intent)
-            return done
+            with self._metadata.read() as view:
+                store = view.store
+            recipe = PackRecipe(self._metadata, store, parts, source)
+            return objects.make(self._metadata, self._cold, recipe)
 
-    def _intend(self, parts: Sequence[_Part], source: ChunkSource) -> tuple[_Job, StoreRecord]:
-        """Describe the pack and note that it is about to be made."""
-        attempt = AttemptId(new_id())
-        entries = tuple(_entries(parts, source.chunk_crcs()))
-        with self._metadata.read() as view:
-            store = view.store
-        now_ms = self._metadata.clock.now_ms()
-        index = PackIndex(store.store_id, store.store_epoch, attempt, now_ms, entries)
-        payload_bytes = source.length_bytes
-        source.add_tail(index_and_trailer(index, payload_bytes))
-        crc = source.crc32c()
-        with self._metadata.write() as txn:
-            object_id = ObjectId(txn.allocate_id())
-            intent = IntentRecord(
-                attempt=attempt,
-                location_id=self._cold.location_id,
-                name=pack_name(object_id, store.store_epoch, attempt, crc),
-                segment_id=SegmentId(0),
-                start_offset=0,
-                end_offset=source.length_bytes,
-                created_ms=txn.now_ms,
-                store_epoch=store.store_epoch,
-            )
-            txn.put(INTENTS, attempt.encode(), intent)
-        return _Job(tuple(parts), entries, intent, object_id, crc), store
 
-    def _link(self, job: _Job, stored: StoredObject, grid: GridBuilder) -> Packed:
+class PackRecipe(objects.Recipe[Packed]):
+    """The pack of some parts."""
+
+    def __init__(
+        self, metadata: MetadataStore, store: StoreRecord, parts: Sequence[_Part], source: ChunkSource
+    ) -> None:
+        """Add the index to the source. Raises DamagedChunk."""
+        super().__init__(0)
+        self._metadata = metadata
+        self._store = store
+        self._source = source
+        self._parts = tuple(zip(parts, _entries(parts, source.chunk_crcs()), strict=True))
+        self._object_id = ObjectId(0)
+        entries = tuple(entry for _, entry in self._parts)
+        index = PackIndex(store.store_id, store.store_epoch, self.attempt, metadata.clock.now_ms(), entries)
+        source.add_tail(index_and_trailer(index, source.length_bytes))
+        self.crc32c = source.crc32c()
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """See Recipe.describe. Moved parts are left out when the pack is linked."""
+        self._object_id = ObjectId(txn.allocate_id())
+        name = pack_name(self._object_id, self._store.store_epoch, self.attempt, self.crc32c)
+        said = objects.pack_metadata(self._store, self.attempt, self.crc32c)
+        return Description(name, self._source.length_bytes, said)
+
+    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
+        """See Recipe.write."""
+        return storage.put(description.name, self._source, metadata=description.metadata)
+
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Check what was sent by our checksums; the server checked what arrived."""
+        return self._source.verified_grid().grid()
+
+    def link(self, made: Made) -> Packed:
         """Link everything, one batch after another; of one in which a segment's records are damaged each alone."""
         done = Packed()
-        for batch in _batches(tuple(zip(job.parts, job.entries, strict=True))):
+        for batch in _batches(self._parts):
             try:
-                done = done.plus(self._link_some(job, stored, grid, batch, first=not done.segments))
+                done = done.plus(self._link_some(made, batch, first=not done.segments))
             except (DataLoss, NotFound):
                 for one in batch:
-                    done = done.plus(self._link_one(job, stored, grid, one, first=not done.segments))
+                    done = done.plus(self._link_one(made, one, first=not done.segments))
+        if not done.segments:
+            objects.abandon_intent(self._metadata, made.intents[0])
         return done
 
-    def _link_one(
-        self, job: _Job, stored: StoredObject, grid: GridBuilder, one: tuple[_Part, PackEntry], *, first: bool
-    ) -> Packed:
+    def _link_one(self, made: Made, one: tuple[_Part, PackEntry], *, first: bool) -> Packed:
         try:
-            return self._link_some(job, stored, grid, [one], first=first)
+            return self._link_some(made, [one], first=first)
         except (DataLoss, NotFound) as exc:
             return Packed(failed=((one[0].action, exc),))
 
-    def _link_some(
-        self,
-        job: _Job,
-        stored: StoredObject,
-        grid: GridBuilder,
-        batch: Sequence[tuple[_Part, PackEntry]],
-        *,
-        first: bool,
-    ) -> Packed:
-        """One commit."""
+    def _link_some(self, made: Made, batch: Sequence[tuple[_Part, PackEntry]], *, first: bool) -> Packed:
+        """One commit; the first one makes the pack's record."""
         with self._metadata.write() as txn:
-            holder = self._holder(txn, job, stored, first=first)
-            found = [] if holder is None else list(_unmoved(txn, batch))
-            if holder is not None and found:
-                if first:
-                    self._begin(txn, job, holder, grid)
-                _link_batch(txn, holder, found)
+            # No record: all that was linked to it is gone by now, and it with them.
+            known = None if first else txn.get(OBJECTS, keys.u64(self._object_id))
+            found = list(_unmoved(txn, batch)) if first or known is not None else []
+            if found:
+                _link_batch(txn, known or made.record(txn, self._object_id), found)
         linked = tuple(one.action.segment_id for one in found)
         there = set(linked)
         moved = (part.action.segment_id for part, _ in batch if part.action.segment_id not in there)
         return Packed(sum(one.action.range.length_bytes for one in found), linked, tuple(moved))
-
-    def _holder(self, txn: WriteTransaction, job: _Job, stored: StoredObject, *, first: bool) -> ObjectRecord | None:
-        """The pack's record; None when all that was linked to it is gone by now, and it with them."""
-        if not first:
-            return txn.get(OBJECTS, keys.u64(job.object_id))
-        return ObjectRecord(
-            id=job.object_id,
-            tier=Tier.COLD,
-            location_id=self._cold.location_id,
-            name=job.intent.name,
-            length=stored.length_bytes,
-            etag=stored.etag,
-            crc32c=job.crc32c,
-            store_epoch=job.intent.store_epoch,
-            attempt=job.intent.attempt,
-            created_ms=txn.now_ms,
-        )
-
-    def _begin(self, txn: WriteTransaction, job: _Job, holder: ObjectRecord, grid: GridBuilder) -> None:
-        """The first commit: the object takes the place of its intent."""
-        if not txn.delete(INTENTS.name, job.intent.attempt.encode()):
-            # It is garbage by now: linking it would lose bytes.
-            raise ChunksMoved(f"{job.intent.name}: another holder took this upload for a dead one's")
-        checksums.put_grid(txn, holder.id, grid.grid())
 
 
 def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[DirectoryId, str]) -> _Part:

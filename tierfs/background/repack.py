@@ -7,34 +7,30 @@ the journal names the new one. A pack that chunks point at which its index does 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from tierfs import names
-from tierfs.background import intents
-from tierfs.background.cold import ColdTier, pack_metadata
-from tierfs.background.offload import ChunksMoved
+from tierfs.background import objects
+from tierfs.background.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.background.pack_index import read_index
 from tierfs.background.pack_link import PackLinks
 from tierfs.background.readback import CheckedPiece, Mismatch, stretches_of
-from tierfs.checksum import block_crcs, crc32c, joined
-from tierfs.chunkstore.protocol import BufferSource, ObjectPiece, StoredObject
+from tierfs.checksum import crc32c, grid_of, joined
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, StoredObject
 from tierfs.config import OffloadSettings
-from tierfs.errors import DataLoss, TierfsError
+from tierfs.errors import TierfsError
 from tierfs.metadata import chains, checksums, directories, keys
 from tierfs.metadata.marks import mark
 from tierfs.metadata.pack import PACKS_PREFIX, PackEntry, PackIndex, index_and_trailer, pack_name
-from tierfs.metadata.records import ChunkRecord, IntentRecord, ObjectRecord
-from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, StoreRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.etags import Etags
-from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, SegmentId, Tier
-
-log = logging.getLogger(__name__)
+from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 _ROWS = 2000
 """Objects looked at per step: the names of others than packs are told from the raw rows, under a millisecond."""
@@ -50,16 +46,6 @@ class _Live:
     segment_id: SegmentId
     path: str
     chunk: ChunkRecord
-
-
-@dataclass(frozen=True, slots=True)
-class _New:
-    """The pack that takes its place."""
-
-    object_id: ObjectId
-    intent: IntentRecord
-    data: bytes
-    entries: tuple[PackEntry, ...]
 
 
 class Repack:
@@ -117,19 +103,11 @@ class Repack:
         size = sum(one.chunk.length for one in live)
         if len(live) != holder.references or 100 * (holder.length - size) < self._dead_percent * holder.length:
             return 0
-        new = self._make(live, [self._read(holder, one) for one in live])
-        try:
-            with self._metadata.read() as txn:
-                metadata = pack_metadata(txn.store, new.intent.attempt, crc32c(new.data))
-            self._cold.require_ours()  # again: reading may have taken longer than a proof counts
-            stored = self._cold.storage.put(new.intent.name, BufferSource(new.data), metadata=metadata)
-            if stored.length_bytes != len(new.data):
-                raise DataLoss(f"{new.intent.name}: {stored.length_bytes} of {len(new.data)} bytes arrived")
-            self._swap(holder, new, stored, live)
-        except TierfsError as exc:
-            log.info("repacking of %s ended: %s", holder.name, exc)
-            intents.abandon(self._metadata, new.intent)
-            raise
+        parts = [self._read(holder, one) for one in live]
+        with self._metadata.read() as txn:
+            store = txn.store
+        recipe = RepackRecipe(self._metadata, store, holder, live, parts, self._settings.grace_s * 1000)
+        objects.make(self._metadata, self._cold, recipe)
         return size
 
     @property
@@ -187,69 +165,70 @@ class Repack:
         for attempt in self._etags.attempts(holder):
             with attempt:
                 piece = ObjectPiece(holder.name, held.start, held.length_bytes, attempt.etag or "")
-                found = stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs))
+                found = list(stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs)))
         return joined(found).crc32c
 
-    def _make(self, live: Sequence[_Live], parts: Sequence[bytes]) -> _New:
-        attempt, now_ms = AttemptId(new_id()), self._metadata.clock.now_ms()
-        entries = tuple(_entries(live, parts))
-        payload = b"".join(parts)
-        with self._metadata.read() as view:
-            store = view.store
-        data = payload + index_and_trailer(
-            PackIndex(store.store_id, store.store_epoch, attempt, now_ms, entries), len(payload)
-        )
-        with self._metadata.write() as txn:
-            object_id = ObjectId(txn.allocate_id())
-            intent = IntentRecord(
-                attempt=attempt,
-                location_id=self._cold.location_id,
-                name=pack_name(object_id, store.store_epoch, attempt, crc32c(data)),
-                segment_id=SegmentId(0),
-                start_offset=0,
-                end_offset=len(data),
-                created_ms=txn.now_ms,
-                store_epoch=store.store_epoch,
-            )
-            txn.put(INTENTS, attempt.encode(), intent)
-        return _New(object_id, intent, data, entries)
 
-    def _swap(self, old: ObjectRecord, new: _New, stored: StoredObject, live: Sequence[_Live]) -> None:
-        """Commits of bounded size; those whose chunks moved meanwhile stay where they are."""
-        begun = False
-        for at in range(0, len(live), _BATCH):
-            with self._metadata.write() as txn:
-                pairs = list(zip(live[at : at + _BATCH], new.entries[at : at + _BATCH], strict=True))
-                found = [(one, entry) for one, entry in pairs if _is_unmoved(txn, one)]
-                holder = txn.get(OBJECTS, keys.u64(new.object_id)) if begun else self._begin(txn, old, new, stored)
-                if holder is None or not found:
-                    raise ChunksMoved(f"{old.name}: its chunks changed meanwhile")
-                self._swap_batch(txn, holder, found)
-            begun = True
+class RepackRecipe(objects.Recipe[None]):
+    """The pack that takes the place of a mostly dead one."""
 
-    def _begin(self, txn: WriteTransaction, old: ObjectRecord, new: _New, stored: StoredObject) -> ObjectRecord:
-        if not txn.delete(INTENTS.name, new.intent.attempt.encode()):
-            raise ChunksMoved(f"{new.intent.name}: another holder took this object for a dead one's")
-        checksums.put_grid(txn, new.object_id, block_crcs(new.data))
-        return ObjectRecord(
-            id=new.object_id,
-            tier=Tier.COLD,
-            location_id=self._cold.location_id,
-            name=new.intent.name,
-            length=stored.length_bytes,
-            etag=stored.etag,
-            crc32c=crc32c(new.data),
-            store_epoch=new.intent.store_epoch,
-            attempt=new.intent.attempt,
-            created_ms=old.created_ms,  # since when its bytes have been cold: copying does not make them new
-            written_ms=old.written_by_ms,
-        )
-
-    def _swap_batch(
-        self, txn: WriteTransaction, holder: ObjectRecord, found: Sequence[tuple[_Live, PackEntry]]
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        store: StoreRecord,
+        old: ObjectRecord,
+        live: Sequence[_Live],
+        parts: Sequence[bytes],
+        grace_ms: int,
     ) -> None:
+        """`parts`: the bytes of the chunks that still count."""
+        super().__init__(0)
+        self._metadata = metadata
+        self._store = store
+        self._old = old
+        self._live = live
+        self._grace_ms = grace_ms
+        self._entries = tuple(_entries(live, parts))
+        self._object_id = ObjectId(0)
+        payload = b"".join(parts)
+        index = PackIndex(store.store_id, store.store_epoch, self.attempt, metadata.clock.now_ms(), self._entries)
+        self._data = payload + index_and_trailer(index, len(payload))
+        self._grid = grid_of([self._data])
+        self.crc32c = self._grid.crc32c
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """See Recipe.describe. Chunks that moved stay where they are when the pack is linked."""
+        self._object_id = ObjectId(txn.allocate_id())
+        name = pack_name(self._object_id, self._store.store_epoch, self.attempt, self.crc32c)
+        return Description(name, len(self._data), objects.pack_metadata(self._store, self.attempt, self.crc32c))
+
+    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
+        """See Recipe.write."""
+        return storage.put(description.name, BufferSource(self._data), metadata=description.metadata)
+
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Return the checksums of what was sent; the server checked what arrived."""
+        return self._grid.grid()
+
+    def link(self, made: Made) -> None:
+        """Commits of bounded size; those whose chunks moved meanwhile stay where they are."""
+        pairs = list(zip(self._live, self._entries, strict=True))
+        for at in range(0, len(pairs), _BATCH):
+            with self._metadata.write() as txn:
+                found = [(one, entry) for one, entry in pairs[at : at + _BATCH] if _is_unmoved(txn, one)]
+                holder = txn.get(OBJECTS, keys.u64(self._object_id)) if at else self._first(txn, made)
+                if holder is None or not found:
+                    raise ChunksMoved(f"{self._old.name}: its chunks changed meanwhile")
+                self._swap(txn, holder, found)
+
+    def _first(self, txn: WriteTransaction, made: Made) -> ObjectRecord:
+        """The pack's record; copying does not make its bytes new."""
+        record = made.record(txn, self._object_id)
+        return replace(record, created_ms=self._old.created_ms, written_ms=self._old.written_by_ms)
+
+    def _swap(self, txn: WriteTransaction, holder: ObjectRecord, found: Sequence[tuple[_Live, PackEntry]]) -> None:
         links, sequence = PackLinks(txn, holder), txn.store.next_outbox
-        due_ms = txn.now_ms + self._settings.grace_s * 1000
+        due_ms = txn.now_ms + self._grace_ms
         for one, entry in found:
             segment = directories.segment(txn, one.segment_id)
             assert segment is not None

@@ -14,8 +14,8 @@ from tierfs.background.clock_check import ACCEPT, TOLERANCE_S
 from tierfs.background.cold_identity import as_warning, wrong_cold_tier
 from tierfs.background.endangered import Endangered, endangered
 from tierfs.background.holder import Holder
-from tierfs.background.intents import is_job
 from tierfs.background.journal_names import checkpoint_name, slot_name
+from tierfs.background.objects import is_job
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.metadata import fence, keys
 from tierfs.metadata.journal_state import Fencer, JournalState

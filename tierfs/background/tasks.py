@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from tierfs.background.failures import Failures
-from tierfs.background.offload import ChunksMoved
+from tierfs.background.objects import ChunksMoved
 from tierfs.background.snapshot import SLICE_S
 from tierfs.errors import Fenced
 from tierfs.metadata.store import MetadataStore

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.background.candidates import objects_to_make, placed_cold, sealed_local_chunks
-from tierfs.background.offload import ChunksMoved
+from tierfs.background.objects import ChunksMoved
 from tierfs.background.packing import Packed, PackOffload
 from tierfs.background.planning import OffloadAction, PackAction, Packer, cold_copies
 from tierfs.config import OffloadSettings

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tierfs import names
-from tierfs.background import ballast, evict
+from tierfs.background import ballast, evict, objects
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_check import ClockCheck
-from tierfs.background.cold import ColdTier
 from tierfs.background.collect import Collected, Collector
 from tierfs.background.consolidate import Consolidate
 from tierfs.background.consolidation import ConsolidateReport, Consolidation
@@ -24,6 +23,7 @@ from tierfs.background.entry_rows import EntryRows
 from tierfs.background.evict import Evicted
 from tierfs.background.ledger_offload import LedgerOffloader
 from tierfs.background.managed_offload import ManagedOffload, PrefixOffloaded
+from tierfs.background.objects import ColdTier
 from tierfs.background.offload import Offload
 from tierfs.background.orphans import Orphan, OrphanFinder
 from tierfs.background.packing import Packed, PackOffload
@@ -104,7 +104,7 @@ class ColdWork:
         """Turn what a dead holder had in flight into garbage; the first thing a new holder does. Raises Fenced."""
         with self._metadata.read() as txn:
             fence.require_owner(txn.store)
-        self.tools.offload.abandon_intents()
+        objects.abandon_all(self._metadata)
         self._dismantle()
 
     def offload(self, path: str, report: Report) -> OffloadReport:

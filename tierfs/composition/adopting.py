@@ -17,7 +17,7 @@ from tierfs.adoption.pravega import plan_pravega
 from tierfs.adoption.pulsar import Reading, plan_pulsar
 from tierfs.adoption.rocketmq import plan_rocketmq
 from tierfs.app import Store
-from tierfs.background.cold import ColdTier
+from tierfs.background.objects import ColdTier
 from tierfs.background.publish import Publisher
 from tierfs.chunkstore.checks import is_relative
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject

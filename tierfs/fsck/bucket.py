@@ -8,8 +8,8 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from tierfs.background.batch_manifest import is_manifest
-from tierfs.background.intents import JOBS_PREFIX
 from tierfs.background.ledger_listing import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
+from tierfs.background.objects import JOBS_PREFIX
 from tierfs.background.orphans import chunk_objects
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import NotFound, PermissionDenied, TierfsError, Unavailable

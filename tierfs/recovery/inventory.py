@@ -20,9 +20,8 @@ from pathlib import Path
 
 from tierfs import names
 from tierfs.background import store_mark
-from tierfs.background.cold import object_name
-from tierfs.background.intents import JOBS_PREFIX
 from tierfs.background.ledger_listing import ledger_objects
+from tierfs.background.objects import JOBS_PREFIX, object_name
 from tierfs.background.orphans import COLD_NAME, chunk_objects
 from tierfs.background.pack_index import read_index
 from tierfs.chunkstore.checks import MARK_NAME

@@ -1,0 +1,275 @@
+"""Making cold objects: one way for offload, packs, consolidation and ledgers.
+
+Crash order: intent committed -> object written -> verified -> one commit that takes the intent's place with the
+object's record and links it (`Recipe.link`), with the change for the journal. A crash, or an error, leaves an intent
+whose object no record names: it is abandoned, so the object becomes garbage. That happens at once after an error, and
+after a crash when the next holder begins (`abandon_all`). A commit that finds its intent gone links nothing: another
+holder took the object for a dead one's, and deletes it.
+
+The intent of a job, as distributed writers have, names all objects below `uploads/<job>/`. Its driver is no process
+that could hold a lock: Spark runs the beginning and the commit of a write in workers of their own. So a job lives as
+long as anything comes of it, and outlives the holder; `gc` ends the dead ones (dead_uploads.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import Conflict, DataLoss, TierfsError
+from tierfs.metadata import chains, checksums
+from tierfs.metadata.records import RECORD_VERSION, GarbageRecord, IntentRecord, ObjectRecord, StoreRecord
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import INTENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.names import printable
+from tierfs.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, Tier
+
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+
+JOBS_PREFIX = "uploads/"
+
+JOB_REST_MS = 24 * 3600 * 1000
+"""A job to which nothing was added for so long has no driver any more. A guess: tasks compute for less."""
+
+_SECOND_DELETE_MS = 3600 * 1000
+"""A PUT that was cut off may still be carried out by the server: its object is deleted once more later."""
+
+
+class ChunksMoved(Conflict):
+    """The chunks of an action changed since it was planned; plan again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColdTier:
+    """The cold tier as the store's tasks see it."""
+
+    location_id: LocationId
+    storage: ChunkStorage
+    require_ours: Callable[[], None]
+    """Raises unless the place was seen to be ours a moment ago (Publisher.require_recent_ownership)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """An object that is about to be made."""
+
+    name: str
+    length_bytes: int
+    metadata: Mapping[str, str]
+    segment_id: SegmentId = SegmentId(0)
+    """0 for an object of several segments."""
+    start_offset: int = 0
+    """Of its first byte in the segment."""
+    beside: tuple[str, ...] = ()
+    """Names of objects that are made with it and go with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An object that was written and verified, and that no record names yet."""
+
+    intents: tuple[IntentRecord, ...]
+    """Its own first, then those of the objects beside it."""
+    stored: StoredObject
+    grid: Sequence[int]
+    crc32c: int
+
+    @property
+    def name(self) -> str:
+        """Name of the object."""
+        return self.intents[0].name
+
+    def record(self, txn: WriteTransaction, object_id: ObjectId) -> ObjectRecord:
+        """Take the place of the intent: drop it, write the checksums and return the object's record, to be linked.
+
+        Raises ChunksMoved when the intent is gone: the object is garbage by now, and linking it would lose bytes.
+        """
+        if not all([txn.delete(INTENTS.name, intent.attempt.encode()) for intent in self.intents]):
+            raise ChunksMoved(f"{printable(self.name)}: another holder took this object for a dead one's")
+        checksums.put_grid(txn, object_id, self.grid)
+        intent = self.intents[0]
+        return ObjectRecord(
+            id=object_id,
+            tier=Tier.COLD,
+            location_id=intent.location_id,
+            name=intent.name,
+            length=self.stored.length_bytes,
+            etag=self.stored.etag,
+            crc32c=self.crc32c,
+            store_epoch=intent.store_epoch,
+            attempt=intent.attempt,
+            created_ms=txn.now_ms,
+        )
+
+
+class Recipe(ABC, Generic[R]):
+    """An object to be made: its steps, which `make` calls once each and in this order."""
+
+    not_linked: tuple[type[TierfsError], ...] = (TierfsError,)
+    """Errors of `link` after which it is certain that no record names the object."""
+
+    def __init__(self, crc32c: int) -> None:
+        """`crc32c`: of all bytes, known before they are written."""
+        self.attempt = AttemptId(new_id())
+        self.crc32c = crc32c
+
+    @abstractmethod
+    def describe(self, txn: WriteTransaction) -> Description:
+        """Revalidate what the object is made of, in the transaction of its intent; raise ChunksMoved if it changed."""
+
+    @abstractmethod
+    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
+        """Write the object."""
+
+    @abstractmethod
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Check the bytes and return the CRCs of their blocks; raise DataLoss for damage. Its size was checked."""
+
+    @abstractmethod
+    def link(self, made: Made) -> R:
+        """Revalidate the chunks and commit the object's record (`Made.record`) with what links it."""
+
+
+def make(metadata: MetadataStore, cold: ColdTier, recipe: Recipe[R]) -> R:
+    """Make one cold object, in the crash order above; returns what `link` returned.
+
+    Raises Fenced, WrongColdTier, and what the steps and the storage raise; then no record names the object.
+    """
+    cold.require_ours()
+    with metadata.write() as txn:
+        description = recipe.describe(txn)
+        intents = _intend(txn, cold, recipe.attempt, description)
+    try:
+        stored = recipe.write(cold.storage, description)
+        if stored.length_bytes != description.length_bytes:
+            wanted = description.length_bytes
+            raise DataLoss(f"{printable(description.name)}: {stored.length_bytes} of {wanted} bytes arrived")
+        made = Made(intents, stored, recipe.verify(cold.storage, stored), recipe.crc32c)
+    except TierfsError as exc:
+        _give_up(metadata, intents, exc)
+        raise
+    try:
+        return recipe.link(made)
+    except recipe.not_linked as exc:
+        _give_up(metadata, intents, exc)
+        raise
+
+
+def _intend(
+    txn: WriteTransaction, cold: ColdTier, attempt: AttemptId, description: Description
+) -> tuple[IntentRecord, ...]:
+    """Note the object, and those beside it, before they are written."""
+    intents = [
+        IntentRecord(
+            attempt=attempt,
+            location_id=cold.location_id,
+            name=description.name,
+            segment_id=description.segment_id,
+            start_offset=description.start_offset,
+            end_offset=description.start_offset + description.length_bytes,
+            created_ms=txn.now_ms,
+            store_epoch=txn.store.store_epoch,
+        )
+    ]
+    for name in description.beside:
+        intents.append(replace(intents[0], attempt=AttemptId(new_id()), name=name, start_offset=0, end_offset=0))
+    for intent in intents:
+        txn.put(INTENTS, intent.attempt.encode(), intent)
+    return tuple(intents)
+
+
+def _give_up(metadata: MetadataStore, intents: Sequence[IntentRecord], error: TierfsError) -> None:
+    log.info("making of %s ended: %s", printable(intents[0].name), error)
+    for intent in intents:
+        abandon_intent(metadata, intent)
+
+
+def abandon_intent(metadata: MetadataStore, intent: IntentRecord) -> None:
+    """Make the object of an intent garbage; one whose intent is gone was given up already, or became a chunk."""
+    with metadata.write() as txn:
+        if not txn.delete(INTENTS.name, intent.attempt.encode()):
+            return
+        for due_ms in (txn.now_ms, txn.now_ms + _SECOND_DELETE_MS):
+            length = intent.end_offset - intent.start_offset
+            garbage = GarbageRecord(
+                due_ms=due_ms, tier=Tier.COLD, location_id=intent.location_id, name=intent.name, length=length
+            )
+            chains.add_garbage(txn, garbage)
+
+
+def abandon_all(metadata: MetadataStore) -> int:
+    """Turn what a crashed holder was making into garbage; call it as the holder before any other work."""
+    with metadata.read() as txn:
+        left = [intent for _, intent in txn.scan(INTENTS) if not is_job(intent)]
+    for intent in left:
+        abandon_intent(metadata, intent)
+    return len(left)
+
+
+def is_job(intent: IntentRecord) -> bool:
+    """Whether an intent is that of a job."""
+    return intent.name.startswith(JOBS_PREFIX) and intent.name.endswith("/")
+
+
+def jobs(txn: ReadTransaction) -> dict[str, IntentRecord]:
+    """Jobs that may still be committed, by where their objects lie."""
+    return {intent.name: intent for _, intent in txn.scan(INTENTS) if is_job(intent)}
+
+
+def object_name(
+    segment_path: str, segment_id: SegmentId, span: ByteRange, epoch: int, attempt: AttemptId, crc: int | None
+) -> str:
+    """Name of a cold object (design §6); never used twice.
+
+    It holds the CRC32C of all bytes, so that a copy that drops all else proves itself; older objects have none.
+    """
+    known = "" if crc is None else f"-c{crc:08x}"
+    return f"segments/{segment_path}/{segment_id}/chunk-{span.start:020d}-{span.end:020d}-e{epoch}-{attempt}{known}"
+
+
+def describe_range(
+    txn: WriteTransaction, segment_path: str, segment_id: SegmentId, span: ByteRange, attempt: AttemptId, crc: int
+) -> Description:
+    """Describe an object of one segment's bytes."""
+    name = object_name(segment_path, segment_id, span, txn.store.store_epoch, attempt, crc)
+    said = object_metadata(txn.store, segment_path, segment_id, span, attempt, crc)
+    return Description(name, span.length_bytes, said, segment_id, span.start)
+
+
+def object_metadata(
+    store: StoreRecord, segment_path: str, segment_id: SegmentId, span: ByteRange, attempt: AttemptId, crc: int
+) -> dict[str, str]:
+    """What an object says of itself, so that a store can be rebuilt from objects alone. ASCII, under 2 KiB.
+
+    A name is base64url: at most 800 bytes of it stay under S3's limit, percent-encoding would not.
+    """
+    return {
+        "format": str(RECORD_VERSION),
+        "store": store.store_id,
+        "segment": str(segment_id),
+        "name": base64.urlsafe_b64encode(segment_path.encode()).decode("ascii"),
+        "start": str(span.start),
+        "end": str(span.end),
+        "epoch": str(store.store_epoch),
+        "attempt": attempt,
+        "crc32c": f"{crc:08x}",
+    }
+
+
+def pack_metadata(store: StoreRecord, attempt: AttemptId, crc: int) -> dict[str, str]:
+    """What a pack says of itself to those who do not read its index."""
+    return {
+        "format": str(RECORD_VERSION),
+        "store": store.store_id,
+        "epoch": str(store.store_epoch),
+        "attempt": attempt,
+        "crc32c": f"{crc:08x}",
+    }
