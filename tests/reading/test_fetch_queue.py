@@ -188,6 +188,20 @@ def test_one_that_is_hurried_runs_once_and_at_once(threads: Threads, gate: Gate)
     assert threads.next_begun() is last, "and not the hurried one again"
 
 
+def test_what_is_handed_over_runs_next_although_it_has_an_owner(threads: Threads, gate: Gate) -> None:
+    for _ in range(THREADS):
+        threads.put(WANTED_NOW)
+        threads.next_begun()
+    mine, waiting = threads.new(), threads.put(MIB)
+    assert mine.own()
+    threads.queue.hand_over(mine)
+    assert not mine.own(), "nobody withdraws it"
+    gate.open()
+    assert threads.next_begun() is mine
+    gate.open(THREADS)
+    assert threads.next_begun() is waiting
+
+
 @pytest.mark.parametrize("priority", [WANTED_NOW, MIB])
 def test_what_was_withdrawn_never_runs(threads: Threads, gate: Gate, priority: int) -> None:
     for _ in range(THREADS):

@@ -1,0 +1,104 @@
+"""How deep a first cold read goes, from the reader's call to the loop's last step and from a thread to its socket."""
+
+from __future__ import annotations
+
+import random
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+from urllib.parse import unquote
+
+import pytest
+
+from tests.reading.chaotic_http import serving
+from tests.reading.test_reader import DATA, make_cold
+from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import StoredObject
+from tierfs.chunkstore.s3 import S3Storage
+from tierfs.chunkstore.s3_location import S3Location
+from tierfs.config import ColdSettings, ReadSettings
+from tierfs.connect import wrapped
+from tierfs.metadata.records import LocationRecord
+from tierfs.metrics import NullMetrics
+from tierfs.reading.fetch_queue import FetchQueue
+from tierfs.reading.handle import ReadHandle
+from tierfs.reading.reader import Reader
+from tierfs.types import LocationId
+
+MOST_FRAMES = 15
+BUCKET = "bucket"
+
+
+class Bucket(MemoryStorage):
+    """Objects that a server looks for by the paths of signed URLs, too."""
+
+    def stat(self, name: str) -> StoredObject:
+        return super().stat(unquote(name.partition("?")[0]).removeprefix(f"{BUCKET}/"))
+
+
+class Stacks:
+    """The stacks that led to what was watched, innermost call first."""
+
+    def __init__(self) -> None:
+        self.to_socket: list[list[str]] = []
+        self.to_queue: list[list[str]] = []
+
+    def take(self, outermost: str) -> list[str]:
+        """The names of the calls from `outermost` to the caller of the watched function."""
+        names: list[str] = []
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            names.append(frame.f_code.co_qualname)
+            if names[-1] == outermost:
+                return names
+            frame = frame.f_back
+        raise AssertionError(f"{outermost} did not call: {names}")
+
+
+@pytest.fixture
+def stacks(monkeypatch: pytest.MonkeyPatch) -> Stacks:
+    """Watches what is sent, and what is queued for threads."""
+    stacks = Stacks()
+    connect, put = socket.create_connection, FetchQueue.put
+
+    class Watched(socket.socket):
+        def sendall(self, *args: object) -> None:
+            stacks.to_socket.append(stacks.take("FetchQueue._work"))
+            super().sendall(*args)  # type: ignore[arg-type]
+
+    def watched(*args: object) -> socket.socket:
+        return Watched(fileno=connect(*args).detach())  # type: ignore[arg-type]
+
+    def watched_put(*args: object) -> None:
+        stacks.to_queue.append(stacks.take(ReadHandle.read.__qualname__))
+        put(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "create_connection", watched)
+    monkeypatch.setattr(FetchQueue, "put", watched_put)
+    return stacks
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy={"read_priority": "local-first"}, cold=Bucket()) as opened:
+        yield opened
+
+
+async def test_a_first_cold_read_is_at_most_fifteen_calls_deep(store: TestStore, stacks: Stacks) -> None:
+    make_cold(store)
+    with serving(store.cold, random.Random(1)) as server:
+        location = S3Location(BUCKET, endpoint_url=server.origin, region="us-east-1")
+        record = LocationRecord(id=LocationId(1), url=f"s3://{BUCKET}", writable=True)
+        settings = ColdSettings()
+        with closing(wrapped(S3Storage(location, settings), record, settings, NullMetrics())) as cold:
+            async with Reader(store.metadata, store.files, lambda _: cold, ReadSettings(), NullMetrics()) as reader:
+                handle = reader.open(store.segment("s").id)
+                assert bytes(await handle.read(0, 1000)) == DATA[:1000]
+                handle.close()
+        assert server.answers == len(stacks.to_socket) >= 1
+    for stack in (*stacks.to_socket, *stacks.to_queue):
+        assert len(stack) <= MOST_FRAMES, "\n".join(stack)
