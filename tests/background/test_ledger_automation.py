@@ -23,8 +23,7 @@ from tests.stores import TestStore, assert_layout
 from tierfs import policy_text
 from tierfs.background import requests
 from tierfs.config import BackgroundSettings
-from tierfs.metadata import chains
-from tierfs.metadata.marks import mark
+from tierfs.metadata import chain_cuts, chains
 from tierfs.segments import ledgers
 from tierfs.types import ChunkState, Tier
 
@@ -172,7 +171,7 @@ async def test_a_ledger_that_fails_is_listed_and_holds_up_no_other(
     with store.metadata.read() as txn:
         chunk = chains.chunk_at(txn, store.segment("t/1").id, Tier.LOCAL, 4)
     assert chunk is not None
-    mark(store.metadata, store.segment("t/1").id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
+    chain_cuts.set_state(store.metadata, store.segment("t/1").id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
     async with working(store):
         await trio.sleep(SETTLED_S)
         assert_layout(store, "t/2", local=[4], cold=[4])

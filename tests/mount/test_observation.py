@@ -16,7 +16,6 @@ from tests.mount.waiting import errno_of, eventually
 from tierfs import app
 from tierfs.background.upload import Progress
 from tierfs.metadata import chain_cuts, chains, directories
-from tierfs.metadata.marks import mark
 from tierfs.types import CRC_BLOCK_BYTES, ChunkState, Tier
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -198,7 +197,7 @@ def test_bytes_of_suspect_and_lost_chunks_are_metrics_of_the_store(store: app.St
     with store.metadata.read() as txn:
         segment_id = directories.segment_by_name(txn, "s").id
         chunk, *_ = chains.chunks(txn, segment_id, Tier.COLD)
-    mark(store.metadata, segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
+    chain_cuts.set_state(store.metadata, segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
     assert (metrics(mnt)["tierfs_suspect_bytes"], metrics(mnt)["tierfs_lost_bytes"]) == (chunk.length, 0)
     with store.metadata.write() as txn:
         segment = chain_cuts.lose(txn, directories.segment_by_name(txn, "s"), chunk.range)

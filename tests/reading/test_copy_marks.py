@@ -17,11 +17,9 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, NotFound, StorageFull
 from tierfs.metadata import chain_cuts, chains, directories
-from tierfs.metadata import marks as marking
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metrics import NullMetrics
-from tierfs.reading import copy_marks
 from tierfs.reading.copy_marks import CopyMarks
 from tierfs.reading.etags import Etags
 from tierfs.reading.prove import Prover
@@ -129,14 +127,14 @@ async def test_a_mark_that_fails_keeps_no_other_from_being_written_and_is_tried_
     store: TestStore, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str], error: Exception
 ) -> None:
     expected_warnings += ["could not be marked", "marking .* failed"]
-    original, errors = copy_marks.mark, [error]
+    original, errors = chain_cuts.set_state, [error]
 
     def mark(*some: Any) -> bool:
         if errors:
             raise errors.pop()
         return original(*some)
 
-    monkeypatch.setattr(copy_marks, "mark", mark)
+    monkeypatch.setattr(chain_cuts, "set_state", mark)
     marks = marks_of(store)
     for offset in (0, MIB):
         marks.failed(*missing(store, offset), NotFound("gone"))
@@ -155,7 +153,7 @@ async def test_a_copy_that_was_cleared_becomes_suspect_again(store: TestStore) -
         await marks.settle()
         assert states(store, Tier.COLD) == [SUSPECT, GOOD, GOOD]
         suspect = missing(store, 0)[1].chunk
-        assert marking.mark(store.metadata, segment_id, Tier.COLD, suspect, GOOD)
+        assert chain_cuts.set_state(store.metadata, segment_id, Tier.COLD, suspect, GOOD)
 
 
 async def test_a_lost_chunk_that_does_not_prove_right_is_read_whole_once(store: TestStore) -> None:
@@ -210,5 +208,5 @@ def test_proof_of_a_part_does_not_answer_for_what_was_joined_to_it(tmp_path: Pat
         lose(local()[0], ByteRange(0, 2))
         proved, rest = local()
         lose(rest, ByteRange(2, 5))
-        assert not marking.mark(store.metadata, store.segment("s").id, Tier.LOCAL, proved, GOOD)
+        assert not chain_cuts.set_state(store.metadata, store.segment("s").id, Tier.LOCAL, proved, GOOD)
         assert [(chunk.length, chunk.state) for chunk in local()] == [(5, ChunkState.LOST), (3, GOOD)]

@@ -17,7 +17,6 @@ from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.background.publish import Publisher
 from tierfs.metadata import chain_cuts, chains, directories, journal, replay
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -62,7 +61,7 @@ def cold_chunks(store: TestStore) -> list[ChunkRecord]:
 def set_state(store: TestStore, start: int, state: ChunkState) -> None:
     """Mark the chunk that begins at an offset, as a reader or a check does."""
     (chunk,) = [one for one in cold_chunks(store) if one.start_offset == start]
-    mark(store.metadata, store.segment("s").id, Tier.COLD, chunk, state)
+    chain_cuts.set_state(store.metadata, store.segment("s").id, Tier.COLD, chunk, state)
 
 
 def lose_and_restore(store: TestStore, start: int, end: int) -> None:
@@ -115,7 +114,7 @@ def test_a_proof_of_one_block_says_nothing_of_what_it_was_joined_to(store: TestS
     seen = cold_chunks(store)[0]
     set_state(store, 4, ChunkState.SUSPECT)
     set_state(store, 0, ChunkState.GOOD)
-    assert not mark(store.metadata, store.segment("s").id, Tier.COLD, seen, ChunkState.GOOD)
+    assert not chain_cuts.set_state(store.metadata, store.segment("s").id, Tier.COLD, seen, ChunkState.GOOD)
     assert cold_chunks(store)[0].state is ChunkState.SUSPECT
 
 

@@ -18,9 +18,8 @@ from tierfs.background.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.background.readback import CheckedPiece, Mismatch, check_piece, read_back, stretches_of
 from tierfs.checksum import Stretch, joined
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
-from tierfs.metadata import chain, chains, checksums, directories, journal, keys
+from tierfs.metadata import chain, chain_cuts, chains, checksums, directories, journal, keys
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS
@@ -94,7 +93,9 @@ class Consolidate:
             try:
                 found += stretches_of(self._cold.storage, checked)
             except Mismatch:
-                mark(self._metadata, action.segment_id, Tier.COLD, action.chunks[index], ChunkState.SUSPECT)
+                chain_cuts.set_state(
+                    self._metadata, action.segment_id, Tier.COLD, action.chunks[index], ChunkState.SUSPECT
+                )
                 raise
         return tuple(found)
 
@@ -178,7 +179,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
                     check_piece(storage, checked, offset)
                 except Mismatch:
                     chunk = self._action.chunks[index]
-                    mark(self._metadata, self._action.segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
+                    chain_cuts.set_state(self._metadata, self._action.segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
                     raise
                 return
             offset -= checked.piece.length_bytes

@@ -15,8 +15,7 @@ from tierfs.background.source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss
-from tierfs.metadata import chains, checksums, directories, journal, keys
-from tierfs.metadata.marks import mark
+from tierfs.metadata import chain_cuts, chains, checksums, directories, journal, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS
@@ -104,7 +103,7 @@ def _suspecting(metadata: MetadataStore, action: OffloadAction, check: Callable[
     except DamagedChunk as exc:
         if isinstance(exc.cause, DataLoss):
             for chunk in action.chunks:
-                mark(metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
+                chain_cuts.set_state(metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
         raise exc.cause from exc
 
 

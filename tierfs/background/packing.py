@@ -26,8 +26,7 @@ from tierfs.checksum import Stretch, joined
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound, TierfsError
-from tierfs.metadata import directories, keys
-from tierfs.metadata.marks import mark
+from tierfs.metadata import chain_cuts, directories, keys
 from tierfs.metadata.pack import PackEntry, PackIndex, index_and_trailer, pack_name
 from tierfs.metadata.records import ObjectRecord, SegmentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore
@@ -142,7 +141,7 @@ class PackOffload:
         """Mark what is damaged; a file that is missing may be there again."""
         if isinstance(damage.cause, DataLoss):
             for chunk in action.chunks:
-                mark(self._metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
+                chain_cuts.set_state(self._metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
         return damage.cause
 
     def _make(self, parts: Sequence[_Part]) -> Packed:

@@ -22,8 +22,7 @@ from tierfs.checksum import crc32c, grid_of, joined
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, StoredObject
 from tierfs.config import OffloadSettings
 from tierfs.errors import TierfsError
-from tierfs.metadata import chains, checksums, directories, keys
-from tierfs.metadata.marks import mark
+from tierfs.metadata import chain_cuts, chains, checksums, directories, keys
 from tierfs.metadata.pack import PACKS_PREFIX, PackEntry, PackIndex, index_and_trailer, pack_name
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore
@@ -154,7 +153,7 @@ class Repack:
             if crc32c(view) != expected:
                 raise Mismatch(f"{holder.name} does not match its checksum", chunk.object_offset)
         except Mismatch:
-            mark(self._metadata, live.segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
+            chain_cuts.set_state(self._metadata, live.segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
             raise
         return bytes(view)
 

@@ -19,7 +19,6 @@ from tierfs.fsck.findings import Place
 from tierfs.fsck.mend_rows import CHANGED
 from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata import chain_cuts, chains, directories, keys
-from tierfs.metadata.marks import mark
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS
@@ -83,7 +82,9 @@ class CopyMender:
     def _clear(self, place: Place, copies: Copies) -> str | None:
         """Every byte of the copy proved right."""
         assert place.tier is not None
-        marked = mark(self._metadata, SegmentId(place.segment_id), place.tier, copies.chunk, ChunkState.GOOD)
+        marked = chain_cuts.set_state(
+            self._metadata, SegmentId(place.segment_id), place.tier, copies.chunk, ChunkState.GOOD
+        )
         return None if marked else CHANGED
 
     def _restore_part(self, place: Place, copies: Copies) -> str:
@@ -112,7 +113,7 @@ class CopyMender:
         assert tier is not None
         dropped = self._dropped(place, copies)
         if any(ranges.subtract(copies.bad(tier), ranges.union([*dropped, *copies.lost]))):
-            mark(self._metadata, SegmentId(place.segment_id), tier, copies.chunk, ChunkState.SUSPECT)
+            chain_cuts.set_state(self._metadata, SegmentId(place.segment_id), tier, copies.chunk, ChunkState.SUSPECT)
             return Mended("it is suspect: the local copy of the bad bytes is good, and stays")
         if new_bytes and not self._may_lose(name, new_bytes):
             return self._declined(new_bytes)

@@ -10,7 +10,7 @@ from tierfs.checksum import combine
 from tierfs.fsck.copy_reader import Checked, Fault
 from tierfs.fsck.pieces import Piece, pieces
 from tierfs.fsck.scrub import Scrubber
-from tierfs.metadata.marks import mark
+from tierfs.metadata import chain_cuts
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.reading.etags import ADOPTED_AT_ONCE
@@ -72,7 +72,7 @@ class Verifier:
                 self._take(result, checked)
                 judged.take(checked)
             if self._marks:
-                result.marked = sum(mark(self._metadata, segment_id, *one) for one in judged.to_mark())
+                result.marked = sum(chain_cuts.set_state(self._metadata, segment_id, *one) for one in judged.to_mark())
                 self._scrubber.etags.adopt(ADOPTED_AT_ONCE)
             yield result
         if self._marks:

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tierfs import ranges
-from tierfs.metadata import chain, chains, journal, keys
+from tierfs.metadata import chain, chains, directories, journal, keys
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.types import ByteRange, ChunkState, Tier
+from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
 Part = tuple[ByteRange, ChunkState]
 """A range of a chunk and the state it is to have."""
@@ -68,6 +69,37 @@ def restore(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, chunk: Ch
     return take_out_lost(txn, segment, chunk.range, due_ms=txn.now_ms) if tier is Tier.LOCAL else segment
 
 
+def set_state(
+    metadata: MetadataStore, segment_id: SegmentId, tier: Tier, chunk: ChunkRecord, state: ChunkState
+) -> bool:
+    """Set a chunk's state unless it moved; return whether that changed anything. One commit.
+
+    The other copies of a suspect chunk's bytes stay, as its own failed (invariant 8). A lost chunk stays lost until it
+    is marked good: then every byte of it was read and proved right.
+    """
+    if not changes_state(metadata, segment_id, tier, chunk, state):
+        return False
+    key = keys.chunk(segment_id, tier, chunk.start_offset)
+    with metadata.write() as txn:
+        current, segment = txn.get(CHUNKS, key), directories.segment(txn, segment_id)
+        if current is None or segment is None or not _changes(current, tier, chunk, state):
+            return False
+        if current.lost:
+            put_segment(txn, restore(txn, segment, tier, current), journaled=True)
+            return True
+        txn.put(CHUNKS, key, replace(current, state=state))
+        txn.touch(segment_id=segment_id)
+    return True
+
+
+def changes_state(
+    metadata: MetadataStore, segment_id: SegmentId, tier: Tier, chunk: ChunkRecord, state: ChunkState
+) -> bool:
+    """Return whether `set_state` would change anything now."""
+    with metadata.read() as view:
+        return _changes(view.get(CHUNKS, keys.chunk(segment_id, tier, chunk.start_offset)), tier, chunk, state)
+
+
 def replace_chunk(
     txn: WriteTransaction,
     segment: SegmentRecord,
@@ -108,6 +140,19 @@ def put_segment(txn: WriteTransaction, segment: SegmentRecord, *, journaled: boo
     if journaled:
         journal.segment_changed(txn, segment)
     txn.touch(inode=segment.inode, segment_id=segment.id)
+
+
+def _changes(current: ChunkRecord | None, tier: Tier, chunk: ChunkRecord, state: ChunkState) -> bool:
+    if current is None:
+        return False
+    # What was joined to it since, nobody has read; but a local chunk that is not lost only grows by appends.
+    grows = state is not ChunkState.GOOD or (tier is Tier.LOCAL and not current.lost)
+    return (
+        (not current.lost or (chunk.lost and state is ChunkState.GOOD))
+        and current.object_id == chunk.object_id
+        and (current.length == chunk.length or (grows and current.length > chunk.length))
+        and current.state is not state
+    )
 
 
 def _replace_nameless(

@@ -2,7 +2,7 @@
 
 So `status` shows what only an EIO told before. A lost chunk is good again once all of it was read and proved right,
 not only what its reader wanted. Shared state: what is not written yet, and what was read in vain; both on the trio loop
-only. The marks are written in a thread, each decided again in its own transaction (metadata/marks.py).
+only. The marks are written in a thread, each decided again in its own transaction (chain_cuts.set_state).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import trio
 
 from tierfs.errors import Conflict, DataLoss, NotFound, PermissionDenied, TierfsError
+from tierfs.metadata import chain_cuts
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.marks import is_needed, mark
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.reading.prove import Prover
@@ -135,7 +135,9 @@ class CopyMarks:
         """Whether all of a chunk is right; None when that is not to be known now, or was written down already."""
         placed = one.placed
         try:
-            if not is_needed(self._metadata, one.segment_id, placed.object.tier, placed.chunk, one.state):
+            if not chain_cuts.changes_state(
+                self._metadata, one.segment_id, placed.object.tier, placed.chunk, one.state
+            ):
                 return None
             return self._prover.proves(placed, self._stopped)
         except TierfsError as exc:
@@ -149,7 +151,7 @@ class CopyMarks:
         for one in some:
             placed = one.placed
             try:
-                mark(self._metadata, one.segment_id, placed.object.tier, placed.chunk, one.state)
+                chain_cuts.set_state(self._metadata, one.segment_id, placed.object.tier, placed.chunk, one.state)
             except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: its owner's business
                 self._refused = True
                 log.info("copies are not marked: %s", exc)
