@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from tests.mount.waiting import eventually
 from tierfs.clock import ManualClock
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import directories, environment, host, keys
-from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.records import LocationRecord, TouchRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS, TOUCHES
+from tierfs.metadata.transaction import WriteTransaction, batches
 from tierfs.types import ROOT_DIRECTORY, LocationId
 
 
@@ -46,6 +48,48 @@ def test_ids_are_never_used_twice(store: MetadataStore) -> None:
         first = [txn.allocate_id() for _ in range(5)]
     with store.write() as txn:
         assert txn.allocate_id() == first[-1] + 1
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4, 5, 6])
+def test_work_in_batches_meets_every_row_once_a_few_per_transaction(store: MetadataStore, rows: int) -> None:
+    with store.write() as txn:
+        for number in range(rows):
+            txn.touch(inode=number)
+    before = store.last_transaction_id()
+
+    def look(txn: WriteTransaction, found: list[tuple[bytes, TouchRecord]]) -> list[int]:
+        txn.allocate_id()
+        return [record.inode for _, record in found]
+
+    done = list(islice(batches(store.write, TOUCHES, 2, look), 9))
+    assert [inode for some in done for inode in some] == list(range(rows))
+    assert max(map(len, done)) <= 2
+    assert store.last_transaction_id() == before + len(done)
+
+
+def test_an_error_in_a_batch_undoes_it_and_keeps_those_before(store: MetadataStore) -> None:
+    with store.write() as txn:
+        for number in range(4):
+            txn.touch(inode=number)
+
+    def fail_at_last(txn: WriteTransaction, found: list[tuple[bytes, TouchRecord]]) -> None:
+        for key, record in found:
+            txn.delete(TOUCHES.name, key)
+            if record.inode == 3:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        list(batches(store.write, TOUCHES, 2, fail_at_last))
+    with store.write() as txn:
+        assert [record.inode for _, record in txn.scan(TOUCHES)] == [2, 3]
+
+
+def test_what_is_missing_is_named_by_what_it_was_to_be(store: MetadataStore) -> None:
+    with store.read() as txn:
+        with pytest.raises(NotFound, match=r"^a/b does not exist$"):
+            directories.must_find(txn, "a/b")
+        with pytest.raises(NotFound, match=r"^managed ledger a/b does not exist$"):
+            directories.must_find(txn, "a/b", "managed ledger")
 
 
 def test_the_transaction_id_moves_with_every_commit_and_only_then(store: MetadataStore) -> None:

@@ -15,6 +15,7 @@ from tierfs.metadata import keys
 from tierfs.metadata.records import Record
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS, Table
+from tierfs.metadata.transaction import ReadTransaction, batches
 
 R = TypeVar("R", bound=Record)
 
@@ -62,22 +63,20 @@ def accept(metadata: MetadataStore, *, grace_s: int) -> ClockAccepted:
 
 def _date_anew(metadata: MetadataStore, table: Table[R], times: Sequence[str], now_ms: int) -> int:
     """Put times behind `now_ms` to it; returns in how many rows."""
-    count, after = 0, b""
-    while True:
-        with metadata.read() as txn:
-            rows = list(islice(txn.scan(table, after), _BATCH_ROWS))
-        late = [key for key, record in rows if any(getattr(record, name) > now_ms for name in times)]
-        if late:
-            with metadata.write() as txn:
-                for key in late:
-                    record = txn.get(table, key)
-                    if record is not None:
-                        changes = {name: min(getattr(record, name), now_ms) for name in times}
-                        txn.put(table, key, replace(record, **changes))
-                        count += 1
-        if len(rows) < _BATCH_ROWS:
-            return count
-        after = rows[-1][0] + b"\0"
+
+    def find(_: ReadTransaction, rows: list[tuple[bytes, R]]) -> list[bytes]:
+        return [key for key, record in rows if any(getattr(record, name) > now_ms for name in times)]
+
+    count = 0
+    for late in filter(None, batches(metadata.read, table, _BATCH_ROWS, find)):
+        with metadata.write() as txn:
+            for key in late:
+                record = txn.get(table, key)
+                if record is not None:
+                    changes = {name: min(getattr(record, name), now_ms) for name in times}
+                    txn.put(table, key, replace(record, **changes))
+                    count += 1
+    return count
 
 
 def _bring_forward(metadata: MetadataStore, now_ms: int, longest_ms: int) -> int:

@@ -17,11 +17,11 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import chains, directories, entries, entries_copy, keys, ledgers
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun, LedgerRecord
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LEDGERS, OBJECTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, batches
 from tierfs.names import printable
 from tierfs.reading.entry_scan import scan
 from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
@@ -51,14 +51,12 @@ class EntryRows:
 
     def restore_all(self) -> list[str]:
         """Bring back the rows of every ledger that lacks them; returns what could not be, a line per ledger."""
-        after, failed = b"", list[str]()
-        while True:
-            with self._metadata.read() as txn:
-                rows = list(islice(txn.scan(LEDGERS, after + b"\0" if after else b""), _LEDGERS_TOGETHER))
-            failed += self.restore(SegmentId(record.segment_id) for _, record in rows)
-            if len(rows) < _LEDGERS_TOGETHER:
-                return failed
-            after = rows[-1][0]
+
+        def ids(_: ReadTransaction, rows: list[tuple[bytes, LedgerRecord]]) -> list[SegmentId]:
+            return [SegmentId(record.segment_id) for _, record in rows]
+
+        some = batches(self._metadata.read, LEDGERS, _LEDGERS_TOGETHER, ids)
+        return [line for segment_ids in some for line in self.restore(segment_ids)]
 
     def restore(self, segment_ids: Iterable[SegmentId]) -> list[str]:
         """As `restore_all`, of some segments; those that are no ledgers, or have all rows, are left alone.

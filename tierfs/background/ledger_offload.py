@@ -101,9 +101,7 @@ class LedgerOffloader:
         Raises NotFound for another attempt than the one that is there, Conflict while nothing else holds the bytes.
         """
         with self._metadata.write() as txn:
-            segment = directories.segment(txn, segment_id)
-            if segment is None:
-                raise NotFound(f"segment {segment_id} does not exist")
+            segment = directories.segment_by_id(txn, segment_id)
             known = ledgers.find(txn, segment_id)
             if known.offload.uuid is None:
                 return

@@ -14,14 +14,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, Protocol, TypeVar
 
-from tierfs import errors, names
+from tierfs import errors
 from tierfs.background import holder, requests
 from tierfs.background.holder import HeldElsewhere
 from tierfs.background.upload import Progress, Report
 from tierfs.background.verbs import DRY_RUN, VERBS, Options, Verb
 from tierfs.background.work import ColdWork
 from tierfs.clock import Clock
-from tierfs.errors import Conflict, InvalidRequest, NotFound, TierfsError, Unavailable
+from tierfs.errors import Conflict, InvalidRequest, TierfsError, Unavailable
 from tierfs.metadata import directories
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.store import MetadataStore
@@ -101,8 +101,7 @@ def request(store: OpenStore, verb: Verb[Any], path: str, options: Options = _NO
     if holder.current(store.paths.holder) is None:
         raise Conflict("nobody holds the store, so nobody would do it", remedy="leave out --no-wait")
     with store.metadata.read() as txn:
-        if directories.find(txn, path) is None:
-            raise NotFound(f"{names.printable(path)} does not exist")
+        directories.must_find(txn, path)
     return requests.submit(store.metadata, verb.name, path, options)
 
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tierfs import names
 from tierfs.background import ballast, evict, objects
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.clock_check import ClockCheck
@@ -330,10 +329,7 @@ class ColdWork:
 
     def _segments(self, path: str) -> list[tuple[str, SegmentRecord]]:
         with self._metadata.read() as txn:
-            entry = directories.find(txn, path)
-            if entry is None:
-                raise NotFound(f"{names.printable(path)} does not exist")
-            return list(directories.segments_below(txn, entry, names.join(names.split(path))))
+            return list(directories.segments_at(txn, path))
 
     def _evict_by_command(self, segment: SegmentRecord, *, force: bool, dry_run: bool) -> tuple[Evicted, str]:
         """What was dropped, and why the rest stays."""

@@ -62,12 +62,9 @@ def bench_mount(mount: Mount, name: str, size_bytes: int, repetitions: int, tell
 
 def _largest(store: Store, name: str) -> tuple[str, SegmentRecord]:
     with store.metadata.read() as txn:
-        entry = directories.find(txn, name)
-        if entry is None:
-            raise NotFound(f"{printable(name)} does not exist")
         sealed = [
             (path, segment)
-            for path, segment in directories.segments_below(txn, entry, name)
+            for path, segment in directories.segments_at(txn, name)
             if segment.sealed and segment.range.length_bytes
         ]
     if not sealed:

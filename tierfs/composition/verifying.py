@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tierfs import names
 from tierfs.app import Store
-from tierfs.errors import NotFound
 from tierfs.fsck.scrub import Scrubber
 from tierfs.fsck.verify import Verified, Verifier
 from tierfs.metadata import directories
@@ -22,10 +20,7 @@ def verify(store: Store, path: str, show: Show) -> Iterator[Verified]:
     nothing (a replica, or fenced). Raises NotFound, and Unavailable when a tier does not answer.
     """
     with store.metadata.read() as txn:
-        entry = directories.find(txn, path)
-        if entry is None:
-            raise NotFound(f"{names.printable(path)} does not exist")
-        found = list(directories.segments_below(txn, entry, names.join(names.split(path))))
+        found = list(directories.segments_at(txn, path))
         marks = not txn.store.replica and not txn.store.journal.fenced_by_epoch
     total = sum(segment.local.bytes + segment.cold.bytes for _, segment in found)
     scrubber = Scrubber(store.metadata, store.files, store.storage_of)

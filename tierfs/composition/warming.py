@@ -7,10 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tierfs import names
 from tierfs.app import Store
 from tierfs.composition.warm_way import Way, find_way
-from tierfs.errors import Conflict, InvalidRequest, NotFound, StorageFull
+from tierfs.errors import Conflict, InvalidRequest, StorageFull
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.reading import warm_plan
@@ -126,10 +125,7 @@ def _segments(store: Store, paths: Sequence[str]) -> dict[SegmentId, tuple[str, 
     found: dict[SegmentId, tuple[str, SegmentRecord]] = {}
     with store.metadata.read() as txn:
         for path in paths:
-            entry = directories.find(txn, path)
-            if entry is None:
-                raise NotFound(f"{names.printable(path)} does not exist")
-            for name, record in directories.segments_below(txn, entry, names.join(names.split(path))):
+            for name, record in directories.segments_at(txn, path):
                 found.setdefault(record.id, (name, record))
     return found
 

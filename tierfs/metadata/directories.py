@@ -64,6 +64,14 @@ def find(txn: ReadTransaction, name: str) -> Entry | None:
     return entry
 
 
+def must_find(txn: ReadTransaction, path: str, kind: str = "") -> Entry:
+    """The entry a path leads to; raises NotFound, which calls it a `kind`, or NotDirectory."""
+    entry = find(txn, path)
+    if entry is None:
+        raise NotFound(f"{f'{kind} ' if kind else ''}{names.printable(path)} does not exist")
+    return entry
+
+
 def directory(txn: ReadTransaction, directory_id: int) -> DirectoryRecord:
     """The directory with this id; raises NotFound."""
     return txn.must_get(DIRECTORIES, keys.u64(directory_id), f"directory {directory_id}")
@@ -71,9 +79,7 @@ def directory(txn: ReadTransaction, directory_id: int) -> DirectoryRecord:
 
 def segment_by_name(txn: ReadTransaction, name: str) -> SegmentRecord:
     """The segment at a path; raises NotFound, or IsDirectory."""
-    entry = find(txn, name)
-    if entry is None:
-        raise NotFound(f"segment {names.printable(name)} does not exist")
+    entry = must_find(txn, name, "segment")
     if entry.kind is EntryKind.DIRECTORY:
         raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
     return txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(name)}")
@@ -87,6 +93,11 @@ def path_of(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> str:
         parts.append(record.name)
         parent_id = record.parent_id
     return names.join(tuple(reversed(parts)))
+
+
+def segments_at(txn: ReadTransaction, path: str) -> Iterator[tuple[str, SegmentRecord]]:
+    """Full names and records of the segment at a path, or of those below it. Raises what must_find raises."""
+    return segments_below(txn, must_find(txn, path), names.join(names.split(path)))
 
 
 def segments_below(txn: ReadTransaction, entry: Entry, path: str) -> Iterator[tuple[str, SegmentRecord]]:
@@ -173,6 +184,11 @@ def _entry_changed(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> 
     parent = directory(txn, parent_id)
     modify(txn, parent)
     txn.touch(parent_inode=parent.inode, name=name)
+
+
+def segment_by_id(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord:
+    """The segment with this id; raises NotFound."""
+    return txn.must_get(SEGMENTS, keys.u64(segment_id), f"segment {segment_id}")
 
 
 def segment(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tierfs import names, policy_text
-from tierfs.errors import InvalidRequest, NotFound
+from tierfs.errors import InvalidRequest
 from tierfs.metadata import directories, journal, keys
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import PolicyRecord, SegmentRecord
@@ -81,7 +81,7 @@ def levels(txn: ReadTransaction, path: str) -> Iterator[Level]:
     parts = names.split(path)
     for depth in range(len(parts) + 1):
         name = names.join(parts[:depth])
-        entry = _must_find(txn, name)
+        entry = directories.must_find(txn, name)
         yield Level(name, entry.kind, _settings(txn, entry.id))
 
 
@@ -93,7 +93,7 @@ def change(
     Writes nothing where nothing changes. Raises NotFound, NotDirectory or InvalidRequest: also when somewhere
     at or below `path` bytes would be deleted before they are due to be offloaded.
     """
-    entry = _must_find(txn, path)
+    entry = directories.must_find(txn, path)
     before = _settings(txn, entry.id)
     kept = {key: value for key, value in before.items() if key not in unset}
     after = {**kept, **put_settings}
@@ -155,13 +155,6 @@ def _directories_above(txn: ReadTransaction, parent_id: DirectoryId) -> Iterator
     while parent_id:
         yield parent_id
         parent_id = directories.directory(txn, parent_id).parent_id
-
-
-def _must_find(txn: ReadTransaction, path: str) -> Entry:
-    entry = directories.find(txn, path)
-    if entry is None:
-        raise NotFound(f"{names.printable(path)} does not exist")
-    return entry
 
 
 def _settings(txn: ReadTransaction, target_id: int) -> Mapping[str, str]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain
 
 from tierfs.metadata import chains, directories, keys
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import OwnerView, SegmentRecord
+from tierfs.metadata.records import GarbageRecord, OwnerView, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import (
     CHECKSUMS,
@@ -26,10 +26,10 @@ from tierfs.metadata.tables import (
     RESERVED_NAMES,
     SEGMENTS,
 )
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, batches
 from tierfs.types import SegmentId, SegmentStatus
 
-_BATCH_SEGMENTS = 1000
+_BATCH_ROWS = 1000
 
 _PLAIN_NAMES = (OBJECTS.name, CHECKSUMS.name, *RESERVED_NAMES)
 """Databases whose rows nobody has to be told of."""
@@ -48,18 +48,21 @@ def hold_back(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
 
 def become_replica(metadata: MetadataStore) -> None:
     """Make a rebuilt store one that follows: every segment ends where it has to, garbage is the owner's business."""
-    after = b""
-    while True:
-        with metadata.write_replayed() as txn:
-            txn.update_store(replica=True)
-            for key, _ in list(islice(txn.scan_raw(GARBAGE.name), _BATCH_SEGMENTS)):
-                txn.delete(GARBAGE.name, key)
-            rows = list(islice(txn.scan(SEGMENTS, after + b"\0" if after else b""), _BATCH_SEGMENTS))
-            for _, segment in rows:
-                _hold_back(txn, segment)
-            if len(rows) < _BATCH_SEGMENTS and not txn.count(GARBAGE.name):
-                return
-        after = rows[-1][0] if rows else after
+
+    def hold_all_back(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> None:
+        txn.update_store(replica=True)
+        for _, segment in rows:
+            _hold_back(txn, segment)
+
+    def forget(txn: WriteTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> None:
+        for key, _ in rows:
+            txn.delete(GARBAGE.name, key)
+
+    for _ in chain(
+        batches(metadata.write_replayed, SEGMENTS, _BATCH_ROWS, hold_all_back),
+        batches(metadata.write_replayed, GARBAGE, _BATCH_ROWS, forget),
+    ):
+        pass
 
 
 def replace_rows(metadata: MetadataStore, source: MetadataStore) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from typing import Any, TypeVar
 
 import lmdb
@@ -24,6 +25,8 @@ from tierfs.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
 from tierfs.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table
 
 R = TypeVar("R", bound=Record)
+Txn = TypeVar("Txn", bound="ReadTransaction")
+Result = TypeVar("Result")
 
 SUPERBLOCK_KEY = b"superblock"
 
@@ -310,6 +313,27 @@ def read_transaction(environment: Environment) -> Iterator[ReadTransaction]:
             yield ReadTransaction(environment, txn)
         finally:
             _end(environment, txn)
+
+
+def batches(
+    begin: Callable[[], AbstractContextManager[Txn]],
+    table: Table[R],
+    most: int,
+    work: Callable[[Txn, list[tuple[bytes, R]]], Result],
+) -> Iterator[Result]:
+    """Do work on all rows of a table, in key order, at most so many in each of several transactions.
+
+    A result comes after its transaction has ended. An empty table has one transaction, without rows.
+    """
+    start = b""
+    while True:
+        with begin() as txn:
+            rows = list(islice(txn.scan(table, start), most))
+            result = work(txn, rows)
+        yield result
+        if len(rows) < most:
+            return
+        start = rows[-1][0] + b"\0"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 
 from tierfs import names
-from tierfs.errors import Fenced, NotFound
+from tierfs.errors import Fenced
 from tierfs.metadata import directories
 from tierfs.metadata.layout import WINDOW_CHUNKS, Layout, load
 from tierfs.metadata.records import SegmentRecord
@@ -30,9 +30,7 @@ class SegmentView:
     def __init__(self, metadata: MetadataStore, segment_id: SegmentId) -> None:
         self._metadata = metadata
         with metadata.read() as txn:
-            segment = directories.segment(txn, segment_id)
-            if segment is None:
-                raise NotFound(f"segment {segment_id} does not exist")
+            segment = directories.segment_by_id(txn, segment_id)
             self._transaction_id = txn.id
         self.segment: SegmentRecord = segment
         self._sealed = segment.sealed

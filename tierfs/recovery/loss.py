@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tierfs import names, ranges
-from tierfs.metadata import batches, chains, checksums, directories, journal, keys, removals
+from tierfs.metadata import batches, chains, checksums, directories, journal, keys, removals, transaction
 from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.records import ChunkRecord, GarbageRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -71,15 +71,12 @@ def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
 
     Of segments that were removed and are still to be taken apart nothing is told.
     """
-    after = b""
-    while True:
-        with metadata.write() as txn:
-            rows = list(islice(txn.scan(SEGMENTS, after + b"\0" if after else b""), _BATCH_SEGMENTS))
-            losses = [_settle(txn, segment, txn.now_ms + grace_ms) for _, segment in rows]
+
+    def work(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> list[SegmentLoss]:
+        return [_settle(txn, segment, txn.now_ms + grace_ms) for _, segment in rows]
+
+    for losses in transaction.batches(metadata.write, SEGMENTS, _BATCH_SEGMENTS, work):
         yield from (one for one in losses if not names.is_removed(one.segment))
-        if len(rows) < _BATCH_SEGMENTS:
-            return
-        after = rows[-1][0]
 
 
 def undo_batches(metadata: MetadataStore, *, grace_ms: int) -> int:
@@ -103,17 +100,12 @@ def undo_batches(metadata: MetadataStore, *, grace_ms: int) -> int:
 
 def drop_false_garbage(metadata: MetadataStore) -> int:
     """Forget garbage whose object is linked: a journal that ends in the middle of a change may name both."""
-    dropped, after = 0, b""
-    while True:
-        with metadata.write() as txn:
-            rows = list(islice(txn.scan(GARBAGE, after + b"\0" if after else b""), _BATCH_GARBAGE))
-            for key, row in rows:
-                if row.object_id and txn.get(OBJECTS, keys.u64(row.object_id)) is not None:
-                    txn.delete(GARBAGE.name, key)
-                    dropped += 1
-        if len(rows) < _BATCH_GARBAGE:
-            return dropped
-        after = rows[-1][0]
+
+    def work(txn: WriteTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> int:
+        linked = [key for key, row in rows if row.object_id and txn.get(OBJECTS, keys.u64(row.object_id)) is not None]
+        return sum(txn.delete(GARBAGE.name, key) for key in linked)
+
+    return sum(transaction.batches(metadata.write, GARBAGE, _BATCH_GARBAGE, work))
 
 
 def drop_unlinked_checksums(metadata: MetadataStore) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tierfs import names
-from tierfs.errors import InvalidRequest, IsDirectory, NotFound
+from tierfs.errors import InvalidRequest, IsDirectory
 from tierfs.metadata import directories, journal, keys, removals
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
@@ -57,9 +57,7 @@ def plan(
     Raises NotFound, IsDirectory without `recursive`, InvalidRequest for the root, and with `writer_locks`
     Conflict naming a live writer in another process.
     """
-    entry = directories.find(txn, path)
-    if entry is None:
-        raise NotFound(f"{names.printable(path)} does not exist")
+    entry = directories.must_find(txn, path)
     if not names.split(path):
         raise InvalidRequest("the root directory cannot be deleted")
     if entry.kind is EntryKind.DIRECTORY and not recursive:
@@ -95,9 +93,7 @@ def _remove_name(
     cold_due_ms: int,
 ) -> Deletion:
     """All of it when it is small, still counted now; else only the name."""
-    entry = directories.find(txn, path)
-    if entry is None:
-        raise NotFound(f"{names.printable(path)} does not exist")
+    entry = directories.must_find(txn, path)
     parent = directories.find(txn, names.join(names.split(path)[:-1]))
     assert parent is not None
     parent_id = DirectoryId(parent.id)

@@ -9,7 +9,7 @@ from tierfs import names
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.clock import Clock
 from tierfs.config import WriteSettings
-from tierfs.errors import InvalidRequest, IsDirectory, NotFound, Sealed, StorageFull
+from tierfs.errors import InvalidRequest, IsDirectory, Sealed, StorageFull
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -256,9 +256,8 @@ class Engine:
             self._locks.unlock(before.id, before.writer_epoch)
 
     def _find_or_create(self, txn: WriteTransaction, name: str, kind: SegmentKind) -> SegmentRecord:
-        entry = directories.find(txn, name)
-        if entry is None and kind is SegmentKind.LEDGER:
-            raise NotFound(f"ledger {names.printable(name)} does not exist")
+        ledger = kind is SegmentKind.LEDGER
+        entry = directories.must_find(txn, name, "ledger") if ledger else directories.find(txn, name)
         if entry is None:
             return create.create(txn, name)
         if entry.kind is EntryKind.DIRECTORY:

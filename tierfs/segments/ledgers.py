@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tierfs import names
-from tierfs.errors import InvalidRequest, NotFound, Sealed
+from tierfs.errors import InvalidRequest, Sealed
 from tierfs.metadata import directories, entries
 from tierfs.metadata import ledgers as metadata_ledgers
 from tierfs.metadata.directories import Entry
@@ -89,10 +89,7 @@ def below(txn: ReadTransaction, path: str) -> Iterator[Ledger]:
 
 def records_below(txn: ReadTransaction, path: str) -> Iterator[tuple[str, SegmentRecord]]:
     """The same as name and segment."""
-    entry = directories.find(txn, path)
-    if entry is None:
-        raise NotFound(f"{names.printable(path)} does not exist")
-    for name, segment in directories.segments_below(txn, entry, names.join(names.split(path))):
+    for name, segment in directories.segments_at(txn, path):
         if segment.kind is SegmentKind.LEDGER:
             yield name, segment
 

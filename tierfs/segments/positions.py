@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tierfs import names
-from tierfs.errors import InvalidRequest, NotFound
+from tierfs.errors import InvalidRequest
 from tierfs.metadata import directories, entries, ledgers
 from tierfs.metadata.ledger_records import LedgerRecord
 from tierfs.metadata.records import SegmentRecord
@@ -83,9 +83,7 @@ def newest(txn: ReadTransaction, directory_id: DirectoryId) -> Member | None:
 
 def directory_of(txn: ReadTransaction, path: str) -> DirectoryId:
     """The directory that a managed ledger is. Raises NotFound, InvalidRequest for a segment."""
-    entry = directories.find(txn, path)
-    if entry is None:
-        raise NotFound(f"managed ledger {printable(path)} does not exist")
+    entry = directories.must_find(txn, path, "managed ledger")
     if entry.kind is not EntryKind.DIRECTORY:
         raise InvalidRequest(f"{printable(path)} is a segment, not a managed ledger: name the directory it is in")
     return DirectoryId(entry.id)

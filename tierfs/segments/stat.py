@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from tierfs import names
 from tierfs.checksum import combine
-from tierfs.errors import NotFound
 from tierfs.metadata import chains, directories, keys, policies
 from tierfs.metadata.records import ChunkRecord, DirectoryRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, SEGMENTS
@@ -119,9 +118,7 @@ def _known_crc_at(
 
 def listing(txn: ReadTransaction, path: str) -> Iterator[Listed]:
     """Entries of a directory in name order, or the one segment at `path`. Raises NotFound."""
-    entry = directories.find(txn, path)
-    if entry is None:
-        raise NotFound(f"{names.printable(path)} does not exist")
+    entry = directories.must_find(txn, path)
     if entry.kind is EntryKind.SEGMENT:
         yield _listed(txn, entry)
         return

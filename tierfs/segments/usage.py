@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tierfs import names
-from tierfs.errors import NotFound
 from tierfs.metadata import directories, keys
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
@@ -43,9 +42,7 @@ def usage(txn: ReadTransaction, path: str) -> Iterator[Usage]:
 
     Raises NotFound or NotDirectory.
     """
-    entry = directories.find(txn, path)
-    if entry is None:
-        raise NotFound(f"{names.printable(path)} does not exist")
+    entry = directories.must_find(txn, path)
     name = names.join(names.split(path))
     if entry.kind is EntryKind.SEGMENT:
         yield _of_segment(txn, entry, name)
