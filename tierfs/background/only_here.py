@@ -36,9 +36,8 @@ def only_here(txn: ReadTransaction) -> Iterator[OnlyHere]:
 
 def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:
     """A chunk may begin before its segment does, where its head was cut."""
-    for chunk in chains.chunks(txn, segment.id, Tier.LOCAL, segment.start_offset):
-        if not chunk.lost:
-            yield chunk.range.intersect(segment.range)
+    chunks = chains.chunks(txn, segment.id, Tier.LOCAL, segment.start_offset)
+    return ranges.intersect((chunk.range for chunk in chunks if not chunk.lost), (segment.range,))
 
 
 def _named_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:

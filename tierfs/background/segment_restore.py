@@ -185,8 +185,9 @@ def _place(txn: WriteTransaction, dump: _Dump) -> SegmentRecord:
 
 def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     """Gaps become lost extents, and the segment ends with its last byte, as after a loss (design §6)."""
-    held = [chunk.range.intersect(segment.range) for chunk in chains.chunks(txn, segment.id, Tier.COLD)]
-    end = max((span.end for span in held if span), default=segment.start_offset)
+    chunks = (chunk.range for chunk in chains.chunks(txn, segment.id, Tier.COLD))
+    held = list(ranges.intersect(chunks, (segment.range,)))
+    end = held[-1].end if held else segment.start_offset
     gaps = list(ranges.gaps(ByteRange(segment.start_offset, end), held))
     for gap in gaps:
         segment = chains.insert_lost(txn, segment, gap)
@@ -219,8 +220,8 @@ def _announced(txn: WriteTransaction, chunk: ChunkRecord) -> ObjectRecord:
 
 
 def _held_bytes(txn: ReadTransaction, segment: SegmentRecord) -> int:
-    held = (chunk for chunk in chains.chunks(txn, segment.id, Tier.COLD) if not chunk.lost)
-    return sum(chunk.range.intersect(segment.range).length_bytes for chunk in held)
+    held = (chunk.range for chunk in chains.chunks(txn, segment.id, Tier.COLD) if not chunk.lost)
+    return sum(span.length_bytes for span in ranges.intersect(held, (segment.range,)))
 
 
 def _would_lose(restored: SegmentRestored) -> DataLoss:
