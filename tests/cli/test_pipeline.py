@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -45,7 +46,10 @@ def test_without_the_extra_there_is_one_line_with_the_remedy(
     monkeypatch.setitem(sys.modules, "pyspark", None)
     code, error = refused(capsys, "--store", path, "pipeline", *job)
     assert code == 3
-    assert error == "tierfs: pyspark missing: jobs need Spark (NotFound, exit 3)\n  pip install 'tierfs[spark]'\n"
+    extra = re.search(r'"spark": \[(.*)\]', (ROOT / "setup.py").read_text())
+    assert extra is not None
+    wanted = extra[1].replace('", "', "' '").replace('"', "'")
+    assert error == f"tierfs: pyspark missing: jobs need Spark (NotFound, exit 3)\n  pip install {wanted}\n"
 
 
 def test_without_java_there_is_one_line_with_the_remedy(

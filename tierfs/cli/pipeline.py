@@ -61,7 +61,7 @@ def _print_script(ctx: click.Context, parameter: click.Parameter, value: bool) -
 def pipeline() -> None:
     """Run heavy work on a store as Spark jobs, here or on a cluster.
 
-    Needs the extra: pip install 'tierfs[spark]', and Java. The same with spark-submit, which has the cluster's
+    Needs PySpark, pyarrow and pandas (docs/spark.md), and Java. The same with spark-submit, which has the cluster's
     settings: spark-submit $(tierfs pipeline --script) scrub --store DIR
     """
 
@@ -100,7 +100,9 @@ def require_spark() -> None:
     """Raise NotFound, with the remedy, where what Spark needs is not installed."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        raise NotFound(f"{' and '.join(missing)} missing: jobs need Spark", remedy="pip install 'tierfs[spark]'")
+        from tierfs.doctor.spark import INSTALL_PYSPARK
+
+        raise NotFound(f"{' and '.join(missing)} missing: jobs need Spark", remedy=INSTALL_PYSPARK)
 
 
 @contextmanager

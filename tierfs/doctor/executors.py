@@ -15,7 +15,9 @@ from tierfs.names import printable
 from tierfs.spark.executor_probe import DRIVER, FORBIDDEN
 from tierfs.spark.executors import ColdPlace, ExecutorQuestion, ExecutorReport, MountReport, check_executors
 
-_INSTALL = f"-m pip install 'tierfs[spark]=={__version__}'"
+_INSTALL = f"-m pip install 'tierfs-{__version__}-py3-none-any.whl[spark]'"
+"""The wheel that `make wheel` builds."""
+
 _HOSTS_SHOWN = 5
 _OTHER_PYTHON = "or name a Python that has it: export PYSPARK_PYTHON=PATH"
 

@@ -18,7 +18,9 @@ _MIN_PYSPARK = (4, 2)
 
 _JAVA_ANSWERS_S = 30
 _INSTALL_JAVA = "as root: apt-get install default-jre-headless"
-_INSTALL_PYSPARK = "pip install 'tierfs[spark]'"
+INSTALL_PYSPARK = "pip install 'pyspark>=4.2,<5' 'pyarrow>=18,<27' 'pandas>=2.2,<3'"
+"""The extra `spark` of setup.py."""
+
 _OLD_SCHEME = "1"
 """Java 8 calls itself 1.8."""
 
@@ -70,8 +72,8 @@ def pyspark(found: str | None) -> Finding:
     """Whether PySpark is there and new enough, from its version."""
     wanted = ".".join(map(str, _MIN_PYSPARK))
     if found is None:
-        return fail("pyspark", f"missing; tierfs needs {wanted} or newer", _INSTALL_PYSPARK)
+        return fail("pyspark", f"missing; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
     parts = re.match(r"(\d+)\.(\d+)", found)
     if parts is None or (int(parts[1]), int(parts[2])) < _MIN_PYSPARK:
-        return fail("pyspark", f"PySpark {found}; tierfs needs {wanted} or newer", _INSTALL_PYSPARK)
+        return fail("pyspark", f"PySpark {found}; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
     return ok("pyspark", f"PySpark {found}")
