@@ -14,13 +14,14 @@ from tierfs import app, osio
 from tierfs.clock import ManualClock
 from tierfs.composition.dumping import dump_store, load_store
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata.store import MetadataStore
 
 
 def test_a_new_store_lasts_with_all_directories_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = synced(monkeypatch)
     root = tmp_path / "a" / "b" / "store"
-    app.init_store(root, app.ColdChoice())
+    init_store(root, ColdChoice())
     above = {tmp_path, tmp_path / "a", tmp_path / "a" / "b"}
     within = {root, root / "metadata", root / "chunks"}
     assert {str(path) for path in above | within} <= set(done)
@@ -33,7 +34,7 @@ def test_new_metadata_last_with_their_files(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_loaded_metadata_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    app.init_store(tmp_path / "store", app.ColdChoice())
+    init_store(tmp_path / "store", ColdChoice())
     with app.open_store(tmp_path / "store") as store:
         dump_store(store, str(tmp_path / "dump"))
     done = synced(monkeypatch)

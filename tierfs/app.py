@@ -6,7 +6,6 @@ what uploads come with the first call that needs them, so that `info`, `append`,
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import threading
@@ -17,18 +16,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tierfs import forks, settings
-from tierfs.background.status import StoreStatus
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import NotFound, PermissionDenied, Unavailable
-from tierfs.initialize import ColdChoice, InitReport, init_store
 from tierfs.metadata import keys
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
-from tierfs.metrics import Metrics
 from tierfs.mounts import name_under_mount
-from tierfs.segments.engine import Engine
 from tierfs.store_paths import StorePaths
 from tierfs.types import LocationId
 
@@ -36,18 +31,9 @@ if TYPE_CHECKING:
     from tierfs.background.alone_work import AloneTools
     from tierfs.background.work import ColdWork
     from tierfs.chunkstore.protocol import ChunkStorage
+    from tierfs.metrics import Metrics
     from tierfs.reading.reader import Reader
-
-__all__ = [
-    "ColdChoice",
-    "InitReport",
-    "Store",
-    "StoreStatus",
-    "init_store",
-    "open_store",
-]
-
-log = logging.getLogger(__name__)
+    from tierfs.segments.engine import Engine
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -61,8 +47,8 @@ class Store:
         self.settings = settings.load(self.paths.settings, os.environ)
         self.metadata = MetadataStore(self.paths.metadata, clock)
         self.files = ChunkFiles(self.paths.chunks)
-        self.engine = Engine(self.metadata, self.files, self.paths.writers, clock, self.settings.write)
-        self._connecting = threading.Lock()
+        self._engine: Engine | None = None
+        self._lock = threading.Lock()
         self._storages: dict[LocationId, ChunkStorage] = {}
         self._providers: dict[LocationId, ChunkStorage] = {}
         """The same without their wrappers."""
@@ -70,13 +56,28 @@ class Store:
 
     def forget(self) -> None:
         """In a child of fork: connect anew, for two processes on one connection would read each other's answers."""
-        self._connecting = threading.Lock()
+        self._lock = threading.Lock()
         self._storages, self._providers = {}, {}
 
     @cached_property
     def metrics(self) -> Metrics:
         """What this process counts."""
+        from tierfs.metrics import Metrics
+
         return Metrics()
+
+    @property
+    def engine(self) -> Engine:
+        """All that changes segments; made on first use, as commands that only look need none."""
+        if self._engine is None:
+            from tierfs.segments.engine import Engine
+
+            with self._lock:
+                if self._engine is None:
+                    self._engine = Engine(
+                        self.metadata, self.files, self.paths.writers, self.clock, self.settings.write
+                    )
+        return self._engine
 
     @property
     def path(self) -> Path:
@@ -87,7 +88,7 @@ class Store:
         """The storage of a location, with its wrappers; connected on first use. Raises NotFound."""
         storage = self._storages.get(location_id)
         if storage is None:
-            with self._connecting:  # threads ask at the same time, and one client is enough
+            with self._lock:  # threads ask at the same time, and one client is enough
                 storage = self._storages.get(location_id)
                 if storage is None:
                     storage = self._storages[location_id] = self._connect(location_id)
@@ -121,7 +122,8 @@ class Store:
 
     def close(self) -> None:
         """Close everything; idempotent."""
-        self.engine.close()
+        if self._engine is not None:
+            self._engine.close()
         for storage in self._storages.values():
             storage.close()
         self._storages = {}

@@ -15,6 +15,7 @@ from tierfs.background.alone_work import AloneTools, AloneWork
 from tierfs.background.keeper import AloneTask, HolderTools
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.config import BackgroundSettings
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import directories, policies
 from tierfs.types import ROOT_DIRECTORY
 
@@ -29,7 +30,7 @@ def tidy(work: AloneWork) -> None:
 def test_bytes_expire_without_a_cold_tier(tmp_path: Path) -> None:
     clock = ManualClock(SystemClock().now_ms())
     path = tmp_path / "store"
-    app.init_store(path, app.ColdChoice(none=True))
+    init_store(path, ColdChoice(none=True))
     with app.open_store(path, clock) as store:
         with store.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"retention_age": str(6 * HOUR_S)})
@@ -51,7 +52,7 @@ def test_bytes_expire_without_a_cold_tier(tmp_path: Path) -> None:
 def test_chunks_of_a_segment_that_keeps_its_bytes_are_not_ended(tmp_path: Path) -> None:
     """Nothing would ever join the many small files again."""
     clock = ManualClock(SystemClock().now_ms())
-    app.init_store(tmp_path / "store", app.ColdChoice(none=True))
+    init_store(tmp_path / "store", ColdChoice(none=True))
     with app.open_store(tmp_path / "store", clock) as store:
         work = AloneWork(store.alone_tools())
         writer = store.engine.open_writer("log")

@@ -12,6 +12,7 @@ from tierfs import app, connect
 from tierfs.background.clock_check import ClockView, Instant, disagreement
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.connect import connect_bare
+from tierfs.initialize import ColdChoice, init_store
 
 START_MS = 1_700_000_000_000
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
@@ -56,8 +57,8 @@ def test_the_server_is_asked_by_the_connection_there_is(
     moto_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, bucket = moto_bucket
-    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    app.init_store(tmp_path / "store", choice)
+    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    init_store(tmp_path / "store", choice)
     made: list[ChunkStorage] = []
 
     def connected(*arguments: Any, **named: Any) -> ChunkStorage:

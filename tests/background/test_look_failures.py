@@ -19,6 +19,7 @@ from tierfs.background.snapshot import Snapshots
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.config import BackgroundSettings
 from tierfs.errors import DataLoss, Unavailable
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import chains, directories, keys, policies
 from tierfs.metadata.policies import Effective
 from tierfs.metadata.records import ObjectRecord
@@ -127,7 +128,7 @@ def test_an_ended_upload_of_a_damaged_segment_stops_no_look(store: TestStore) ->
 
 def test_a_store_without_a_cold_tier_lists_it_too(tmp_path: Path) -> None:
     clock = ManualClock(SystemClock().now_ms())
-    app.init_store(tmp_path / "alone", app.ColdChoice(none=True))
+    init_store(tmp_path / "alone", ColdChoice(none=True))
     with app.open_store(tmp_path / "alone", clock) as alone:
         with alone.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"retention_age": "86400", "chunk_age": "600"})

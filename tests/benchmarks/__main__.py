@@ -41,6 +41,7 @@ from tests.benchmarks.week import bench_week
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.segments.engine import Engine
 
 BLOCK = os.urandom(4 << 20)
@@ -68,7 +69,7 @@ def fill(engine: Engine, name: str, size_bytes: int) -> None:
 
 def bench_append(directory: Path, repetitions: int) -> str:
     """4 MiB appends against a plain write and fdatasync of the same bytes."""
-    app.init_store(directory / "append", app.ColdChoice(none=True))
+    init_store(directory / "append", ColdChoice(none=True))
 
     def ours() -> float:
         writer = store.engine.open_writer(f"s{os.urandom(4).hex()}")
@@ -89,7 +90,7 @@ def bench_append(directory: Path, repetitions: int) -> str:
 
 def bench_local(directory: Path, repetitions: int) -> str:
     """One sequential dd from local chunks in the page cache, against a null filesystem."""
-    app.init_store(directory / "local", app.ColdChoice(none=True))
+    init_store(directory / "local", ColdChoice(none=True))
     with app.open_store(directory / "local") as store:
         fill(store.engine, "s", READ_BYTES)
     mnt = directory / "mnt"
@@ -123,8 +124,8 @@ def s3_store(directory: Path) -> Iterator[tuple[Path, RgwServer, str]]:
             AWS_EC2_METADATA_DISABLED="true",
         )
         bucket = server.endpoint.create_bucket()
-        choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=server.endpoint_url)
-        app.init_store(directory / "s3", choice)
+        choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=server.endpoint_url)
+        init_store(directory / "s3", choice)
         yield directory / "s3", server, bucket
 
 
@@ -268,7 +269,7 @@ class Run:
 
 
 def _sustained(run: Run) -> str:
-    app.init_store(run.directory / "sustained", app.ColdChoice())
+    init_store(run.directory / "sustained", ColdChoice())
     return bench_sustained(run.directory / "sustained", "a directory as the cold tier", run.seconds)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.benchmarks.measuring import seconds
 from tierfs import app
 from tierfs.app import Store
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import checksums, directories, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
@@ -40,7 +41,7 @@ def _of_tier(directory: Path, tier: Tier) -> list[str]:
     found: dict[str, list[float]] = {}
     for number in range(REPETITIONS):
         path = directory / f"algebra-{tier.name.lower()}-{number}"
-        app.init_store(path, app.ColdChoice())
+        init_store(path, ColdChoice())
         with app.open_store(path) as store:
             for subject, work in _subjects(store, tier):
                 found.setdefault(subject, []).append(seconds(work))

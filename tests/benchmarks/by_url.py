@@ -19,6 +19,7 @@ from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs import app
 from tierfs.fsspec import TierfsFileSystem
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.types import MIB
 
 KIB = 1024
@@ -33,7 +34,7 @@ Open = Callable[[], IO[bytes]]
 def bench_by_url(directory: Path, repetitions: int) -> str:
     """Bytes in the page cache: what a call costs."""
     path, plain = directory / "url", directory / "plain"
-    app.init_store(path, app.ColdChoice(none=True))
+    init_store(path, ColdChoice(none=True))
     with app.open_store(path) as store:
         _fill(store, "s")
     plain.write_bytes(BLOCK * (SIZE_BYTES // len(BLOCK)))

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.servers.endpoint import S3Endpoint
 from tierfs import app
 from tierfs.checksum import block_crcs, crc32c
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import checksums, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
@@ -35,8 +36,8 @@ def expected(start: int, length_bytes: int) -> bytes:
 
 def build(path: Path, endpoint: S3Endpoint, bucket: str) -> None:
     """A store at `path` whose only segment is this one."""
-    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/{_PREFIX}", endpoint_url=endpoint.endpoint_url)
-    app.init_store(path, choice)
+    choice = ColdChoice(bucket_url=f"s3://{bucket}/{_PREFIX}", endpoint_url=endpoint.endpoint_url)
+    init_store(path, choice)
     # Else the mount would join the chunks while they are read.
     settings = path / "store.toml"
     settings.write_text(settings.read_text() + "\n[offload]\nconsolidate_chunks = 0\n")

@@ -17,6 +17,7 @@ from tests import verbs
 from tests.benchmarks.peers import Peer, Site
 from tests.servers.endpoint import S3Endpoint
 from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.types import MIB
 
 PIECE_BYTES = MIB
@@ -125,8 +126,8 @@ class Corpus:
 
 def build(corpus: Corpus, peers: Sequence[Peer], site: Site, mountpoint: Path) -> None:
     """Write everything; the local copies are gone afterwards."""
-    choice = app.ColdChoice(bucket_url=f"s3://{corpus.bucket}/{PREFIX}", endpoint_url=corpus.endpoint.endpoint_url)
-    app.init_store(corpus.store, choice)
+    choice = ColdChoice(bucket_url=f"s3://{corpus.bucket}/{PREFIX}", endpoint_url=corpus.endpoint.endpoint_url)
+    init_store(corpus.store, choice)
     fill_cold(corpus.store, (WARM_FILE, *corpus.large, *corpus.small))
     source = site.scratch / "source"
     source.mkdir()

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.benchmarks.scale import SEGMENTS_COUNT
 from tierfs import app
 from tierfs.chunkstore.chunkfiles import file_name
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import checksums, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
@@ -28,7 +29,7 @@ MAX_S = 60
 
 def build(path: Path) -> None:
     """The store: every segment local, in sparse chunk files."""
-    app.init_store(path, app.ColdChoice())
+    init_store(path, ColdChoice())
     with app.open_store(path) as store:
         for first in range(0, SEGMENTS_COUNT, _BATCH):
             with store.metadata.write() as txn:

@@ -11,7 +11,7 @@ from tests.benchmarks.measuring import heat
 from tests.benchmarks.mounts import Mount
 from tests.benchmarks.subjects import Bench, Question, Subject, Table, TierfsSubjects, null_subject, streamed
 from tests.benchmarks.workloads import dd
-from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 
 _NULL = "null pyfuse3 filesystem"
 _FILE_OF = {_NULL: "null"}
@@ -32,7 +32,7 @@ class LocalQuestions:
 
     def build(self) -> None:
         """Write the segment."""
-        app.init_store(self.store, app.ColdChoice(none=True))
+        init_store(self.store, ColdChoice(none=True))
         fill_store(self.store, [self.file])
 
     def first_read(self) -> Question:

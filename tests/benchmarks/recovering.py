@@ -18,6 +18,7 @@ from tests.servers.rgw import RgwServer
 from tierfs import app
 from tierfs.background.objects import object_name
 from tierfs.background.upload import Progress
+from tierfs.initialize import ColdChoice
 from tierfs.metadata import chains, checksums, journal, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import SEGMENTS
@@ -122,7 +123,7 @@ def main() -> None:
     path, bucket, endpoint_url = sys.argv[1:]
     metrics = Metrics()
     recover.Metrics = lambda: metrics  # type: ignore[misc,assignment]
-    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint_url)
+    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint_url)
     reports: list[recover.RecoverReport] = []
     anonymous: list[int] = []
 

@@ -15,6 +15,7 @@ from tests.benchmarks.cold_records import put_cold_segment
 from tests.benchmarks.measuring import seconds, served
 from tierfs import app
 from tierfs.clock import SystemClock
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import directories
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.layout import load
@@ -33,7 +34,7 @@ _COMMANDS = 15
 
 def build(path: Path) -> None:
     """The store: every segment cold, in chunks of 64 MiB that no object backs."""
-    app.init_store(path, app.ColdChoice())
+    init_store(path, ColdChoice())
     with app.open_store(path) as store:
         for first in range(0, SEGMENTS_COUNT, _BATCH):
             with store.metadata.write() as txn:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.benchmarks.cold_records import put_cold_segment
 from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.spark.options import ReadOptions
 from tierfs.spark.planning import plan_read
 from tierfs.types import CRC_BLOCK_BYTES, MIB, SegmentStatus
@@ -21,7 +22,7 @@ _CRCS = [0x12345678] * (CHUNK_BYTES // CRC_BLOCK_BYTES)
 
 def build(path: Path) -> None:
     """A store of cold segments in chunks that no object backs, with all their checksums."""
-    app.init_store(path, app.ColdChoice())
+    init_store(path, ColdChoice())
     with app.open_store(path) as store:
         for number in range(SEGMENTS_COUNT):
             with store.metadata.write() as txn:

@@ -12,6 +12,7 @@ from tests.benchmarks.measuring import cpu_seconds, served
 from tests.faults.worker import REFERENCE
 from tierfs import app
 from tierfs.checksum import crc32c
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
 from tierfs.types import MIB, ROOT_DIRECTORY
 
@@ -108,7 +109,7 @@ def _crc_of(path: Path) -> int:
 
 def bench_many_writers(directory: Path) -> str:
     """A thousand segments open for append at once, 4 KiB at a time in turn, in this process."""
-    app.init_store(directory / "many", app.ColdChoice(none=True))
+    init_store(directory / "many", ColdChoice(none=True))
     with app.open_store(directory / "many") as store:
         before = resident_bytes("self")
         writers = [store.engine.open_writer(f"m/s{number:04d}") for number in range(MANY)]

@@ -15,7 +15,7 @@ from tierfs.checksum import crc32c
 
 INFO_KEYS = {"segment", "start_offset", "length", "sealed", "tiers", "crc32c", "read_priority"}
 HEAVY = ("boto3", "botocore", "pyfuse3", "pyspark", "trio", "rich", "pydantic")
-HEAVY_TO_LOOK = (*HEAVY, "prometheus_client", "tierfs.background.work")
+HEAVY_TO_LOOK = (*HEAVY, "prometheus_client")
 HEAVY_WITHOUT_BYTES = (*HEAVY_TO_LOOK, "awscrt")
 
 
@@ -151,6 +151,27 @@ def test_quick_commands_import_nothing_heavy(store: Path, words: list[str], heav
     )
     done = subprocess.run([sys.executable, "-c", code], input="x", capture_output=True, text=True, check=True)
     assert done.stdout.endswith("HEAVY []\n"), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [(["info", "s"], 60), (["ls", "-l"], 60), (["du"], 60), (["map", "s"], 60), (["status"], 60), (["cat", "s"], 100)],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_looking_opens_metadata_and_files_only(store: Path, words: list[str], most: int) -> None:
+    tierfs("append", "s", store=store, stdin=b"x")
+    code = (
+        "import contextlib, io, json, sys\nfrom tierfs.cli.main import cli\nout = sys.stdout\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):\n"
+        f"    cli.main({['--store', str(store), *words]!r})\n"
+        "print(json.dumps([name for name in sys.modules if name.partition('.')[0] == 'tierfs']), file=out)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own = json.loads(done.stdout)
+    assert len(own) < most
+    works = ("tierfs.background", "tierfs.recovery", "tierfs.adoption", "tierfs.segments.engine", "tierfs.initialize")
+    assert words == ["status"] or not [name for name in own if name.startswith(works)]
+    assert "tierfs.background.work" not in own
 
 
 def test_an_interrupted_reader_of_our_output_is_no_error(store: Path) -> None:

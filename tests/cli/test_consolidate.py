@@ -19,6 +19,7 @@ from tierfs import app
 from tierfs.background import holder
 from tierfs.background.perform import perform
 from tierfs.background.verbs import CONSOLIDATE
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metrics import MetricName
 from tierfs.types import MIB
 
@@ -106,7 +107,7 @@ def test_on_ceph_the_server_copies(rgw_bucket: Bucket, tmp_path: Path, sizes: tu
     """The compose itself moves no byte through this machine; reading back and checking is a download."""
     endpoint, bucket = rgw_bucket
     path = tmp_path / "store"
-    app.init_store(path, app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url))
+    init_store(path, ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url))
     data = cold_pieces(path, *sizes)
     with app.open_store(path) as store:
         before = store.metrics.values(MetricName.STORAGE_BYTES)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
-from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.mounts import mounts
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(180, method="thread")]
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.mount, pytest.mark.timeout(180, method="thread")]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    app.init_store(tmp_path / "store", app.ColdChoice())
+    init_store(tmp_path / "store", ColdChoice())
     return tmp_path / "store"
 
 
@@ -80,7 +80,7 @@ def test_a_daemon_in_the_foreground(path: Path) -> None:
 
 def test_a_store_without_a_cold_tier_is_held_too(tmp_path: Path) -> None:
     path = tmp_path / "store"
-    app.init_store(path, app.ColdChoice(none=True))
+    init_store(path, ColdChoice(none=True))
     append(path, "s", b"abc", "--seal")
     with daemon(path):
         assert tierfs("rm", "s", "--yes", store=path).code == 0

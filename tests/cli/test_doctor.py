@@ -21,6 +21,7 @@ from tierfs.config import BackgroundSettings, Settings, WriteSettings
 from tierfs.doctor import filesystem, machine, spark
 from tierfs.doctor import store as store_checks
 from tierfs.doctor.findings import Finding, Level
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata.records import FailureRecord
 from tierfs.mounts import mounts
 from tierfs.types import MIB
@@ -164,7 +165,7 @@ def test_memory(tmp_path: Path) -> None:
 
 @pytest.fixture
 def status(tmp_path: Path) -> StoreStatus:
-    app.init_store(tmp_path / "store", app.ColdChoice())
+    init_store(tmp_path / "store", ColdChoice())
     with app.open_store(tmp_path / "store") as opened:
         return verbs.status(opened)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
-from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     (tmp_path / "cold").mkdir()
-    app.init_store(tmp_path / "store", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
     tierfs("append", "a/s", store=tmp_path / "store", stdin=b"cold")
     tierfs("offload", store=tmp_path / "store")
     tierfs("append", "a/s", store=tmp_path / "store", stdin=b" and local")

@@ -22,6 +22,7 @@ from tests.mount.waiting import eventually
 from tierfs import app
 from tierfs.config import Settings
 from tierfs.connect import connect_bare
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import keys
 from tierfs.metadata.tables import LOCATIONS
 
@@ -33,7 +34,7 @@ _ADVISORY = "two owners of one bucket are not kept apart"
 def path(tmp_path: Path) -> Path:
     """A store that offloaded some, then lost its bucket to another one."""
     (tmp_path / "cold").mkdir()
-    app.init_store(tmp_path / "first", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "first", ColdChoice(cold_dir=tmp_path / "cold"))
     tierfs("append", "a b/s", store=tmp_path / "first", stdin=b"cold bytes")
     tierfs("offload", "", store=tmp_path / "first")
     tierfs("append", "a b/s", store=tmp_path / "first", stdin=b", local bytes")

@@ -10,6 +10,7 @@ from tests.commands import tierfs
 from tierfs import app
 from tierfs.background.holder import hold
 from tierfs.clock import SystemClock
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata.records import IntentRecord
 from tierfs.metadata.tables import INTENTS
 from tierfs.types import AttemptId, LocationId, SegmentId
@@ -19,7 +20,7 @@ NAME = "segments/s/5/chunk-00000000000000000000-00000000000000000007-e1-0a"
 
 def test_objects_that_a_dead_owner_was_making_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "store"
-    app.init_store(path, app.ColdChoice())
+    init_store(path, ColdChoice())
     with app.open_store(path) as store, store.metadata.write() as txn:
         intent = IntentRecord(
             attempt=AttemptId("0a"),

@@ -11,15 +11,16 @@ import pytest
 
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tierfs import app, nested_stores
+from tierfs import nested_stores
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import AlreadyExists
+from tierfs.initialize import ColdChoice, init_store
 
 
-def choice(bucket: Bucket, prefix: str) -> app.ColdChoice:
+def choice(bucket: Bucket, prefix: str) -> ColdChoice:
     endpoint, name = bucket
-    return app.ColdChoice(bucket_url=f"s3://{name}/{prefix}".rstrip("/"), endpoint_url=endpoint.endpoint_url)
+    return ColdChoice(bucket_url=f"s3://{name}/{prefix}".rstrip("/"), endpoint_url=endpoint.endpoint_url)
 
 
 @pytest.mark.parametrize(
@@ -33,9 +34,9 @@ def choice(bucket: Bucket, prefix: str) -> app.ColdChoice:
     ],
 )
 def test_nested_prefixes(moto_bucket: Bucket, tmp_path: Path, first: str, second: str, how: str) -> None:
-    app.init_store(tmp_path / "first", choice(moto_bucket, first))
+    init_store(tmp_path / "first", choice(moto_bucket, first))
     with pytest.raises(AlreadyExists, match=how):
-        app.init_store(tmp_path / "second", choice(moto_bucket, second))
+        init_store(tmp_path / "second", choice(moto_bucket, second))
     assert not (tmp_path / "second").exists()
     endpoint, name = moto_bucket
     with closing(endpoint.client()) as client:
@@ -46,7 +47,7 @@ def test_nested_prefixes(moto_bucket: Bucket, tmp_path: Path, first: str, second
 
 def test_neighbours_are_no_nests(moto_bucket: Bucket, tmp_path: Path) -> None:
     for prefix in ("a", "a-b", "ab", "b/a", "journal/x"):
-        app.init_store(tmp_path / prefix.replace("/", "+"), choice(moto_bucket, prefix))
+        init_store(tmp_path / prefix.replace("/", "+"), choice(moto_bucket, prefix))
 
 
 def test_nested_directories(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tierfs.background.verbs import CONSOLIDATE
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.composition.warming import Warming, WarmReport
 from tierfs.errors import DataLoss, Unavailable
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import directories, policies
 from tierfs.metadata.tables import GARBAGE
 from tierfs.reading.cache_files import CacheFiles
@@ -47,7 +48,7 @@ def switch_on(store: Path, slots: int = 1000, *settings: str) -> None:
 def store(tmp_path: Path) -> Path:
     """A store with its cache on, and segments in objects of 1 MiB: `d/one` and `d/two` cold, `local` not."""
     path = tmp_path / "store"
-    app.init_store(path, app.ColdChoice())
+    init_store(path, ColdChoice())
     switch_on(path)
     with app.open_store(path) as opened:
         with opened.metadata.write() as txn:
@@ -151,7 +152,7 @@ def test_nothing_is_fetched_twice_and_a_damaged_block_once_more(counted: tuple[a
 def test_nothing_is_fetched_twice_from_s3(tmp_path: Path, moto_bucket: Bucket) -> None:
     endpoint, bucket = moto_bucket
     path = tmp_path / "store"
-    app.init_store(path, app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url))
+    init_store(path, ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url))
     switch_on(path)
     with app.open_store(path) as store:
         append(store, "s", reference(0, SIZE), seal=True)

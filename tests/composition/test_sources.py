@@ -13,6 +13,7 @@ from tests.mount.conftest import append
 from tierfs import app
 from tierfs.composition.sources import open_source
 from tierfs.errors import InvalidRequest, NotFound, PermissionDenied
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import directories
 from tierfs.metadata.directories import Entry
 from tierfs.types import ROOT_DIRECTORY, EntryKind
@@ -24,7 +25,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[app.Store
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     (tmp_path / "cold").mkdir()
-    app.init_store(tmp_path / "store", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
     with app.open_store(tmp_path / "store") as opened:
         append_cold(opened, b"one\n")
         yield opened

@@ -19,6 +19,7 @@ from tierfs.composition import writing
 from tierfs.composition.upload_spec import UploadSpec
 from tierfs.composition.writing import WriteJob
 from tierfs.errors import Fenced, InvalidRequest, Unavailable
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata.batch_records import UploadedSegment
 from tierfs.types import MIB
 
@@ -27,7 +28,7 @@ LARGE = os.urandom(MIB) * 20
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
-    app.init_store(tmp_path / "store", app.ColdChoice())
+    init_store(tmp_path / "store", ColdChoice())
     with app.open_store(tmp_path / "store") as opened:
         yield opened
 
@@ -35,8 +36,8 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
 @pytest.fixture
 def s3_store(tmp_path: Path, rgw_bucket: Bucket) -> Iterator[app.Store]:
     endpoint, bucket = rgw_bucket
-    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    app.init_store(tmp_path / "store", choice)
+    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    init_store(tmp_path / "store", choice)
     with app.open_store(tmp_path / "store") as opened:
         yield opened
 

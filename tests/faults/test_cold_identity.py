@@ -27,6 +27,7 @@ from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, Fenced, Unavailable, WrongColdTier
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.types import Tier
 
 NOT_OURS = "this is not the store's cold tier"
@@ -168,7 +169,7 @@ def test_a_place_that_is_ours_again_is_used_again(tmp_path: Path, marked: bool) 
 
 def test_an_unmounted_nas_takes_nothing_and_costs_nothing(tmp_path: Path, nas: Nas) -> None:
     path = tmp_path / "store"
-    app.init_store(path, app.ColdChoice(cold_dir=nas.path))
+    init_store(path, ColdChoice(cold_dir=nas.path))
     append(path, "s", b"first")
     with app.open_store(path) as store:
         verbs.offload(store)
@@ -209,7 +210,7 @@ def append(path: Path, name: str, data: bytes) -> None:
 
 def test_a_process_that_began_before_the_mount_goes_on_after_it(tmp_path: Path, nas: Nas) -> None:
     path = tmp_path / "store"
-    app.init_store(path, app.ColdChoice(cold_dir=nas.path))
+    init_store(path, ColdChoice(cold_dir=nas.path))
     append(path, "s", b"first")
     nas.unmount()
     with app.open_store(path) as store:
@@ -228,7 +229,7 @@ def test_a_process_that_began_before_the_mount_goes_on_after_it(tmp_path: Path, 
 def test_a_mount_point_that_is_gone_is_named(tmp_path: Path) -> None:
     (tmp_path / "nas").mkdir()
     path = tmp_path / "store"
-    app.init_store(path, app.ColdChoice(cold_dir=tmp_path / "nas"))
+    init_store(path, ColdChoice(cold_dir=tmp_path / "nas"))
     append(path, "s", b"first")
     (tmp_path / "nas").rename(tmp_path / "elsewhere")
     done = tierfs("offload", "", store=path, check=False)
@@ -240,7 +241,7 @@ def test_a_mount_point_that_is_gone_is_named(tmp_path: Path) -> None:
 def test_an_emptied_bucket(moto_bucket: Bucket, tmp_path: Path) -> None:
     endpoint, name = moto_bucket
     path = tmp_path / "store"
-    app.init_store(path, app.ColdChoice(bucket_url=f"s3://{name}/p", endpoint_url=endpoint.endpoint_url))
+    init_store(path, ColdChoice(bucket_url=f"s3://{name}/p", endpoint_url=endpoint.endpoint_url))
     append(path, "s", b"first")
     tierfs("offload", "", store=path)
     with closing(endpoint.client()) as client:
@@ -364,15 +365,15 @@ def test_a_proof_counts_for_seconds_only(tmp_path: Path) -> None:
 
 def test_init_refuses_the_place_of_a_store_whose_journal_is_lost(tmp_path: Path) -> None:
     (tmp_path / "cold").mkdir()
-    app.init_store(tmp_path / "first", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "first", ColdChoice(cold_dir=tmp_path / "cold"))
     shutil.rmtree(tmp_path / "cold" / "journal")
     with pytest.raises(AlreadyExists, match="holds a tierfs store"):
-        app.init_store(tmp_path / "second", app.ColdChoice(cold_dir=tmp_path / "cold"))
+        init_store(tmp_path / "second", ColdChoice(cold_dir=tmp_path / "cold"))
 
 
 def test_recover_marks_the_place_it_owns(tmp_path: Path) -> None:
     (tmp_path / "cold").mkdir()
-    report = app.init_store(tmp_path / "first", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    report = init_store(tmp_path / "first", ColdChoice(cold_dir=tmp_path / "cold"))
     append(tmp_path / "first", "s", b"first")
     tierfs("offload", "", store=tmp_path / "first")
     (tmp_path / "cold" / MARK_NAME).unlink()

@@ -20,6 +20,7 @@ from tierfs.background.holder import Hold, current
 from tierfs.clock import ManualClock
 from tierfs.config import WriteSettings
 from tierfs.errors import Closed
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.locks import LockFile
 from tierfs.metadata import environment
 from tierfs.metadata.tables import TOUCHES
@@ -188,7 +189,7 @@ def test_a_child_ends_no_transaction_that_it_was_forked_in(store: TestStore) -> 
 
 
 def test_a_child_connects_to_the_cold_tier_by_itself(tmp_path: Path) -> None:
-    app.init_store(tmp_path / "store", app.ColdChoice(), ManualClock())
+    init_store(tmp_path / "store", ColdChoice(), ManualClock())
     with app.open_store(tmp_path / "store") as opened:
         location = opened.cold_location_id
         assert location is not None
@@ -198,7 +199,7 @@ def test_a_child_connects_to_the_cold_tier_by_itself(tmp_path: Path) -> None:
         def connect() -> None:
             assert opened.storage_of(location) is not storage
 
-        with opened._connecting:  # as if another thread connected at that moment
+        with opened._lock:  # as if another thread connected at that moment
             assert in_child(connect) == NOTHING
 
 

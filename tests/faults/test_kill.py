@@ -15,6 +15,7 @@ from tests.conftest import Bucket
 from tests.faults.worker import reference
 from tierfs import app
 from tierfs.background.orphans import chunk_objects
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.types import ROOT_DIRECTORY, Tier
@@ -30,15 +31,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def store_path(tmp_path: Path) -> Path:
-    app.init_store(tmp_path / "store", app.ColdChoice())
+    init_store(tmp_path / "store", ColdChoice())
     return with_policy(tmp_path / "store")
 
 
 @pytest.fixture
 def s3_store_path(tmp_path: Path, rgw_bucket: Bucket) -> Path:
     endpoint, bucket = rgw_bucket
-    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    app.init_store(tmp_path / "store", choice)
+    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    init_store(tmp_path / "store", choice)
     return with_policy(tmp_path / "store")
 
 

@@ -19,6 +19,7 @@ from tierfs.clock import ManualClock, SystemClock
 from tierfs.composition import writing
 from tierfs.composition.verbs import accept_clock
 from tierfs.errors import StorageFull
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import directories
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
-    app.init_store(tmp_path / "store", app.ColdChoice())
+    init_store(tmp_path / "store", ColdChoice())
     with app.open_store(tmp_path / "store") as opened:
         yield opened
 
@@ -144,8 +145,8 @@ def test_holders_that_come_and_go_leave_a_running_job_alone(store: app.Store) ->
 @pytest.mark.s3
 def test_parts_of_an_upload_that_was_killed_are_freed(tmp_path: Path, rgw_bucket: Bucket) -> None:
     endpoint, bucket = rgw_bucket
-    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    app.init_store(tmp_path / "store", choice)
+    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    init_store(tmp_path / "store", choice)
     driver = forked.Talking(DRIVER, tmp_path / "store", "upload", 10)
     assert driver.line() == "upload\n"
     driver.end()

@@ -17,6 +17,7 @@ from tests.faults.worker import reference
 from tests.mount.waiting import eventually
 from tierfs import app
 from tierfs.composition.verbs import garbage
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
 from tierfs.types import ROOT_DIRECTORY
 
@@ -31,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600, method="thread")]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
-    app.init_store(tmp_path / "store", app.ColdChoice())
+    init_store(tmp_path / "store", ColdChoice())
     with app.open_store(tmp_path / "store") as opened:
         with opened.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, POLICY)

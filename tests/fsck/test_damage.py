@@ -8,11 +8,12 @@ import pytest
 
 from tests import verbs
 from tests.fsck.damages import DAMAGES, Damage, local_path
-from tierfs.app import ColdChoice, Store, init_store, open_store
+from tierfs.app import Store, open_store
 from tierfs.background.holder import HeldElsewhere, hold
 from tierfs.composition.checking import Checking, Options, Outcome, Summary
 from tierfs.errors import TierfsError
 from tierfs.fsck.findings import Kind, Severity
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
 from tierfs.types import ROOT_DIRECTORY
 

@@ -10,7 +10,7 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import deep_findings, flip_local
 from tests.stores import TestStore, open_test_store
-from tierfs.app import ColdChoice, init_store, open_store
+from tierfs.app import open_store
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.composition import mending
 from tierfs.errors import WrongColdTier
@@ -19,6 +19,7 @@ from tierfs.fsck.journal import JournalCheck
 from tierfs.fsck.mend_bytes import Mended
 from tierfs.fsck.mender import Mender, MendTools
 from tierfs.fsck.pieces import PIECE_BYTES
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import keys
 from tierfs.metadata.tables import CHUNKS
 from tierfs.types import ByteRange, Tier

@@ -12,13 +12,14 @@ import pytest
 from tests import verbs
 from tests.commands import tierfs
 from tests.fsck.damages import chunk_of, cold_path, flip, local_path
-from tierfs.app import ColdChoice, Store, init_store, open_store
+from tierfs.app import Store, open_store
 from tierfs.composition.adopting import OBJECTS, Adopted, Adopter, Reach
 from tierfs.composition.checking import Checking, Options, Outcome, Summary
 from tierfs.composition.verifying import verify
 from tierfs.errors import TierfsError
 from tierfs.fsck.findings import Kind, Severity
 from tierfs.fsck.mend_bytes import MayLose
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.tables import CHUNKS
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ByteRange, ChunkState, Tier

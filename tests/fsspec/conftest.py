@@ -11,6 +11,7 @@ from tests import verbs
 from tests.mount.conftest import NEVER_S, append, mount
 from tierfs import app
 from tierfs.fsspec import TierfsFileSystem
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
 from tierfs.types import ROOT_DIRECTORY
 
@@ -26,7 +27,7 @@ PLACES = ("local", "cold", "both")
 def store(tmp_path: Path) -> Iterator[app.Store]:
     """Its cold tier is a directory, and bytes move when a test says so."""
     (tmp_path / "cold").mkdir()
-    app.init_store(tmp_path / "store", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
     with app.open_store(tmp_path / "store") as opened:
         with opened.metadata.write() as txn:
             settings = {"chunk_bytes": str(CHUNK_BYTES), "object_bytes": str(3 * CHUNK_BYTES)}

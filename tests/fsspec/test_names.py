@@ -14,6 +14,7 @@ from tests.fsspec.conftest import make_cold
 from tests.mount.conftest import append
 from tierfs import app
 from tierfs.fsspec import TierfsFileSystem
+from tierfs.initialize import ColdChoice, init_store
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,7 @@ def test_urls(store: app.Store, url: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_environment_is_asked_each_time(store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    app.init_store(tmp_path / "other", app.ColdChoice())
+    init_store(tmp_path / "other", ColdChoice())
     with app.open_store(tmp_path / "other") as other:
         append(other, "only/there", b"")
     for path, expected in ((store.path, ["empty", "logs", "top"]), (tmp_path / "other", ["only"])):
@@ -56,7 +57,7 @@ def test_the_environment_is_asked_each_time(store: app.Store, tmp_path: Path, mo
 
 def test_the_longest_leading_store_counts(store: app.Store) -> None:
     inner = store.path / "inner"
-    app.init_store(inner, app.ColdChoice())
+    init_store(inner, ColdChoice())
     with app.open_store(inner) as opened:
         append(opened, "logs/web", b"inner")
     with fsspec.open(f"tierfs://{inner}/logs/web") as file:
@@ -64,7 +65,7 @@ def test_the_longest_leading_store_counts(store: app.Store) -> None:
 
 
 def test_a_url_of_another_store_is_refused(store: app.Store, tmp_path: Path) -> None:
-    app.init_store(tmp_path / "other", app.ColdChoice())
+    init_store(tmp_path / "other", ColdChoice())
     with pytest.raises(OSError, match=r"is in the store .*other"):
         fsspec.open(f"tierfs://{tmp_path}/other/logs/web", store=store.path).open()
     fs = fsspec.filesystem("tierfs", store=store.path)

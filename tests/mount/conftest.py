@@ -14,6 +14,7 @@ import pytest
 from tests import forked
 from tests.mount.waiting import eventually
 from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
 from tierfs.mounts import mounts
 from tierfs.types import ROOT_DIRECTORY
@@ -39,7 +40,7 @@ Mount = Callable[..., Mounted]
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
     """A store with 1 MiB chunks."""
-    app.init_store(tmp_path / "store", app.ColdChoice())
+    init_store(tmp_path / "store", ColdChoice())
     with app.open_store(tmp_path / "store") as opened:
         with opened.metadata.write() as txn:
             settings = {"chunk_bytes": str(1 << 20), "object_bytes": str(4 << 20), "read_priority": "local-first"}

@@ -20,6 +20,7 @@ from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tests.servers.gate import Gate, gate_to
 from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
@@ -40,7 +41,7 @@ def gate(moto_bucket: Bucket) -> Iterator[Gate]:
 def store(tmp_path: Path, moto_bucket: Bucket, gate: Gate) -> Iterator[app.Store]:
     """A store whose segment `s` is cold, in a bucket behind the gate, and `l` is local."""
     url = f"s3://{moto_bucket[1]}/p"
-    app.init_store(tmp_path / "store", app.ColdChoice(bucket_url=url, endpoint_url=gate.url))
+    init_store(tmp_path / "store", ColdChoice(bucket_url=url, endpoint_url=gate.url))
     with app.open_store(tmp_path / "store") as opened:
         append(opened, "s", reference(0, SIZE), seal=True)
         verbs.offload(opened)

@@ -15,7 +15,7 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.mount.conftest import Mounted, stop
 from tests.mount.waiting import eventually
-from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(240, method="thread")]
 
@@ -27,7 +27,7 @@ WITHIN_S = REFRESH_S + 1.0 + 4.0
 @pytest.fixture
 def owner(tmp_path: Path) -> Path:
     (tmp_path / "cold").mkdir()
-    app.init_store(tmp_path / "owner", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "owner", ColdChoice(cold_dir=tmp_path / "cold"))
     return tmp_path / "owner"
 
 

@@ -19,6 +19,7 @@ from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.mounts import mounts
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -113,7 +114,7 @@ def test_a_linked_mount_point_is_the_mount(store: app.Store, mount: Mount, tmp_p
 
 def test_paths_of_any_letters_can_be_mounted(tmp_path: Path) -> None:
     root = tmp_path / "Größe, \\ 日志\u2028\u00a0x"
-    app.init_store(root / "store", app.ColdChoice())
+    init_store(root / "store", ColdChoice())
     mnt = root / "mnt"
     mnt.mkdir()
     tierfs("append", "s", store=root / "store", stdin=b"x")

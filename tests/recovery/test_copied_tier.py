@@ -21,10 +21,11 @@ from tests import verbs
 from tests.commands import tierfs
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
 from tests.stores import quiet
-from tierfs.app import ColdChoice, Store, init_store, open_store
+from tierfs.app import Store, open_store
 from tierfs.composition.checking import Checking, Options, Outcome
 from tierfs.composition.verifying import verify
 from tierfs.fsck.findings import Kind, Severity
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
 from tierfs.metadata.tables import OBJECTS
 from tierfs.recovery.from_objects import recover_from_objects

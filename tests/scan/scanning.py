@@ -10,6 +10,7 @@ from pathlib import Path
 from tests import verbs
 from tests.mount.conftest import NEVER_S, append
 from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
 from tierfs.scan.fetching import Fetcher
 from tierfs.scan.lines import LineFormat, read_lines
@@ -26,7 +27,7 @@ Row = tuple[str, int, bytes]
 @contextmanager
 def store_of(path: Path, *, chunk_bytes: int = 7, object_bytes: int = 13) -> Iterator[app.Store]:
     """A store whose chunks have a few bytes; nothing moves by itself."""
-    app.init_store(path, app.ColdChoice())
+    init_store(path, ColdChoice())
     with app.open_store(path) as store:
         with store.metadata.write() as txn:
             settings = {"chunk_bytes": str(chunk_bytes), "object_bytes": str(object_bytes)}

@@ -20,6 +20,7 @@ from tests.scan.test_lines import lines_of
 from tierfs import app
 from tierfs.composition.sources import open_source, refresh_source
 from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.scan.byte_batches import read_blocks
 from tierfs.scan.entry_batches import read_entries
 from tierfs.scan.fetching import Fetcher
@@ -408,7 +409,7 @@ def test_a_bucket_that_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "temporary").mkdir()
     (tmp_path / "cold").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    app.init_store(tmp_path / "store", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
     with app.open_store(tmp_path / "store") as owner:
         append(owner, "a", b"one\ntw")
         verbs.offload(owner)

@@ -25,6 +25,7 @@ from tests.mount.waiting import eventually
 from tests.servers.spark_cluster import ROOT
 from tierfs import app
 from tierfs.errors import InvalidRequest
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.segments import ledgers
 from tierfs.spark.options import RowType
 from tierfs.spark.schemas import default_schema
@@ -139,7 +140,7 @@ def test_while_others_write(spark: SparkSession, store: app.Store, tmp_path: Pat
 def test_a_bucket(spark: SparkSession, tmp_path: Path) -> None:
     """The query sees what the owner offloads while it runs."""
     (tmp_path / "cold").mkdir()
-    app.init_store(tmp_path / "store", app.ColdChoice(cold_dir=tmp_path / "cold"))
+    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
     with app.open_store(tmp_path / "store") as store:
         append(store, "a", b"one\ntw")
         verbs.offload(store)

@@ -18,6 +18,7 @@ from tierfs import app
 from tierfs.composition import writing
 from tierfs.composition.writing import WriteJob
 from tierfs.errors import InvalidRequest, PermissionDenied
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata.tables import INTENTS
 from tierfs.spark import write_task
 from tierfs.spark.write_columns import Columns
@@ -31,7 +32,7 @@ LINES = "one\ngröße\r\n\n\n日誌 𝄞\n".encode()
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
-    app.init_store(tmp_path / "store", app.ColdChoice())
+    init_store(tmp_path / "store", ColdChoice())
     with app.open_store(tmp_path / "store") as opened:
         yield opened
 
@@ -165,8 +166,8 @@ def test_a_stream_cannot_name_its_segments() -> None:
 
 def test_a_bucket_that_takes_no_objects_is_told_before_tasks_start(tmp_path: Path, rgw_bucket: Bucket) -> None:
     endpoint, bucket = rgw_bucket
-    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    app.init_store(tmp_path / "s3", choice)
+    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    init_store(tmp_path / "s3", choice)
     denied = {
         "Effect": "Deny",
         "Principal": "*",

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs import app
+from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import directories, policies
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.types import MIB, ROOT_DIRECTORY
@@ -18,8 +19,8 @@ from tierfs.types import MIB, ROOT_DIRECTORY
 def bucket_store(path: Path, rgw_bucket: Bucket) -> Iterator[app.Store]:
     """A store in a bucket, with objects of 1 MiB."""
     endpoint, bucket = rgw_bucket
-    choice = app.ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    app.init_store(path, choice)
+    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    init_store(path, choice)
     with app.open_store(path) as opened:
         with opened.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"object_bytes": str(MIB), "read_priority": "local-first"})

@@ -7,22 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tierfs.background import holder, requests
 from tierfs.background.clock_check import ACCEPT, TOLERANCE_S
-from tierfs.background.cold_identity import as_warning, wrong_cold_tier
-from tierfs.background.endangered import Endangered, endangered
 from tierfs.background.holder import Holder
 from tierfs.background.journal_names import checkpoint_name, slot_name
-from tierfs.background.objects import is_job
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.metadata import fence, keys
 from tierfs.metadata.journal_state import Fencer, JournalState
 from tierfs.metadata.records import (
     FailureRecord,
-    GarbageRecord,
-    IntentRecord,
     LocationRecord,
     RequestRecord,
     StoreRecord,
@@ -31,11 +25,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-
-if TYPE_CHECKING:
-    from tierfs.background.dead_uploads import DeadUpload
-    from tierfs.background.orphans import Orphan
-    from tierfs.chunkstore.protocol import StoredObject
+from tierfs.segments.endangered import Endangered, endangered
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +50,6 @@ class JournalStatus:
     """Follows the journal; nothing here is written to it."""
     old_backup: bool
     """Fenced by its own later entries: the metadata are a copy of the past."""
-
-
-@dataclass(frozen=True, slots=True)
-class GarbageReport:
-    """What `tierfs gc` lists."""
-
-    rows: tuple[GarbageRecord, ...]
-    """Deletions to come, the next one first."""
-    orphans: tuple[Orphan, ...]
-    """What nothing names."""
-    uploads: tuple[DeadUpload, ...] = ()
-    """What nobody will finish."""
-    intents: tuple[IntentRecord, ...] = ()
-    """Objects that an owner was making as it died; the next holder makes them garbage."""
-    superseded: tuple[StoredObject, ...] = ()
-    """Of the journal, where the key may not delete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +96,6 @@ class StoreStatus:
     next_expiry_ms: int
     """When retention takes bytes away next, as of the holder's last look; 0 when nothing is to go."""
     warnings: tuple[str, ...]
-
-
-def dead_intents(txn: ReadTransaction, owner: Holder | None) -> Iterator[IntentRecord]:
-    """Intents of an owner that is gone: all, but for those of the one there is, and of jobs, which have none."""
-    for _, intent in txn.scan(INTENTS):
-        if not is_job(intent) and (owner is None or intent.created_ms < owner.since_ms):
-            yield intent
 
 
 _MAX_ERRORS = 5
@@ -226,6 +193,8 @@ def missing_place_warning(store: Path, cold_url: str | None, newest_slot: int) -
     cold = store / cold_url.removeprefix("file:")
     if any((cold / name).exists() for name in (slot_name(newest_slot), checkpoint_name(newest_slot))):
         return []
+    from tierfs.background.cold_identity import as_warning, wrong_cold_tier
+
     return [as_warning(wrong_cold_tier(f"{cold} does not hold slot {newest_slot} of its journal"))]
 
 

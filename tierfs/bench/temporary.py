@@ -11,12 +11,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tierfs import app, osio
-from tierfs.app import ColdChoice, Store
+from tierfs.app import Store
 from tierfs.bench.interruption import signals_interrupt, uninterrupted
 from tierfs.clock import SystemClock
 from tierfs.connect import FILE_SCHEME, connect_bare
 from tierfs.errors import StorageFull
-from tierfs.initialize import MAX_PREFIX_BYTES
+from tierfs.initialize import MAX_PREFIX_BYTES, ColdChoice, init_store
 from tierfs.metadata import keys, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import LOCATIONS
@@ -78,7 +78,7 @@ def _location_beside(original: Store, name: str) -> LocationRecord | None:
 
 def _make(original: Store, directory: Path, location: LocationRecord | None) -> None:
     directory.mkdir(mode=osio.OWNER_DIRECTORY)
-    app.init_store(directory / "store", _choice(location), SystemClock(), may_nest=True)
+    init_store(directory / "store", _choice(location), SystemClock(), may_nest=True)
     shutil.copyfile(original.paths.settings, directory / "store" / original.paths.settings.name)
 
 

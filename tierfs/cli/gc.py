@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tierfs.background.collect import Collected
     from tierfs.background.dead_uploads import DeadUpload
     from tierfs.background.orphans import Orphan
-    from tierfs.background.status import GarbageReport
     from tierfs.chunkstore.protocol import StoredObject
+    from tierfs.composition.verbs import GarbageReport
     from tierfs.metadata.records import GarbageRecord, IntentRecord
 
 

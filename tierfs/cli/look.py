@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from tierfs.app import Store
-from tierfs.background.endangered import UnreachablePlace, unreachable_of
 from tierfs.cli import format
 from tierfs.cli.lazy import command
 from tierfs.cli.session import QUIET, Session
@@ -19,7 +18,7 @@ from tierfs.metadata import directories
 from tierfs.metadata.records import IngestedFile, SegmentRecord, TierState
 from tierfs.names import join, printable, split
 from tierfs.segments import stat
-from tierfs.segments.ownership import describe_writer
+from tierfs.segments.endangered import UnreachablePlace, unreachable_of
 from tierfs.segments.stat import Listed, SegmentStat
 from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import EntryKind, SegmentStatus
@@ -122,7 +121,7 @@ def _living_writer(store: Store, record: SegmentRecord) -> str | None:
         alive = locks.is_alive_elsewhere(record.id, record.writer_epoch)
     finally:
         locks.close()
-    return describe_writer(record) if alive else None
+    return str(record.writer) if alive else None
 
 
 def _info_data(found: SegmentStat, writer: str | None) -> dict[str, Any]:

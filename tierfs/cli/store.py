@@ -19,9 +19,9 @@ from tierfs.names import printable
 from tierfs.types import RequestState
 
 if TYPE_CHECKING:
-    from tierfs.background.endangered import Endangered
     from tierfs.background.status import JournalStatus, StoreStatus, TierStatus
     from tierfs.metadata.records import FailureRecord, RequestRecord
+    from tierfs.segments.endangered import Endangered
 
 _FILE_SCHEME = "file:"
 """Of a cold tier in a directory; relative to the store's."""
@@ -54,7 +54,7 @@ def init(
         given = next(key for key, value in needing.items() if value).replace("_", "-")
         raise click.UsageError(f"--{given} needs --bucket")
     path = session.require_store_path()
-    from tierfs.app import ColdChoice, init_store
+    from tierfs.initialize import ColdChoice, init_store
 
     choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=cold is not None, **where)
     report = init_store(path, choice, new_bucket=create_bucket)

@@ -14,11 +14,12 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from tierfs import osio
-from tierfs.app import ColdChoice, Store, open_store
+from tierfs.app import Store, open_store
 from tierfs.background.holder import HeldElsewhere
 from tierfs.composition import holding
 from tierfs.connect import FILE_SCHEME, S3_SCHEME
 from tierfs.errors import InvalidRequest, NotFound, PermissionDenied
+from tierfs.initialize import ColdChoice
 from tierfs.metadata.store import new_id
 from tierfs.store_paths import StorePaths
 

@@ -5,6 +5,8 @@ The verbs that need the holder are the table in background/verbs.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from tierfs.background import holder
 from tierfs.background.collect import Collector
 from tierfs.background.holder import HeldElsewhere
 from tierfs.errors import Conflict, TierfsError, Unavailable
-from tierfs.metadata.tables import GARBAGE
+from tierfs.metadata.tables import GARBAGE, INTENTS
 from tierfs.segments import trim
 from tierfs.segments.delete import Deletion
 from tierfs.segments.truncate import Truncation
@@ -21,11 +23,32 @@ from tierfs.types import Tier
 
 if TYPE_CHECKING:
     from tierfs.background.clock_accept import ClockAccepted
-    from tierfs.background.status import GarbageReport
+    from tierfs.background.dead_uploads import DeadUpload
+    from tierfs.background.holder import Holder
+    from tierfs.background.orphans import Orphan
+    from tierfs.chunkstore.protocol import StoredObject
+    from tierfs.metadata.records import GarbageRecord, IntentRecord
+    from tierfs.metadata.transaction import ReadTransaction
     from tierfs.segments.managed_ledger import ManagedLedger
     from tierfs.segments.positions import Position
 
 _MS_PER_S = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageReport:
+    """What `tierfs gc` lists."""
+
+    rows: tuple[GarbageRecord, ...]
+    """Deletions to come, the next one first."""
+    orphans: tuple[Orphan, ...]
+    """What nothing names."""
+    uploads: tuple[DeadUpload, ...] = ()
+    """What nobody will finish."""
+    intents: tuple[IntentRecord, ...] = ()
+    """Objects that an owner was making as it died; the next holder makes them garbage."""
+    superseded: tuple[StoredObject, ...] = ()
+    """Of the journal, where the key may not delete."""
 
 
 def delete(store: Store, path: str, *, recursive: bool) -> Deletion:
@@ -112,13 +135,11 @@ def open_managed_ledger(store: Store, path: str, *, take_over: bool = False) -> 
 
 def garbage(store: Store, *, grace_s: int) -> GarbageReport:
     """What waits to be deleted, and orphans and dead uploads older than the grace period."""
-    from tierfs.background.status import GarbageReport, dead_intents
-
     work = store.cold_work("gc")
     orphans, uploads = work.orphans(grace_s=grace_s), work.dead_uploads(grace_s=grace_s)
     with store.metadata.read() as txn:
         rows = tuple(row for _, row in txn.scan(GARBAGE))
-        intents = tuple(dead_intents(txn, holder.current(store.paths.holder)))
+        intents = tuple(_dead_intents(txn, holder.current(store.paths.holder)))
     return GarbageReport(rows, tuple(orphans), tuple(uploads), intents, tuple(work.superseded()))
 
 
@@ -129,6 +150,15 @@ def accept_clock(store: Store) -> ClockAccepted:
     if store.cold_location_id is not None:
         store.cold_work("gc").tools.clocks.require_server_agrees()
     return clock_accept.accept(store.metadata, grace_s=store.settings.offload.grace_s)
+
+
+def _dead_intents(txn: ReadTransaction, owner: Holder | None) -> Iterator[IntentRecord]:
+    """Intents of an owner that is gone: all, but for those of the one there is, and of jobs, which have none."""
+    from tierfs.background.objects import is_job
+
+    for _, intent in txn.scan(INTENTS):
+        if not is_job(intent) and (owner is None or intent.created_ms < owner.since_ms):
+            yield intent
 
 
 def _cold_due_ms(store: Store) -> int:

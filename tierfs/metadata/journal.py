@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.metadata import batches, chains, checksums, keys
+from tierfs.metadata import chains, checksums, keys
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.ledger_records import LedgerRecord
 from tierfs.metadata.outbox import add as queue
@@ -262,6 +262,8 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
         yield pb.Change(segment=_bucket_view(segment))
         yield from _ledger_state(txn, segment)
         yield from _cold_chain(txn, segment, packs)
+    from tierfs.metadata import batches
+
     yield from batches.state(txn)
     for _, garbage in txn.scan(GARBAGE):
         if garbage.tier is Tier.COLD:

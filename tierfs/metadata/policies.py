@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tierfs import names, policy_text
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import directories, journal, keys
+from tierfs.metadata import directories, keys
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import PolicyRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
@@ -109,6 +109,8 @@ def put(txn: WriteTransaction, target_id: int, settings: Mapping[str, str]) -> N
     old = txn.get(POLICIES, keys.u64(target_id)) or PolicyRecord(target_id=target_id)
     record = replace(old, settings=dict(settings))
     txn.put(POLICIES, keys.u64(target_id), record)
+    from tierfs.metadata import journal
+
     journal.policy_changed(txn, record)
     is_segment = txn.get_raw(SEGMENTS.name, keys.u64(target_id)) is not None
     txn.touch(segment_id=target_id if is_segment else 0, policies=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tierfs.errors import DataLoss
 from tierfs.metadata.journal_state import JournalState
+from tierfs.names import printable
 from tierfs.types import (
     CRC_BLOCK_BYTES,
     AttemptId,
@@ -76,6 +77,9 @@ class WriterInfo:
     host: str = ""
     command: str = ""
     since_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} ({printable(self.command)})" if self.pid else "an unknown process"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

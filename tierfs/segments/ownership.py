@@ -79,7 +79,7 @@ def require_current(txn: ReadTransaction, segment_id: SegmentId, epoch: int, nam
         raise Sealed(f"segment {names.printable(name)} is sealed")
     if segment.writer_epoch != epoch:
         raise Fenced(
-            f"segment {names.printable(name)} was taken over by {describe_writer(segment)}",
+            f"segment {names.printable(name)} was taken over by {segment.writer}",
             remedy="stop this writer; what it was told is written stays written",
         )
     if segment.sealed:
@@ -101,17 +101,9 @@ def live_writer_conflict(segment: SegmentRecord) -> Conflict:
     """The error that names who writes."""
     verb = "ledger append" if segment.kind is SegmentKind.LEDGER else "append"
     return Conflict(
-        f"segment {names.printable(segment.name)} is being written by {describe_writer(segment)}",
+        f"segment {names.printable(segment.name)} is being written by {segment.writer}",
         remedy=f"wait for it, or take over with: tierfs {verb} --take-over",
     )
-
-
-def describe_writer(segment: SegmentRecord) -> str:
-    """The newest writer in words."""
-    writer = segment.writer
-    if not writer.pid:
-        return "an unknown process"
-    return f"process {writer.pid} on {writer.host} ({names.printable(writer.command)})"
 
 
 def _this_process(now_ms: int) -> WriterInfo:

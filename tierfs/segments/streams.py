@@ -13,11 +13,10 @@ from itertools import count
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import directories, journal, policies
+from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.policy import Policy
-from tierfs.segments import create, seal_record
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus
 
 
@@ -62,6 +61,8 @@ def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None
 
     Of one that is sealed by policy already, and whose successor was deleted, the successor is made anew.
     """
+    from tierfs.segments import create, seal_record
+
     name = _successor_name(txn, segment)
     if name is None:
         return None
@@ -95,6 +96,8 @@ def unlink(txn: WriteTransaction, gone: SegmentRecord) -> None:
 
 
 def _rewrite(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    from tierfs.metadata import journal
+
     changed = replace(segment, changed_ms=txn.now_ms)
     journal.put_segment(txn, changed)
     txn.touch(inode=changed.inode, segment_id=changed.id)

@@ -55,7 +55,7 @@ def move(
     if segment.writer_epoch != epoch or following.writer_epoch:
         owner = following if following.writer_epoch else segment
         raise Fenced(
-            f"segment {names.printable(name)} was taken over by {ownership.describe_writer(owner)}",
+            f"segment {names.printable(name)} was taken over by {owner.writer}",
             remedy="stop this writer; what it was told is written stays written",
         )
     registered = ownership.register(txn, following, writer_locks, take_over=False)

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 
 from tierfs.metadata import chains, keys
-from tierfs.metadata.messages import messages
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.sums import Sums
 from tierfs.metadata.tables import LOCATIONS, OBJECTS
@@ -61,6 +60,8 @@ def _unreachable(txn: ReadTransaction, store: Path) -> Iterator[UnreachablePlace
     found = _away(txn, store)
     if not found:
         return
+    from tierfs.metadata.messages import messages
+
     for _, record in islice(messages(txn, OBJECTS), _MAX_OBJECTS):
         if record is not None and record.tier == Tier.COLD and record.location_id in found:
             known = found[record.location_id]
