@@ -1,0 +1,84 @@
+"""A call goes down through the layers: `consolidate` may climb back to a higher one twice at most."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import tierfs
+from tests import commands
+from tierfs.cli.main import main
+
+PACKAGE = Path(tierfs.__file__).parent
+LIMIT = 2
+
+
+def ranks() -> dict[str, int]:
+    """The layer of each folder and module of the package, 0 for the highest."""
+    known = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in known if one["type"] == "layers" and one["containers"] == ["tierfs"])
+    names = [layer.replace(":", "|").replace("(", "").replace(")", "").split("|") for layer in layers]
+    return {name.strip(): rank for rank, row in enumerate(names) for name in row}
+
+
+class Climbs:
+    """The stack of calls that climbed most."""
+
+    def __init__(self) -> None:
+        self.most: list[str] = []
+        self._ranks = ranks()
+        self._seen = 0
+
+    def profile(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            self._seen += 1
+            climbs = list(self._climbs(frame))
+            if len(climbs) > len(self.most):
+                self.most = climbs
+
+    def _climbs(self, top: FrameType) -> Iterator[str]:
+        below: tuple[int, str] | None = None
+        frame: FrameType | None = top
+        while frame is not None:
+            path = Path(frame.f_code.co_filename)
+            if path.is_relative_to(PACKAGE):
+                name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+                here = self._ranks.get(name, len(self._ranks)), f"{path.stem}.{frame.f_code.co_qualname}"
+                if below is not None and below[0] < here[0]:
+                    yield f"{here[1]} -> {below[1]}"
+                below = here
+            frame = frame.f_back
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        old, old_threads = sys.getprofile(), threading.getprofile()
+        threading.setprofile(self.profile)
+        sys.setprofile(self.profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(old)
+            threading.setprofile(old_threads)
+        assert self._seen
+
+
+def test_consolidate_climbs_back_twice_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "store"
+    commands.tierfs("-q", "init", store=path)
+    for _ in range(2):
+        commands.tierfs("-q", "append", "s", store=path, stdin=b"x" * 300_000)
+        commands.tierfs("-q", "offload", "s", store=path)
+    monkeypatch.setenv("TIERFS_STORE", str(path))
+    monkeypatch.setattr(sys, "argv", ["tierfs", "-q", "consolidate"])
+    climbs = Climbs()
+    with climbs.watched(), pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert len(climbs.most) <= LIMIT, climbs.most
