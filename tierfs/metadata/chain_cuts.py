@@ -31,7 +31,12 @@ def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> Segm
         bad = chunk.range.intersect(span)
         kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (bad,))]
         segment = replace_chunk(txn, segment, Tier.COLD, chunk, [*kept, (bad, ChunkState.LOST)])
-    for gap in list(ranges.gaps(span, (chunk.range for chunk in _overlapping(txn, segment, span)))):
+    return fill_gaps(txn, segment, list(ranges.gaps(span, (chunk.range for chunk in _overlapping(txn, segment, span)))))
+
+
+def fill_gaps(txn: WriteTransaction, segment: SegmentRecord, gaps: Iterable[ByteRange]) -> SegmentRecord:
+    """Link a lost extent into each gap of the cold chain, with the changes for the journal; not yet written."""
+    for gap in gaps:
         segment = chains.insert_lost(txn, segment, gap)
         extent = chains.chunk_at(txn, segment.id, Tier.COLD, gap.start)
         assert extent is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tierfs import names, ranges
-from tierfs.metadata import batches, chains, checksums, directories, journal, keys, removals, transaction
+from tierfs.metadata import batches, chain_cuts, chains, checksums, directories, journal, keys, removals, transaction
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -143,11 +143,7 @@ def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> Segmen
     )
     journal.segment_changed(txn, segment)
     segment, gaps = _drop(txn, segment, found.beyond, due_ms), found.gaps
-    for gap in gaps:
-        segment = chains.insert_lost(txn, segment, gap)
-        extent = chains.chunk_at(txn, segment.id, Tier.COLD, gap.start)
-        assert extent is not None
-        journal.cold_linked(txn, segment.id, (extent,), ())
+    segment = chain_cuts.fill_gaps(txn, segment, gaps)
     txn.put(SEGMENTS, keys.u64(segment.id), segment)
     return SegmentLoss(
         segment=directories.path_of(txn, segment.parent_id, segment.name),

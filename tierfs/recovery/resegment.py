@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tierfs import names
-from tierfs.metadata import chains, checksums, directories, journal, keys, pack
+from tierfs.metadata import chain_cuts, chains, checksums, directories, journal, keys, pack
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
@@ -58,11 +58,7 @@ def make_segment(
     journal.segment_changed(txn, segment)
     for one in cover.chosen:
         segment = _link(txn, segment, one, grids[one.label], packs)
-    for gap in cover.gaps:
-        segment = chains.insert_lost(txn, segment, gap)
-        extent = chains.chunk_at(txn, segment_id, Tier.COLD, gap.start)
-        assert extent is not None
-        journal.cold_linked(txn, segment_id, (extent,), ())
+    segment = chain_cuts.fill_gaps(txn, segment, cover.gaps)
     txn.put(SEGMENTS, keys.u64(segment_id), segment)
     return path, segment
 
