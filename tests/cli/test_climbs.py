@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import pytest
 
@@ -34,10 +34,11 @@ class Climbs:
     def __init__(self) -> None:
         self.most: list[str] = []
         self._ranks = ranks()
+        self._places: dict[CodeType, tuple[int, str] | None] = {}
         self._seen = 0
 
     def profile(self, frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+        if event == "call" and self._place(frame.f_code) is not None:
             self._seen += 1
             climbs = list(self._climbs(frame))
             if len(climbs) > len(self.most):
@@ -47,14 +48,21 @@ class Climbs:
         below: tuple[int, str] | None = None
         frame: FrameType | None = top
         while frame is not None:
-            path = Path(frame.f_code.co_filename)
-            if path.is_relative_to(PACKAGE):
-                name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-                here = self._ranks.get(name, len(self._ranks)), f"{path.stem}.{frame.f_code.co_qualname}"
+            here = self._place(frame.f_code)
+            if here is not None:
                 if below is not None and below[0] < here[0]:
                     yield f"{here[1]} -> {below[1]}"
                 below = here
             frame = frame.f_back
+
+    def _place(self, code: CodeType) -> tuple[int, str] | None:
+        """The layer and name of a function of the package."""
+        if code not in self._places:
+            path, self._places[code] = Path(code.co_filename), None
+            if path.is_relative_to(PACKAGE):
+                name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+                self._places[code] = self._ranks.get(name, len(self._ranks)), f"{path.stem}.{code.co_qualname}"
+        return self._places[code]
 
     @contextmanager
     def watched(self) -> Iterator[None]:
