@@ -17,7 +17,7 @@ from tierfs.background.offload import Offload
 from tierfs.background.perform import holding
 from tierfs.background.publish import Publisher
 from tierfs.background.retention import Retention
-from tierfs.background.upload import OffloadReport, Progress
+from tierfs.background.upload import OffloadReport
 from tierfs.background.work import ColdTools, ColdWork, EvictReport
 from tierfs.chunkstore.chunkfiles import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
@@ -30,6 +30,7 @@ from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.metrics import NullMetrics
+from tierfs.parallel import Progress
 from tierfs.segments.engine import Engine
 from tierfs.store_paths import StorePaths
 from tierfs.types import ROOT_DIRECTORY, LocationId, Tier

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from tierfs.app import Store
 from tierfs.background.collect import Collected
-from tierfs.background.perform import perform, silent
+from tierfs.background.perform import perform
 from tierfs.background.status import StoreStatus, store_status
-from tierfs.background.upload import OffloadReport, Report
+from tierfs.background.upload import OffloadReport
 from tierfs.background.verbs import COLLECT, DRY_RUN, EVICT, FORCE, GRACE_S, OFFLOAD, flags
 from tierfs.background.work import EvictReport
 from tierfs.composition.verbs import delete, settle, truncate_head
 from tierfs.metadata import directories
+from tierfs.parallel import OnProgress, unseen
 from tierfs.reading.copy import Write, copy_segment
 from tierfs.types import ReadPriority
 
 __all__ = ["cat", "collect", "delete", "evict", "offload", "settle", "status", "truncate_head"]
 
 
-def offload(store: Store, path: str = "", report: Report = silent) -> OffloadReport:
+def offload(store: Store, path: str = "", report: OnProgress = unseen) -> OffloadReport:
     """Make all below a path cold."""
     return perform(store, OFFLOAD, path, {}, report)
 
 
 def evict(
-    store: Store, path: str = "", *, force: bool = False, dry_run: bool = False, report: Report = silent
+    store: Store, path: str = "", *, force: bool = False, dry_run: bool = False, report: OnProgress = unseen
 ) -> EvictReport:
     """Drop the local bytes below a path that are cold."""
     return perform(store, EVICT, path, flags({FORCE: force, DRY_RUN: dry_run}), report)

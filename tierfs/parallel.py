@@ -1,15 +1,19 @@
 """Doing one thing to many items in threads: bounded look-ahead, the first error, and no thread left running.
 
+Progress is what people see of such work, in threads or not.
+
 A pool belongs to a block, as a nursery does: the end of the block, an error or Ctrl-C included, drops all calls that
 have not begun and waits for those that have. So a call holds neither a buffer nor a transaction after its block.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -22,6 +26,41 @@ R = TypeVar("R")
 
 _POLL_S = 0.2
 """How soon Ctrl-C is seen at the latest: a signal just before a wait begins does not interrupt it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a long command is."""
+
+    done_bytes: int
+    total_bytes: int
+    item: str
+    """What is being worked on."""
+
+
+OnProgress = Callable[[Progress], None]
+"""Shows progress to people; any thread may call it."""
+
+
+def unseen(_progress: Progress) -> None:
+    """Show nothing."""
+
+
+class Meter:
+    """Adds up the bytes that are done, and shows the sum each time. Thread-safe."""
+
+    def __init__(self, show: OnProgress = unseen, total_bytes: int = 0) -> None:
+        self._show = show
+        self._lock = threading.Lock()
+        self.total_bytes = total_bytes
+        """May grow while the work goes on; what is done counts where it is more."""
+        self.done_bytes = 0
+
+    def __call__(self, done_bytes: int, item: str) -> None:
+        """Add bytes that were just done."""
+        with self._lock:
+            self.done_bytes += done_bytes
+            self._show(Progress(self.done_bytes, max(self.total_bytes, self.done_bytes), item))
 
 
 class Pool:

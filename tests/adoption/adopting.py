@@ -18,6 +18,7 @@ from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata import entries
 from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import NullMetrics
+from tierfs.parallel import Meter
 from tierfs.reading.copy import copy_segment
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.reading.reader import Reader
@@ -35,7 +36,7 @@ def planned(theirs: ChunkStorage, magic: MagicWords | None = None) -> Plan:
 
 def run(store: TestStore, theirs: ChunkStorage, plan: Plan | None = None, **options: Any) -> list[Outcome]:
     tier = ColdTier(LOCATION, store.cold, Publisher(store.metadata, store.cold).require_recent_ownership)
-    adoption = LedgerAdoption(store.metadata, ReadOnlyStorage(theirs), PLACE, 2, lambda *_: None, cold=tier, **options)
+    adoption = LedgerAdoption(store.metadata, ReadOnlyStorage(theirs), PLACE, 2, Meter(), cold=tier, **options)
     found = (plan or planned(theirs, options.get("magic"))).segments
     return adoption.run([one for one in found if isinstance(one, LedgerPlan)])
 

@@ -25,6 +25,7 @@ from tierfs.metadata import chains, checksums, directories, journal, keys, locat
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import GarbageRecord, LocationRecord, ObjectRecord
 from tierfs.metadata.tables import GARBAGE, LOCATIONS, OBJECTS, OUTBOX_NAME, SEGMENTS
+from tierfs.parallel import Meter
 from tierfs.types import CRC_BLOCK_BYTES, MIB, LocationId, Tier
 
 PLACE = LocationRecord(id=LocationId(0), url="s3://theirs/logs", endpoint_url="http://h", writable=False)
@@ -52,7 +53,7 @@ def planned(theirs: ScriptedStorage, name: str, *parts: bytes, start: int = 0) -
 
 
 def run(store: TestStore, theirs: ScriptedStorage, *plans: SegmentPlan, jobs: int = 2) -> list[Outcome]:
-    return Adoption(store.metadata, theirs, PLACE, jobs, lambda size, name: None).run(plans)
+    return Adoption(store.metadata, theirs, PLACE, jobs, Meter()).run(plans)
 
 
 def states(outcomes: list[Outcome]) -> list[State]:
@@ -162,7 +163,7 @@ def test_the_journal_names_the_place_then_the_segment_with_objects_and_checksums
 def test_one_place_has_one_record_and_its_newest_profile(store: TestStore, theirs: ScriptedStorage) -> None:
     run(store, theirs, planned(theirs, "s", b"a"))
     other = replace(PLACE, profile="other")
-    Adoption(store.metadata, theirs, other, 1, lambda size, name: None).run([planned(theirs, "t", b"b")])
+    Adoption(store.metadata, theirs, other, 1, Meter()).run([planned(theirs, "t", b"b")])
     with store.metadata.read() as txn:
         assert [(one.id, one.profile) for _, one in txn.scan(LOCATIONS)] == [(1, ""), (2, "other")]
 

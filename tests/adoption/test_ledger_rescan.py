@@ -17,6 +17,7 @@ from tierfs.adoption.ledger_rescan import LostRows, lost_rows, rescan
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import entries
 from tierfs.metadata.ledger_records import EntryRun
+from tierfs.parallel import Meter
 from tierfs.scan.selection import Selection, select
 
 PAYLOADS = [b"entry %d" % number * (number % 14) for number in range(300)]
@@ -68,7 +69,7 @@ def lose(store: app.Store, *, copies: bool = True) -> None:
 def found(store: app.Store) -> Rows:
     """The rows of all ledgers that lack them, after the way that the question goes to executors."""
     wanted: list[LostRows] = pickle.loads(pickle.dumps(list(lost_rows(store.metadata))))
-    return {lost.name: rescan(lost, store.storage_of, lambda *_: None) for lost in wanted}
+    return {lost.name: rescan(lost, store.storage_of, Meter()) for lost in wanted}
 
 
 @pytest.mark.parametrize("copies", [True, False], ids=["without copies", "from copies"])

@@ -16,7 +16,7 @@ from tierfs.background.collect import Collected
 from tierfs.background.consolidation import ConsolidateReport
 from tierfs.background.holder import HeldElsewhere, hold
 from tierfs.background.perform import RequestServer, holding, perform, request
-from tierfs.background.upload import OffloadReport, Progress
+from tierfs.background.upload import OffloadReport
 from tierfs.background.verbs import (
     ACCEPT_LOSS,
     BEFORE,
@@ -38,6 +38,7 @@ from tierfs.background.work import ColdWork, EvictReport
 from tierfs.errors import Conflict, InvalidRequest, NotFound, StorageFull
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.tables import REQUESTS
+from tierfs.parallel import Progress
 from tierfs.segments.positions import Position
 from tierfs.types import RequestState
 

@@ -17,13 +17,13 @@ from tests.benchmarks.measuring import seconds
 from tests.servers.rgw import RgwServer
 from tierfs import app
 from tierfs.background.objects import object_name
-from tierfs.background.upload import Progress
 from tierfs.initialize import ColdChoice
 from tierfs.metadata import chains, checksums, journal, keys
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metrics import MetricName, Metrics
+from tierfs.parallel import Progress
 from tierfs.recovery import recover
 from tierfs.segments.create import create
 from tierfs.types import CRC_BLOCK_BYTES, MIB, AttemptId, ByteRange, LocationId, ObjectId, Tier

@@ -31,6 +31,7 @@ from tierfs.errors import DataLoss, Unavailable
 from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import directories, policies
 from tierfs.metadata.tables import GARBAGE
+from tierfs.parallel import Progress, unseen
 from tierfs.reading.cache_files import CacheFiles
 from tierfs.reading.copy import copy_segment
 from tierfs.types import ROOT_DIRECTORY
@@ -96,7 +97,7 @@ def counted(store: Path) -> Iterator[tuple[app.Store, Counted]]:
 
 
 def warm(store: app.Store, *paths: str) -> WarmReport:
-    return Warming(store, paths, lambda done, total, name: None).run()
+    return Warming(store, paths, unseen).run()
 
 
 def cold_tier_gone(store: Path) -> Path:
@@ -134,10 +135,10 @@ def test_reads_are_served_from_what_was_warmed_up(counted: tuple[app.Store, Coun
 
 def test_nothing_is_fetched_twice_and_a_damaged_block_once_more(counted: tuple[app.Store, Counted]) -> None:
     store, cold = counted
-    seen: list[tuple[int, int, str]] = []
-    Warming(store, ["d/one"], lambda *progress: seen.append(progress)).run()
+    seen: list[Progress] = []
+    Warming(store, ["d/one"], seen.append).run()
     assert cold.read_bytes == SIZE
-    assert seen[-1] == (SIZE, SIZE, "d/one")
+    assert seen[-1] == Progress(SIZE, SIZE, "d/one")
     assert warm(store, "d/one").already_held_bytes == SIZE
     assert cold.read_bytes == SIZE
     assert warm(store, "").already_held_bytes == SIZE

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import trio
 
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage, Progress, RangeUrl, StoredObject
+from tierfs.chunkstore.protocol import ChunkStorage, OnReceived, RangeUrl, StoredObject
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.types import MIB
 
@@ -147,7 +147,7 @@ class ScriptedStorage(Wrapped):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         self.reads.append(Read(name, offset, len(buffer)))
         steps = self._begin("read", name)

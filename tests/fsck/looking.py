@@ -17,6 +17,7 @@ from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata import chains, directories
 from tierfs.metadata.records import ObjectRecord
+from tierfs.parallel import Meter
 from tierfs.types import Tier
 
 
@@ -77,4 +78,4 @@ def flip_cold(store: TestStore, name: str, offset: int) -> None:
 
 def deep_findings(store: TestStore) -> list[Finding]:
     """What reading every byte says."""
-    return list(DeepCheck(store.metadata, scrubber(store), lambda *_: None).run())
+    return list(DeepCheck(store.metadata, scrubber(store), Meter()).run())

@@ -18,6 +18,7 @@ from tierfs.fsck.findings import Kind, Severity
 from tierfs.fsck.metadata import check_metadata
 from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.verify import Verifier
+from tierfs.parallel import Meter
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 LENGTH = 5 * MIB + 12_345
@@ -62,7 +63,7 @@ def test_repair_adopts_the_etags(store: TestStore) -> None:
 def test_verify_adopts_the_etags(store: TestStore) -> None:
     copy_tier(store.cold)
     segment = store.segment("s")
-    verifier = Verifier(store.metadata, scrubber(store), lambda *_: None, marks=True)
+    verifier = Verifier(store.metadata, scrubber(store), Meter(), marks=True)
     (result,) = verifier.run([("s", segment.id, segment.range)])
     assert (result.ok, result.marked) == (True, 0)
     assert all_adopted(store)

@@ -15,6 +15,7 @@ from tierfs.errors import TierfsError
 from tierfs.fsck.findings import Kind, Severity
 from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
+from tierfs.parallel import unseen
 from tierfs.types import ROOT_DIRECTORY
 
 CONTENT = {"s": b"abcdefghij", "t": b"klmnopq", "c": b"rstuvwxyz", "d/e": b"0123"}
@@ -46,9 +47,7 @@ def append(store: Store, name: str) -> None:
 
 def fsck(path: Path, *, deep: bool = True, repair: bool = False) -> tuple[list[Outcome], Summary]:
     said: list[Outcome] = []
-    summary = Checking(
-        path, Options(deep=deep, repair=repair, may_lose=lambda *_: True), said.append, lambda *_: None
-    ).run()
+    summary = Checking(path, Options(deep=deep, repair=repair, may_lose=lambda *_: True), said.append, unseen).run()
     return said, summary
 
 

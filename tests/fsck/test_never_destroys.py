@@ -22,6 +22,7 @@ from tierfs.fsck.mend_bytes import MayLose
 from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.tables import CHUNKS
+from tierfs.parallel import Meter, unseen
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ByteRange, ChunkState, Tier
 
 CONTENT = {name: random.Random(name).randbytes(3 * CRC_BLOCK_BYTES) for name in ("a", "b", "c")}
@@ -55,7 +56,7 @@ def fsck(
 ) -> tuple[list[Outcome], Summary]:
     said: list[Outcome] = []
     options = Options(deep=deep, repair=repair, may_lose=may_lose)
-    return said, Checking(path, options, said.append, lambda *_: None).run()
+    return said, Checking(path, options, said.append, unseen).run()
 
 
 def read(store: Store, name: str, start: int | None = None, end: int | None = None) -> bytes | None:
@@ -112,10 +113,10 @@ def test_an_object_that_comes_back_is_taken_back_by_fsck(path: Path) -> None:
 def test_an_object_that_comes_back_is_taken_back_by_verify(path: Path) -> None:
     put_back = lose_one_object(path)
     with open_store(path) as store:
-        (found,) = verify(store, "a", lambda *_: None)
+        (found,) = verify(store, "a", unseen)
         assert (found.lost, found.bad, found.marked) == ([ByteRange(0, 3 * BLOCK)], [], 0)
         put_back()
-        (found,) = verify(store, "a", lambda *_: None)
+        (found,) = verify(store, "a", unseen)
         assert (found.ok, found.marked) == (True, 1)
         assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
 
@@ -198,7 +199,7 @@ def adopt(path: Path, theirs: Path) -> list[str]:
     with open_store(path) as store:
         adopter = Adopter(store, OBJECTS, "", Reach())
         planned: Adopted = adopter.plan(str(theirs))
-        adopter.adopt(planned, 2, lambda *_: None)
+        adopter.adopt(planned, 2, Meter())
         adopter.settle()
         return [outcome.state.value if outcome.error is None else str(outcome.error) for outcome in planned.outcomes]
 
@@ -223,7 +224,7 @@ def test_an_adopted_place_that_is_not_mounted_is_one_finding_and_nothing_is_lost
     assert "not reachable" in said[0].finding.message
     assert (summary.lost, summary.mended) == (0, 0)
     with open_store(path) as store:
-        assert [found.marked for found in verify(store, "", lambda *_: None)] == [0, 0, 0]
+        assert [found.marked for found in verify(store, "", unseen)] == [0, 0, 0]
     theirs.rmdir()
     away.rename(theirs)
     assert fsck(path, deep=True)[0] == []

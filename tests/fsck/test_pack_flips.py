@@ -13,6 +13,7 @@ from tests.reading.test_reader import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import DataLoss
 from tierfs.fsck.verify import Verifier
+from tierfs.parallel import Meter
 from tierfs.types import MIB, ChunkState, Tier
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -43,7 +44,7 @@ def suspects(store: TestStore) -> set[str]:
 
 
 def test_verify_names_the_damaged_one_alone(store: TestStore) -> None:
-    verifier = Verifier(store.metadata, scrubber(store), lambda *_: None, marks=True)
+    verifier = Verifier(store.metadata, scrubber(store), Meter(), marks=True)
     segments = [(name, store.segment(name).id, store.segment(name).range) for name in NAMES]
     assert {found.name for found in verifier.run(segments) if not found.ok} == {BAD}
     assert suspects(store) == {BAD}

@@ -16,6 +16,7 @@ from tierfs.fsck.pieces import pieces
 from tierfs.fsck.verify import Verified, Verifier
 from tierfs.metadata import chains, keys
 from tierfs.metadata.tables import SEGMENTS
+from tierfs.parallel import Meter
 from tierfs.segments import stat
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ChunkState, Tier
 
@@ -31,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 def verify(store: TestStore, name: str = "s", *, marks: bool = True) -> Verified:
     segment = store.segment(name)
-    verifier = Verifier(store.metadata, scrubber(store), lambda *_: None, marks=marks)
+    verifier = Verifier(store.metadata, scrubber(store), Meter(), marks=marks)
     (found,) = verifier.run([(name, segment.id, segment.range)])
     return found
 

@@ -14,8 +14,8 @@ from tests import verbs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs import app
-from tierfs.background.upload import Progress
 from tierfs.metadata import chain_cuts, chains, directories
+from tierfs.parallel import Progress
 from tierfs.types import CRC_BLOCK_BYTES, ChunkState, Tier
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Progress, RangeUrl
+from tierfs.chunkstore.protocol import OnReceived, RangeUrl
 from tierfs.errors import Unavailable
 from tierfs.reading.buffers import BufferPool, PooledBuffer
 from tierfs.types import CRC_BLOCK_BYTES
@@ -52,7 +52,7 @@ class ChaoticStorage(MemoryStorage):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         if progress is None:
             super().read_into(name, offset, buffer, if_match=if_match)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.stores import TestStore, open_test_store
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import EtagDiffers, Progress
+from tierfs.chunkstore.protocol import EtagDiffers, OnReceived
 from tierfs.metadata import checksums
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metrics import NullMetrics
@@ -45,7 +45,7 @@ class Scripted(MemoryStorage):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         self.asked.append((offset, if_match))
         etag = next(self._etags, if_match)

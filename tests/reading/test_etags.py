@@ -22,6 +22,7 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import DataLoss
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metrics import Metrics
+from tierfs.parallel import Meter
 from tierfs.reading.checked import BlockDiffers
 from tierfs.reading.etags import Etags
 from tierfs.reading.span import Span
@@ -172,7 +173,7 @@ def test_warming_up_reads_copied_objects_and_adopts_their_etags(
         holders = [holder for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD]
     wanted = [Wanted("s", 0, holder, ByteRange(0, holder.length)) for holder in holders]
     cache = open_cache()
-    Warmer(cache, store.metadata, lambda _: storage, metrics, lambda *_: None).run(wanted, 2)
+    Warmer(cache, store.metadata, lambda _: storage, metrics, Meter()).run(wanted, 2)
     assert all(cache.holds(holder.id, 0) for holder in holders)
     assert all_adopted(store)
 

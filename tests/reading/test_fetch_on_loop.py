@@ -19,7 +19,7 @@ from tests.reading.chaos import CheckedPool
 from tests.servers.scripted_http import Do, Script, ScriptedHttp, head
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage, Progress, RangeUrl
+from tierfs.chunkstore.protocol import ChunkStorage, OnReceived, RangeUrl
 from tierfs.config import ReadSettings
 from tierfs.errors import Closed, DataLoss, Unavailable
 from tierfs.metrics import Metrics
@@ -62,7 +62,7 @@ class RangedStorage(MemoryStorage):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         if not name.startswith("segments/"):
             super().read_into(name, offset, buffer, if_match=if_match, progress=progress)

@@ -14,7 +14,7 @@ import trio
 from tests.reading.test_reader import DATA, POLICY, WatchedStorage, make_cold, reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.directory import DirectoryStorage
-from tierfs.chunkstore.protocol import Progress
+from tierfs.chunkstore.protocol import OnReceived
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, Fenced, TierfsError, Unavailable
 from tierfs.metrics import NullMetrics
@@ -43,7 +43,7 @@ class Failing(WatchedStorage):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         if self.errors and name.startswith("segments/"):
             self.reads.append((name, offset, len(buffer)))

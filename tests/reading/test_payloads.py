@@ -12,7 +12,7 @@ import pytest
 from tests.ledgers import new_ledger, offload, offloader
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Progress
+from tierfs.chunkstore.protocol import OnReceived
 from tierfs.errors import DataLoss
 from tierfs.metadata import chains, directories, entries, ledgers
 from tierfs.metadata.records import ObjectRecord
@@ -38,7 +38,7 @@ class Watched(MemoryStorage):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         if "-ledger-" in name:
             self.ranges.append((offset, offset + len(buffer)))

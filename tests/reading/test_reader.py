@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Progress
+from tierfs.chunkstore.protocol import OnReceived
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, Fenced, NotFound, TierfsError, Unavailable
 from tierfs.metadata import chains, checksums
@@ -45,7 +45,7 @@ class WatchedStorage(MemoryStorage):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         if name.startswith("segments/"):
             self.reads.append((name, offset, len(buffer)))

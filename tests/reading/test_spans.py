@@ -15,7 +15,7 @@ from tests.reading.test_reader import WatchedStorage, make_cold, reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import Progress
+from tierfs.chunkstore.protocol import OnReceived
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import checksums
 from tierfs.metadata.records import ObjectRecord
@@ -221,7 +221,7 @@ async def test_a_second_try_is_checked_from_where_it_begins(store: TestStore) ->
             buffer: memoryview,
             *,
             if_match: str | None = None,
-            progress: Progress | None = None,
+            progress: OnReceived | None = None,
         ) -> None:
             offsets.append(offset)
             store.cold.read_into(name, offset, buffer, if_match=if_match)

@@ -24,6 +24,7 @@ from tierfs.metadata import chains, directories, keys, locations, policies, repl
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import LocationRecord, SegmentRecord, TouchRecord
 from tierfs.metadata.tables import GARBAGE, LOCATIONS, TOUCHES
+from tierfs.parallel import Meter
 from tierfs.recovery import bucket
 from tierfs.recovery.bucket import JournalListing, entries_behind, must_start_over
 from tierfs.recovery.follow import Follower
@@ -46,7 +47,7 @@ def owner(tmp_path: Path) -> Iterator[TestStore]:
 def following(owner: TestStore, path: Path) -> Iterator[TestStore]:
     """A replica of the owner's bucket as it is now."""
     path.mkdir()
-    rebuilder = Rebuilder(path / "metadata", owner.cold, HERE, owner.clock, lambda *_: None)
+    rebuilder = Rebuilder(path / "metadata", owner.cold, HERE, owner.clock, Meter())
     metadata = rebuilder.rebuild(bucket.list_journal(owner.cold)).metadata
     replica.become_replica(metadata)
     files = ChunkFiles.create(path / "chunks")

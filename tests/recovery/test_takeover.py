@@ -14,12 +14,12 @@ from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store, quiet
 from tierfs import store_directory
 from tierfs.background.journal_names import JOURNAL_PREFIX
-from tierfs.background.upload import Progress
 from tierfs.chunkstore.directory import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Fenced, StorageFull, TierfsError
 from tierfs.initialize import ColdChoice
 from tierfs.metadata import policies
+from tierfs.parallel import Progress
 from tierfs.recovery.from_objects import recover_from_objects
 from tierfs.recovery.recover import recover_store
 from tierfs.types import ROOT_DIRECTORY

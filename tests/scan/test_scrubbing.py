@@ -19,6 +19,7 @@ from tierfs.fsck.deep import DeepCheck
 from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata import chains, directories
 from tierfs.metadata.records import ObjectRecord
+from tierfs.parallel import Meter
 from tierfs.scan.places import Connections, Place
 from tierfs.scan.scrub_planning import wanted_segments, waves
 from tierfs.scan.scrubbing import CopyChecks, CopyPiece, CopyReport, joined, report_of
@@ -86,7 +87,7 @@ def deep_bytes(store: app.Store) -> Bad:
     scrubber = Scrubber(store.metadata, store.files, store.storage_of)
     return merged(
         (found.subject, found.place.tier, found.range)
-        for found in DeepCheck(store.metadata, scrubber, lambda *_: None).run()
+        for found in DeepCheck(store.metadata, scrubber, Meter()).run()
         if found.place is not None and found.place.tier is not None and found.range is not None
     )
 

@@ -25,6 +25,7 @@ from tests.spark.conftest import SETTINGS
 from tierfs import app
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.ledger.messages import decode
+from tierfs.parallel import Progress
 from tierfs.spark.jobs.export import Exporting, IfThere, export
 from tierfs.spark.jobs.rebuild import rebuild
 from tierfs.spark.jobs.scrub import scrub
@@ -60,8 +61,8 @@ class Watcher:
     def __init__(self) -> None:
         self.last = (0, 0)
 
-    def __call__(self, done_bytes: int, total_bytes: int, item: str) -> None:
-        self.last = (done_bytes, total_bytes)
+    def __call__(self, progress: Progress) -> None:
+        self.last = (progress.done_bytes, progress.total_bytes)
 
 
 def test_scrub_reads_all_copies_and_shows_how_far_it_is(spark: SparkSession, scrub_store: app.Store) -> None:

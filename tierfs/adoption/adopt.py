@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -16,7 +16,7 @@ from tierfs.errors import Closed, Fenced, StorageFull, TierfsError, Unavailable
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
-from tierfs.parallel import Pool, caught
+from tierfs.parallel import Meter, Pool, caught
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +25,6 @@ OF_THE_STORE = (Fenced, StorageFull, Closed)
 
 GIVE_UP_AFTER = 8
 """Segments in a row that a place does not answer for, each after its retries; then it is down (guess)."""
-
-Advance = Callable[[int, str], None]
-"""Takes bytes that were read, and the segment they are for."""
 
 
 class State(StrEnum):
@@ -72,7 +69,7 @@ class Adoption:
     """One run over the segments of one place; used once."""
 
     def __init__(
-        self, metadata: MetadataStore, storage: ChunkStorage, place: LocationRecord, jobs: int, advance: Advance
+        self, metadata: MetadataStore, storage: ChunkStorage, place: LocationRecord, jobs: int, advance: Meter
     ) -> None:
         self._metadata = metadata
         self._storage = storage

@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from itertools import takewhile
 
-from tierfs.adoption.adopt import GIVE_UP_AFTER, OF_THE_STORE, STATES, Advance, Outcome, State
+from tierfs.adoption.adopt import GIVE_UP_AFTER, OF_THE_STORE, STATES, Outcome, State
 from tierfs.adoption.ledger_link import LedgerLinker
 from tierfs.adoption.ledger_read import FoundLedger, LedgerReader
 from tierfs.adoption.link import Standing
@@ -20,7 +20,7 @@ from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
-from tierfs.parallel import Pool
+from tierfs.parallel import Meter, Pool
 from tierfs.reading.ledger_objects import Pieces
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class LedgerAdoption:
         storage: ChunkStorage,
         place: LocationRecord,
         jobs: int,
-        advance: Advance,
+        advance: Meter,
         *,
         cold: ColdTier | None = None,
         accept_loss: bool = False,

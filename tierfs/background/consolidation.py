@@ -13,7 +13,6 @@ from tierfs.background import consolidation_policy
 from tierfs.background.consolidate import Consolidate, Consolidated
 from tierfs.background.consolidation_plan import ConsolidateAction, Eligible, SegmentChunks, plan
 from tierfs.background.objects import ChunksMoved
-from tierfs.background.upload import Progress, Report
 from tierfs.config import OffloadSettings
 from tierfs.errors import Conflict, TierfsError
 from tierfs.metadata import chains, directories, policies
@@ -21,7 +20,7 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.parallel import Pool
+from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.types import LocationId, SegmentId, Tier
 
 _PASSES = 8
@@ -97,15 +96,14 @@ class Consolidation:
         consolidate: Consolidate,
         location_id: LocationId,
         settings: OffloadSettings,
-        report: Report,
+        report: OnProgress,
     ) -> None:
         self._metadata = metadata
         self._consolidate = consolidate
         self._location_id = location_id
         self._settings = settings
-        self._report = report
+        self._meter = Meter(report)
         self._lock = threading.Lock()
-        self._done_bytes = self._total_bytes = 0
         self._changed: set[SegmentId] = set()
         self._error: TierfsError | None = None
         self.done = ConsolidateReport()
@@ -143,7 +141,7 @@ class Consolidation:
     def _run_actions(self, pool: Pool, name: str, actions: Sequence[ConsolidateAction]) -> bool:
         """Whether it makes sense to look at the segment again."""
         copies = [action for action in actions if not action.merges]
-        self._total_bytes += sum(action.range.length_bytes for action in copies)
+        self._meter.total_bytes += sum(action.range.length_bytes for action in copies)
         for action in actions:
             if action.merges:  # before the others, which count on it
                 self._try(name, action)
@@ -164,13 +162,8 @@ class Consolidation:
     def _try(self, name: str, action: ConsolidateAction) -> bool:
         """Whether it makes sense to look at the segment again."""
 
-        def progress(size: int) -> None:
-            with self._lock:
-                self._done_bytes += size
-                self._report(Progress(self._done_bytes, self._total_bytes, name))
-
         try:
-            done = self._consolidate.run(action, progress)
+            done = self._consolidate.run(action, partial(self._meter, item=name))
         except ChunksMoved:
             return True
         except TierfsError as exc:

@@ -14,11 +14,11 @@ from tierfs import names
 from tierfs.background.ledger_offload import LedgerOffloader
 from tierfs.background.ledger_runs import Runs
 from tierfs.background.objects import ChunksMoved
-from tierfs.background.upload import Progress, Report
 from tierfs.errors import Fenced, NotFound, TierfsError
 from tierfs.metadata import directories
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
+from tierfs.parallel import OnProgress, Progress
 from tierfs.segments import positions
 from tierfs.segments.positions import Member, Position
 from tierfs.types import SegmentId
@@ -66,7 +66,7 @@ class ManagedOffload:
         with self._runs.by_itself(segment.parent_id):
             return self._offload(segment_id)
 
-    def offload_prefix(self, path: str, before: Position | None, report: Report) -> PrefixOffloaded:
+    def offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
         """Make every closed ledger cold that lies before a position as a whole, oldest first; None: every closed one.
 
         Empty ledgers and those that are cold already are left; one that is deleted meanwhile is no error. Raises
@@ -80,7 +80,7 @@ class ManagedOffload:
                 plan = _plan(positions.members(txn, directory_id), before, path)
             return self._carry_out(path, plan, report)
 
-    def _carry_out(self, path: str, plan: _Plan, report: Report) -> PrefixOffloaded:
+    def _carry_out(self, path: str, plan: _Plan, report: OnProgress) -> PrefixOffloaded:
         done = PrefixOffloaded(plan.first_unoffloaded, already_cold=plan.already_cold)
         total, first_error = sum(member.segment.length for member in plan.ledgers), None
         for member in plan.ledgers:

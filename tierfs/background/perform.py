@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeVar
 from tierfs import errors
 from tierfs.background import holder, requests
 from tierfs.background.holder import HeldElsewhere
-from tierfs.background.upload import Progress, Report
 from tierfs.background.verbs import DRY_RUN, VERBS, Options, Verb
 from tierfs.background.work import ColdWork
 from tierfs.clock import Clock
@@ -25,6 +24,7 @@ from tierfs.errors import Conflict, InvalidRequest, TierfsError, Unavailable
 from tierfs.metadata import directories
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.parallel import OnProgress, Progress, unseen
 from tierfs.store_paths import StorePaths
 from tierfs.types import RequestState
 
@@ -52,10 +52,6 @@ class OpenStore(Protocol):
         """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
 
 
-def silent(_: Progress) -> None:
-    """A report that nobody reads."""
-
-
 @contextmanager
 def holding(store: OpenStore, what: str) -> Iterator[ColdWork]:
     """Hold the store inside the block, and resolve first what a crash left.
@@ -68,7 +64,9 @@ def holding(store: OpenStore, what: str) -> Iterator[ColdWork]:
         yield work
 
 
-def perform(store: OpenStore, verb: Verb[R], path: str, options: Options = _NO_OPTIONS, report: Report = silent) -> R:
+def perform(
+    store: OpenStore, verb: Verb[R], path: str, options: Options = _NO_OPTIONS, report: OnProgress = unseen
+) -> R:
     """Do `verb` below `path`, here or by the holder, and wait for it. Raises what the work raises.
 
     Raises Unavailable without a cold tier.
@@ -105,7 +103,7 @@ def request(store: OpenStore, verb: Verb[Any], path: str, options: Options = _NO
     return requests.submit(store.metadata, verb.name, path, options)
 
 
-def _do_it_here(store: OpenStore, verb: Verb[R], path: str, options: Options, report: Report) -> R:
+def _do_it_here(store: OpenStore, verb: Verb[R], path: str, options: Options, report: OnProgress) -> R:
     with holding(store, verb.name) as work:
         return verb.run(work, path, options, report)
 
@@ -168,7 +166,7 @@ class RequestServer:
             raise InvalidRequest(f"the store's holder does not know {request.verb!r}", remedy="restart the holder")
         return verb.run(self._work, request.path, request.options, self._reporter(request.id))
 
-    def _reporter(self, number: int) -> Report:
+    def _reporter(self, number: int) -> OnProgress:
         clock = self._metadata.clock
         last_s = clock.monotonic_s()
 

@@ -20,7 +20,7 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import RequestState
 
 if TYPE_CHECKING:
-    from tierfs.background.upload import Progress
+    from tierfs.parallel import Progress
 
 _KEPT_FINISHED = 100
 """Rows whose asker went away without looking; the oldest go first."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from tierfs import names, ranges
 from tierfs.background.segment_dump import find_dump, read_dump
-from tierfs.background.upload import Progress, Report
 from tierfs.checksum import grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.steps import read_steps
@@ -23,6 +22,7 @@ from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.parallel import OnProgress, Progress
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
 
@@ -66,7 +66,7 @@ class SegmentRestore:
         self._storage = source.storage
         self._storage_of = source.storage_of
 
-    def restore(self, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
+    def restore(self, wanted: str, *, accept_loss: bool, report: OnProgress) -> SegmentRestored:
         """Link the newest dump of a segment, or the one with this object name, under the segment's name.
 
         Raises AlreadyExists when the name or the segment is there, NotFound without a dump, DataLoss when
@@ -96,7 +96,7 @@ class SegmentRestore:
         for piece in read_dump(self._storage, dump.found):
             yield from piece.changes
 
-    def _gone(self, dump: _Dump, report: Report) -> frozenset[int]:
+    def _gone(self, dump: _Dump, report: OnProgress) -> frozenset[int]:
         """Ids of objects that are not in the bucket any more, or have other bytes."""
         gone, seen_bytes = set[int](), 0
         for change in self._changes(dump):

@@ -17,7 +17,7 @@ from tierfs.metadata.policies import Effective
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.parallel import Pool, caught
+from tierfs.parallel import OnProgress, Pool, Progress, caught
 from tierfs.types import ChunkState, SegmentId
 
 _REPLANS = 3
@@ -27,17 +27,6 @@ _REPLANS = 3
 _PLANNED_TOGETHER = 200
 """Segments planned in one transaction: some 20 ms."""
 
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a long command is."""
-
-    done_bytes: int
-    total_bytes: int
-    item: str
-
-
-Report = Callable[[Progress], None]
 
 Named = list[tuple[str, SegmentId]]
 """Segments with their full names."""
@@ -65,7 +54,7 @@ class Upload:
         offload: Callable[[OffloadAction], int],
         packs: PackOffload,
         settings: OffloadSettings,
-        report: Report,
+        report: OnProgress,
         total_bytes: int,
     ) -> None:
         """`offload` makes one object, and tells how many bytes became cold; raises as Offload.run."""

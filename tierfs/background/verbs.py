@@ -14,8 +14,9 @@ from tierfs.background.collect import Collected
 from tierfs.background.consolidation import ConsolidateReport
 from tierfs.background.managed_offload import PrefixOffloaded
 from tierfs.background.segment_restore import SegmentRestored
-from tierfs.background.upload import OffloadReport, Report
+from tierfs.background.upload import OffloadReport
 from tierfs.background.work import ColdWork, EvictReport
+from tierfs.parallel import OnProgress
 from tierfs.segments.positions import Position
 
 R = TypeVar("R")
@@ -45,7 +46,7 @@ class Verb(Generic[R]):
 
     name: str
     """In request rows."""
-    run: Callable[[ColdWork, str, Options, Report], R]
+    run: Callable[[ColdWork, str, Options, OnProgress], R]
     """Do it below a path, as the holder; the report is called now and then."""
     result: Callable[..., R]
     """Make the result of its fields: the dataclass itself."""

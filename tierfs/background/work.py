@@ -32,13 +32,14 @@ from tierfs.background.publish import Publisher
 from tierfs.background.repack import Repack
 from tierfs.background.retention import Expired, Retention
 from tierfs.background.segment_restore import DumpSource, SegmentRestore, SegmentRestored
-from tierfs.background.upload import Named, OffloadReport, Progress, Report, Upload
+from tierfs.background.upload import Named, OffloadReport, Upload
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound, TierfsError
 from tierfs.metadata import directories, fence, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.parallel import OnProgress, Progress
 from tierfs.segments import dismantle
 from tierfs.segments.engine import Engine
 from tierfs.segments.positions import Position
@@ -106,7 +107,7 @@ class ColdWork:
         objects.abandon_all(self._metadata)
         self._dismantle()
 
-    def offload(self, path: str, report: Report) -> OffloadReport:
+    def offload(self, path: str, report: OnProgress) -> OffloadReport:
         """Make every byte below `path` that is acknowledged now cold and named by the journal.
 
         Rolls active chunks first; ledgers that are open stay. Raises NotFound, Fenced, and the first error of an upload
@@ -114,7 +115,7 @@ class ColdWork:
         """
         return ballast.with_half(self.tools.ballast_path, lambda: self._offload(path, report))
 
-    def _offload(self, path: str, report: Report) -> OffloadReport:
+    def _offload(self, path: str, report: OnProgress) -> OffloadReport:
         self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
         found = self._segments(path)
         segments = [pair for pair in found if not _is_open_ledger(pair[1])]
@@ -138,14 +139,14 @@ class ColdWork:
         """How many bytes became cold."""
         return self.managed.offload_one(action.segment_id) if action.ledger else self.tools.offload.run(action)
 
-    def offload_prefix(self, path: str, before: Position | None, report: Report) -> PrefixOffloaded:
+    def offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
         """Make the ledgers of a managed ledger before a position cold and named by the journal.
 
         See ManagedOffload.offload_prefix.
         """
         return ballast.with_half(self.tools.ballast_path, lambda: self._offload_prefix(path, before, report))
 
-    def _offload_prefix(self, path: str, before: Position | None, report: Report) -> PrefixOffloaded:
+    def _offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
         self.tools.publisher.require_ownership()
         try:
             done = self.managed.offload_prefix(path, before, report)
@@ -161,7 +162,7 @@ class ColdWork:
         """Make one object of many small ones; see PackOffload.run."""
         return ballast.with_half(self.tools.ballast_path, lambda: self.packs.run(action))
 
-    def consolidate(self, path: str, *, dry_run: bool, report: Report) -> ConsolidateReport:
+    def consolidate(self, path: str, *, dry_run: bool, report: OnProgress) -> ConsolidateReport:
         """Make few large cold objects of many small or mostly dead ones below `path`; repeating it does nothing.
 
         Raises NotFound, Fenced, and the first error after all else was done; what succeeded stays.
@@ -179,7 +180,7 @@ class ColdWork:
         self.collect()
         return done
 
-    def evict(self, path: str, *, force: bool, dry_run: bool, report: Report) -> EvictReport:
+    def evict(self, path: str, *, force: bool, dry_run: bool, report: OnProgress) -> EvictReport:
         """Drop the local bytes below `path` that are safely cold, whatever the deletion lag says.
 
         Segments under an effective `local-only` priority are kept unless `force`.
@@ -263,7 +264,7 @@ class ColdWork:
         self.tools.metrics.count(MetricName.RETENTION_BYTES, done.bytes)
         return replace(done, sealed=sealed)
 
-    def load_segment(self, wanted: str, *, accept_loss: bool, report: Report) -> SegmentRestored:
+    def load_segment(self, wanted: str, *, accept_loss: bool, report: OnProgress) -> SegmentRestored:
         """Bring a segment back from its dump in the bucket; see SegmentRestore.restore."""
         tools = self.tools
         source = DumpSource(self._metadata, tools.cold.storage, tools.collector.storage_of)

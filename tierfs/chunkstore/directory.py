@@ -22,8 +22,8 @@ from tierfs.chunkstore.directory_tree import HeldTree, map_os_errors
 from tierfs.chunkstore.protocol import (
     ComposedObject,
     ObjectPiece,
+    OnReceived,
     PendingUpload,
-    Progress,
     Source,
     StoredObject,
 )
@@ -116,7 +116,7 @@ class DirectoryStorage:
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         """See ChunkStorage.read_into."""
         _check(name)

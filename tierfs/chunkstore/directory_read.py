@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tierfs.chunkstore.checks import STEP_BYTES, check_etag, check_range, past_end
 from tierfs.chunkstore.directory_tree import READ_FLAGS, HeldTree, map_os_errors
-from tierfs.chunkstore.protocol import Progress, StoredObject
+from tierfs.chunkstore.protocol import OnReceived, StoredObject
 from tierfs.errors import NotFound
 from tierfs.names import printable
 
@@ -25,7 +25,7 @@ class FileReader:
         self._describe = describe
 
     def read_into(
-        self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: Progress | None
+        self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: OnReceived | None
     ) -> None:
         """See ChunkStorage.read_into; `name` was checked."""
         with self.open(name) as (fd, status):

@@ -21,7 +21,7 @@ from tierfs.chunkstore.protocol import (
     BufferSource,
     ComposedObject,
     ObjectPiece,
-    Progress,
+    OnReceived,
     Source,
     StoredObject,
 )
@@ -85,7 +85,7 @@ class MemoryStorage:
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         """See ChunkStorage.read_into."""
         held = self._get(name)

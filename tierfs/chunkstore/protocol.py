@@ -119,7 +119,7 @@ class BufferSource:
         return self._view[offset : offset + length_bytes]
 
 
-Progress = Callable[[int], None]
+OnReceived = Callable[[int], None]
 """Called with the number of bytes received so far, counted from the start of the read; ascending."""
 
 
@@ -184,7 +184,7 @@ class ChunkStorage(Protocol):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         """Fill `buffer` with the object's bytes from `offset`; idempotent.
 

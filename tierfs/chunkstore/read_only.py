@@ -14,8 +14,8 @@ from tierfs.chunkstore.directory_tree import HeldTree
 from tierfs.chunkstore.protocol import (
     ComposedObject,
     ObjectPiece,
+    OnReceived,
     PendingUpload,
-    Progress,
     Source,
     StoredObject,
 )
@@ -98,7 +98,7 @@ class ReadOnlyDirectory(_ReadOnly):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         """See ChunkStorage.read_into."""
         check_name(name)

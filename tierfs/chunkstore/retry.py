@@ -16,7 +16,7 @@ from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
     ObjectPiece,
-    Progress,
+    OnReceived,
     Source,
     StoredObject,
 )
@@ -134,7 +134,7 @@ class RetryingStorage(Wrapped):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         """Read; with `if_match` a repeated read continues where the last one broke."""
         reading = _Reading(self._inner, name, offset, buffer, if_match, progress)
@@ -192,7 +192,7 @@ class _Reading:
         offset: int,
         buffer: memoryview,
         if_match: str | None,
-        progress: Progress | None,
+        progress: OnReceived | None,
     ) -> None:
         self._inner = inner
         self._name = name

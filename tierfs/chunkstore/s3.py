@@ -19,8 +19,8 @@ from tierfs.chunkstore.protocol import (
     Abilities,
     ComposedObject,
     ObjectPiece,
+    OnReceived,
     PendingUpload,
-    Progress,
     RangeUrl,
     Source,
     StoredObject,
@@ -147,7 +147,7 @@ class S3Storage:
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         """See ChunkStorage.read_into."""
         check_open(self._closed, self)

@@ -20,7 +20,7 @@ import urllib3
 from tierfs.chunkstore.checks import check_etag, past_end, step_end
 from tierfs.chunkstore.http.in_thread import ThreadGets
 from tierfs.chunkstore.http.ranged_get import AnsweredOtherwise
-from tierfs.chunkstore.protocol import Progress, RangeUrl
+from tierfs.chunkstore.protocol import OnReceived, RangeUrl
 from tierfs.chunkstore.s3_client import SOCKET_OPTIONS, S3Connection
 from tierfs.chunkstore.s3_errors import READ, error_of_answer, map_s3_errors
 from tierfs.chunkstore.s3_location import S3Location
@@ -50,7 +50,7 @@ class _Read:
     offset: int
     buffer: memoryview
     if_match: str | None
-    progress: Progress | None
+    progress: OnReceived | None
 
     @property
     def header(self) -> str:
@@ -60,7 +60,7 @@ class _Read:
     def rest(self, done: int) -> _Read:
         """The same without its first bytes, which have arrived."""
         progress = self.progress
-        shifted: Progress | None = None if progress is None else lambda received: progress(done + received)
+        shifted: OnReceived | None = None if progress is None else lambda received: progress(done + received)
         return _Read(self.location, self.name, self.offset + done, self.buffer[done:], self.if_match, shifted)
 
     def receive(self, answer: urllib3.BaseHTTPResponse) -> int:
@@ -149,7 +149,7 @@ class RangeReader:
             self._ways[:0] = [self._plain, self._signed]
 
     def read_into(
-        self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: Progress | None
+        self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: OnReceived | None
     ) -> None:
         """Fill `buffer`, which is not empty; see ChunkStorage.read_into."""
         read = _Read(self._location, name, offset, buffer, if_match, progress)

@@ -11,8 +11,8 @@ from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
     ObjectPiece,
+    OnReceived,
     PendingUpload,
-    Progress,
     RangeUrl,
     RangeUrls,
     Source,
@@ -72,7 +72,7 @@ class Wrapped:
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         self._call(
             "read", name, lambda: self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
@@ -129,7 +129,7 @@ class LimitedStorage(Wrapped):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         """Read in a slot; without `_call`, for cold reads come by here."""
         with self._slots:
@@ -181,7 +181,7 @@ class InstrumentedStorage(Wrapped):
         buffer: memoryview,
         *,
         if_match: str | None = None,
-        progress: Progress | None = None,
+        progress: OnReceived | None = None,
     ) -> None:
         """Count the bytes that were read; without `_call`, for cold reads come by here."""
         with self._measured("read"):

@@ -16,6 +16,7 @@ from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
 from tierfs.names import printable
+from tierfs.parallel import Meter
 
 if TYPE_CHECKING:
     from tierfs.adoption.ledger_read import FoundLedger
@@ -141,16 +142,10 @@ def _check_reach(places: Sequence[str], reach: Mapping[str, str | None]) -> None
 def _adopt(session: Session, adopter: Adopter, found: Sequence[Adopted], jobs: int) -> TierfsError | None:
     """Adopt what was planned; returns why the bucket could not be told."""
     total = sum(plan.object_bytes for one in found for plan in one.plan.segments)
-    done = 0
     with progress_bar(session, "adopting") as show:
-
-        def advance(size: int, name: str) -> None:
-            nonlocal done
-            done += size
-            show(done, total, name)
-
+        meter = Meter(show, total)
         for one in found:
-            adopter.adopt(one, jobs, advance)
+            adopter.adopt(one, jobs, meter)
     return adopter.settle()
 
 

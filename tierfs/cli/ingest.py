@@ -16,11 +16,11 @@ from tierfs.cli.ingest_batch import batches, ingest_batch
 from tierfs.cli.ingest_file import FileIngest, Stopped
 from tierfs.cli.ingest_plan import Item, Plan, plan_ingest
 from tierfs.cli.lazy import command
-from tierfs.cli.progress import Show, progress_bar
+from tierfs.cli.progress import progress_bar
 from tierfs.cli.room import Room
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, TierfsError
-from tierfs.parallel import Pool
+from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.segments.bulk_create import BulkCreator
 
 _DEFAULT_JOBS = 4
@@ -67,15 +67,13 @@ class _Outcome:
 class _Work:
     """Ingests several files at once; all are tried unless an error concerns the store as a whole."""
 
-    def __init__(self, session: Session, store: Store, plan: Plan, show: Show, *, seal: bool, jobs: int) -> None:
+    def __init__(self, session: Session, store: Store, plan: Plan, show: OnProgress, *, seal: bool, jobs: int) -> None:
         self.outcome = _Outcome()
         self.fatal: BaseException | None = None
         self._room = Room(store, session)
         self._store = store
         self._seal = seal
-        self._show = show
-        self._total_bytes = plan.total_bytes
-        self._done_bytes = 0
+        self._meter = Meter(show, plan.total_bytes)
         self._jobs = jobs
         self._items = plan.items
         self._lock = threading.Lock()
@@ -108,7 +106,7 @@ class _Work:
         """Create what can be created together; returns the files that are to be looked at one by one."""
         created = ingest_batch(self._store, bulk, batch, seal=self._seal)
         for item, size_bytes in created:
-            self._advance(item, size_bytes)
+            self._meter(size_bytes, item.segment)
             self._note(size_bytes)
         done = {item.segment for item, _ in created}
         return [item for item in batch if item.segment not in done]
@@ -117,7 +115,7 @@ class _Work:
         """Ingest one file; raises Stopped when the command ends."""
         if self._stop.is_set():
             raise Stopped
-        one = FileIngest(self._store, self._room, self._stop, self._advance, seal=self._seal)
+        one = FileIngest(self._store, self._room, self._stop, self._meter, seal=self._seal)
         try:
             changed = one.ingest(item)
         except BaseException as exc:
@@ -144,11 +142,6 @@ class _Work:
         with self._lock:
             self.outcome.bytes += written_bytes
             self.outcome.begun += written_bytes > 0
-
-    def _advance(self, item: Item, done_bytes: int) -> None:
-        with self._lock:
-            self._done_bytes += done_bytes
-            self._show(self._done_bytes, self._total_bytes, item.segment)
 
     def _end(self, error: BaseException) -> None:
         self.fatal = self.fatal or error

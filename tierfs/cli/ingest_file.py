@@ -17,6 +17,7 @@ from tierfs.errors import Conflict, StorageFull
 from tierfs.metadata import directories
 from tierfs.metadata.records import IngestedFile, SegmentRecord
 from tierfs.names import printable
+from tierfs.parallel import Meter
 from tierfs.segments import create
 from tierfs.segments.writer import SegmentWriter
 
@@ -31,21 +32,21 @@ class Stopped(Exception):
 
 
 class FileIngest:
-    """Ingests one file; `advance` learns of every byte that is in the store."""
+    """Ingests one file; `meter` learns of every byte that is in the store."""
 
     def __init__(
         self,
         store: Store,
         room: Room,
         stop: threading.Event,
-        advance: Callable[[Item, int], None],
+        meter: Meter,
         *,
         seal: bool,
     ) -> None:
         self._store = store
         self._room = room
         self._stop = stop
-        self._advance = advance
+        self._meter = meter
         self._seal = seal
         self.written_bytes = 0
         """What was appended so far, however this ends."""
@@ -99,7 +100,7 @@ class FileIngest:
 
         def advance(compared_bytes: int) -> None:
             self._check_stop()
-            self._advance(item, compared_bytes)
+            self._meter(compared_bytes, item.segment)
 
         try:
             found = first_difference(self._store.metadata, segment, stream.fileno(), advance)
@@ -119,7 +120,7 @@ class FileIngest:
             ended = False
             for block in blocks(stream, size_bytes):
                 self._append_block(item, writer, block)
-                self._advance(item, len(block.data))
+                self._meter(len(block.data), item.segment)
                 ended = block.last
             if not ended:
                 self._append_block(item, writer, Block(memoryview(b""), last=True))

@@ -13,6 +13,7 @@ from tierfs.cli.parameters import Size
 from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
 from tierfs.names import printable
+from tierfs.parallel import Meter
 
 if TYPE_CHECKING:
     from tierfs.composition.exporting import Exported
@@ -43,18 +44,12 @@ def export(
     from tierfs.composition.exporting import Exporter, Exporting
 
     how = Exporting(block_size, magic_words(first_form), transform is not None)
-    done = 0
     outcomes: list[Exported] = []
     with session.open_store() as store, progress_bar(session, "exporting") as show:
-
-        def advance(size: int, name: str) -> None:
-            nonlocal done
-            done += size
-            show(done, total, name)
-
-        exporter = Exporter(store, directory, how, advance)
+        meter = Meter(show)
+        exporter = Exporter(store, directory, how, meter)
         found = exporter.find(store.segment_of_path(path))
-        total = sum(segment.length for _, segment in found)
+        meter.total_bytes = sum(segment.length for _, segment in found)
         for one in exporter.export(found):
             outcomes.append(one)
             if session.json or session.verbosity >= 0:

@@ -11,6 +11,7 @@ from tierfs.cli.lazy import command
 from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
 from tierfs.names import printable
+from tierfs.parallel import Meter
 
 if TYPE_CHECKING:
     from tierfs.composition.ledger_verifying import VerifiedLedger
@@ -30,17 +31,12 @@ def verify(session: Session, path: str) -> None:
     """
     from tierfs.composition.ledger_verifying import LedgerVerifier
 
-    done = damaged = warned = count = 0
+    damaged = warned = count = 0
     with session.open_store() as store, progress_bar(session, "verifying") as show:
-
-        def advance(size: int, name: str) -> None:
-            nonlocal done
-            done += size
-            show(done, total, name)
-
-        verifier = LedgerVerifier(store, advance)
+        meter = Meter(show)
+        verifier = LedgerVerifier(store, meter)
         found = verifier.find(store.segment_of_path(path))
-        total = sum(segment.length for _, segment in found)
+        meter.total_bytes = sum(segment.length for _, segment in found)
         for one in verifier.run(found):
             count, damaged = count + 1, damaged + (one.error is not None)
             warned += one.error is None and one.warnings.count > 0

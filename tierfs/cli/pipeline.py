@@ -14,9 +14,10 @@ import click
 from tierfs.app import Store
 from tierfs.cli import format
 from tierfs.cli.lazy import LazyGroup
-from tierfs.cli.progress import Show, progress_bar
+from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import NORMAL, Session
 from tierfs.errors import InvalidRequest, NotFound
+from tierfs.parallel import OnProgress, Progress
 
 if TYPE_CHECKING:
     from tierfs.spark.jobs.results import Result
@@ -106,13 +107,13 @@ def require_spark() -> None:
 
 
 @contextmanager
-def running(session: Session, name: str, options: JobOptions) -> Iterator[tuple[JobSession, Store, Show]]:
+def running(session: Session, name: str, options: JobOptions) -> Iterator[tuple[JobSession, Store, OnProgress]]:
     """Spark, the store, and what shows progress, for one job. The store is looked at before Spark starts."""
     require_spark()
     from tierfs.spark.jobs.session import job_session
 
     with session.open_store() as store, progress_bar(session, name) as show:
-        show(0, 0, "starting Spark")
+        show(Progress(0, 0, "starting Spark"))
         quiet = session.verbosity <= NORMAL
         with job_session(name, options.master, options.settings, quiet=quiet) as spark:
             yield spark, store, show

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from tierfs.app import Store
 from tierfs.cli.session import Session
 from tierfs.names import printable
+from tierfs.parallel import OnProgress, Progress, unseen
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -23,28 +24,24 @@ _TIMES_WIDTH = len(" 1,023.9 MB/s 12:34:56")
 _WIDE, _MEDIUM = 80, 60
 """Columns of a terminal that has room for everything, and for everything but the bar."""
 
-Show = Callable[[int, int, str], None]
-"""Takes the bytes done, the bytes in all, and the name of what is being worked on. Any thread may call it."""
-
 
 @contextmanager
-def progress_bar(session: Session, verb: str) -> Iterator[Show]:
+def progress_bar(session: Session, verb: str) -> Iterator[OnProgress]:
     """Show how far a command is while the block runs, if somebody watches."""
     if not session.shows_progress:
-        yield _show_nothing
+        yield unseen
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
     columns, room = _layout(console.width)
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task(verb, total=None)
 
-        def show(done_bytes: int, total_bytes: int, item: str) -> None:
-            bar.update(
-                task, completed=done_bytes, total=total_bytes, description=_cut(f"{verb} {printable(item)}", room)
-            )
+        def show(progress: Progress) -> None:
+            description = _cut(f"{verb} {printable(progress.item)}", room)
+            bar.update(task, completed=progress.done_bytes, total=progress.total_bytes, description=description)
 
         yield show
 
@@ -80,10 +77,4 @@ def perform_shown(session: Session, store: Store, verb: Verb[R], path: str, opti
     from tierfs.background.perform import perform
 
     with progress_bar(session, title) as show:
-        return perform(
-            store, verb, path, options, lambda progress: show(progress.done_bytes, progress.total_bytes, progress.item)
-        )
-
-
-def _show_nothing(done_bytes: int, total_bytes: int, item: str) -> None:
-    """Nobody watches."""
+        return perform(store, verb, path, options, show)

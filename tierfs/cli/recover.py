@@ -16,8 +16,8 @@ from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.background.upload import Progress, Report
     from tierfs.initialize import ColdChoice
+    from tierfs.parallel import OnProgress
     from tierfs.recovery.from_objects import FromObjectsReport, Rebuilt
     from tierfs.recovery.loss import SegmentLoss
     from tierfs.recovery.recover import RecoverReport
@@ -58,25 +58,21 @@ def recover(
 
     choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
     with progress_bar(session, "recover") as show:
-
-        def advance(done: Progress) -> None:
-            show(done.done_bytes, done.total_bytes, done.item)
-
         if from_objects:
-            _from_objects(session, path, choice, advance, yes=yes)
+            _from_objects(session, path, choice, show, yes=yes)
         else:
-            _from_journal(session, path, choice, advance)
+            _from_journal(session, path, choice, show)
 
 
-def _from_journal(session: Session, path: Path, choice: ColdChoice, advance: Report) -> None:
+def _from_journal(session: Session, path: Path, choice: ColdChoice, show: OnProgress) -> None:
     from tierfs.recovery.recover import recover_store
 
-    report = recover_store(path, choice, advance)
+    report = recover_store(path, choice, show)
     _warn(session, report.warnings)
     session.done(_data(report), _text(report))
 
 
-def _from_objects(session: Session, path: Path, choice: ColdChoice, advance: Report, *, yes: bool) -> None:
+def _from_objects(session: Session, path: Path, choice: ColdChoice, show: OnProgress, *, yes: bool) -> None:
     from tierfs.recovery.from_objects import recover_from_objects
 
     def confirm(what: str) -> None:
@@ -87,7 +83,7 @@ def _from_objects(session: Session, path: Path, choice: ColdChoice, advance: Rep
             )
         session.note(f"ignoring {what}")
 
-    report = recover_from_objects(path, choice, advance, confirm)
+    report = recover_from_objects(path, choice, show, confirm)
     _warn(session, report.warnings)
     session.done(_objects_data(report), _objects_text(report, every_segment=session.verbosity >= VERBOSE))
 

@@ -44,7 +44,7 @@ def replica(session: Session, bucket: str | None, cold_dir: Path | None, refresh
 
     choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
     with progress_bar(session, "replica") as show:
-        report = create_replica(path, choice, lambda done: show(done.done_bytes, done.total_bytes, done.item))
+        report = create_replica(path, choice, show)
     if not session.json:
         for warning in report.warnings:
             session.warn(warning)

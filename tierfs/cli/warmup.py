@@ -14,6 +14,7 @@ from tierfs.cli.progress import progress_bar
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
 from tierfs.names import printable
+from tierfs.parallel import Progress
 
 if TYPE_CHECKING:
     from tierfs.composition.warming import WarmReport
@@ -32,10 +33,10 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
     done_bytes = 0
     with session.open_store() as store, progress_bar(session, "warming up") as show:
 
-        def report(done: int, total: int, item: str) -> None:
+        def report(progress: Progress) -> None:
             nonlocal done_bytes
-            done_bytes = done
-            show(done, total, item)
+            done_bytes = progress.done_bytes
+            show(progress)
 
         names = [store.segment_of_path(path) for path in paths]
         try:

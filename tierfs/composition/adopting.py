@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierfs import names
-from tierfs.adoption.adopt import Adoption, Advance, Outcome
+from tierfs.adoption.adopt import Adoption, Outcome
 from tierfs.adoption.ledger_adopt import LedgerAdoption
 from tierfs.adoption.objects import plan_objects
 from tierfs.adoption.own import own_names, without_own
@@ -27,6 +27,7 @@ from tierfs.errors import InvalidRequest, NotFound, TierfsError
 from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata import locations
 from tierfs.metadata.records import LocationRecord
+from tierfs.parallel import Meter
 from tierfs.types import LocationId
 
 OBJECTS, ROCKETMQ, PRAVEGA, PULSAR = "objects", "rocketmq", "pravega", "pulsar"
@@ -116,7 +117,7 @@ class Adopter:
         plan.check_names()
         return Adopted(place.location, plan)
 
-    def adopt(self, planned: Adopted, jobs: int, advance: Advance) -> None:
+    def adopt(self, planned: Adopted, jobs: int, advance: Meter) -> None:
         """Adopt what was planned; every segment's outcome is noted."""
         self._allow(planned.place)
         found = planned.plan.segments

@@ -25,6 +25,7 @@ from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.places import Places
 from tierfs.fsck.probe import probe
 from tierfs.fsck.scrub import Scrubber
+from tierfs.parallel import Meter, OnProgress, Progress
 from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.store_paths import StorePaths
 
@@ -55,9 +56,6 @@ _PASSES = 4
 """A mend may show the next: a chunk dropped, then its object unused. More than this were never needed."""
 
 Tell = Callable[[Outcome], None]
-
-Show = Callable[[int, int, str], None]
-"""Takes bytes done, bytes in all, and what is being read."""
 
 
 @dataclass(slots=True)
@@ -100,7 +98,7 @@ class Summary:
 class Checking:
     """One fsck of the store in a directory."""
 
-    def __init__(self, path: Path, options: Options, tell: Tell, show: Show) -> None:
+    def __init__(self, path: Path, options: Options, tell: Tell, show: OnProgress) -> None:
         self._show = show
         self._path = path
         self._options = options
@@ -194,12 +192,12 @@ class Checking:
     def _deep(self, store: Store, totals: Totals) -> Iterator[Finding]:
         scrubber = Scrubber(store.metadata, store.files, store.storage_of)
 
-        def report(done_bytes: int, item: str) -> None:
-            self._show(done_bytes, totals.bytes, item)
+        def report(progress: Progress) -> None:
+            self._show(progress)
             if self._options.repair:
                 scrubber.etags.adopt(ADOPTED_AT_ONCE)
 
-        check = DeepCheck(store.metadata, scrubber, report)
+        check = DeepCheck(store.metadata, scrubber, Meter(report, totals.bytes))
         yield from check.run()
         if self._options.repair:
             scrubber.etags.adopt()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -35,6 +35,7 @@ from tierfs.ledger.single_object import MagicWords, plan_object
 from tierfs.metadata import chains, directories, entries, ledgers, locations
 from tierfs.metadata.ledger_records import LedgerRecord
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
+from tierfs.parallel import Meter
 from tierfs.reading.copy import Write, copy_segment
 from tierfs.reading.entries import placed_entries
 from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_beside
@@ -47,8 +48,6 @@ TRANSFORM_KEY = "tierfs-transform"
 _READ_TOGETHER_BYTES = 8 * MIB
 _JOBS = 8
 _AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
-
-Advance = Callable[[int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Exported:
 class _FromTiers:
     """A segment's bytes as a Source: from whichever tier has them."""
 
-    def __init__(self, store: Store, name: str, length_bytes: int, advance: Advance) -> None:
+    def __init__(self, store: Store, name: str, length_bytes: int, advance: Meter) -> None:
         self._store = store
         self._name = name
         self.length_bytes = length_bytes
@@ -101,7 +100,7 @@ class _FromTiers:
 class Exporter:
     """Exports ledgers of one store into one directory."""
 
-    def __init__(self, store: Store, directory: Path, how: Exporting, advance: Advance) -> None:
+    def __init__(self, store: Store, directory: Path, how: Exporting, advance: Meter) -> None:
         self._store = store
         self._directory = directory
         self._how = how

@@ -6,7 +6,7 @@ Pulsar reads them, by their index. Part of the composition root.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata import chains, checksums, entries, ledgers, locations
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.names import printable
+from tierfs.parallel import Meter
 from tierfs.reading import ledger_objects
 from tierfs.reading.ledger_objects import Pieces
 from tierfs.segments.ledgers import require_below
@@ -32,8 +33,6 @@ from tierfs.units import numbered
 
 _JOBS = 8
 _NO_ATTEMPT = UUID(int=0)
-
-Advance = Callable[[int, str], None]
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ class _Cold:
 class LedgerVerifier:
     """Verifies ledgers of one store, one after the other, reading ahead."""
 
-    def __init__(self, store: Store, advance: Advance) -> None:
+    def __init__(self, store: Store, advance: Meter) -> None:
         self._store = store
         self._advance = advance
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tierfs.app import Store
 from tierfs.fsck.scrub import Scrubber
 from tierfs.fsck.verify import Verified, Verifier
 from tierfs.metadata import directories
-
-Show = Callable[[int, int, str], None]
-"""Takes bytes done, bytes in all, and what is being read."""
+from tierfs.parallel import Meter, OnProgress
 
 
-def verify(store: Store, path: str, show: Show) -> Iterator[Verified]:
+def verify(store: Store, path: str, show: OnProgress) -> Iterator[Verified]:
     """Verify every segment below a path, one after the other.
 
     Bad chunks become suspect, and suspect ones that are good lose the mark, unless this store may change
@@ -24,9 +22,5 @@ def verify(store: Store, path: str, show: Show) -> Iterator[Verified]:
         marks = not txn.store.replica and not txn.store.journal.fenced_by_epoch
     total = sum(segment.local.bytes + segment.cold.bytes for _, segment in found)
     scrubber = Scrubber(store.metadata, store.files, store.storage_of)
-
-    def report(done_bytes: int, name: str) -> None:
-        show(done_bytes, total, name)
-
-    verifier = Verifier(store.metadata, scrubber, report, marks=marks)
+    verifier = Verifier(store.metadata, scrubber, Meter(show, total), marks=marks)
     yield from verifier.run((name, segment.id, segment.range) for name, segment in found)

@@ -10,12 +10,13 @@ from typing import Protocol
 from tierfs.app import Store
 from tierfs.errors import Conflict, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.mounts import mounts
+from tierfs.parallel import Meter
 from tierfs.reading.cache_files import InUse, room_bytes
 from tierfs.reading.cache_health import CacheState
 from tierfs.reading.cache_report import OFF
 from tierfs.reading.cache_writer import MAX_PENDING_BYTES
 from tierfs.reading.disk_cache import FREE_FLOOR_BYTES, DiskCache
-from tierfs.reading.warm import Advance, Warmer
+from tierfs.reading.warm import Warmer
 from tierfs.reading.warm_mount import ThroughMount, read_report
 from tierfs.reading.warm_plan import Wanted, held_bytes
 from tierfs.types import ReadPriority
@@ -53,7 +54,7 @@ class Way(Protocol):
         """How many of the bytes the cache holds."""
         ...
 
-    def fill(self, wanted: Sequence[Wanted], advance: Advance) -> None:
+    def fill(self, wanted: Sequence[Wanted], advance: Meter) -> None:
         """Fetch what is missing; return when it is stored."""
         ...
 
@@ -104,7 +105,7 @@ class OwnCache:
         """By its table."""
         return held_bytes(wanted, self._cache.holds)
 
-    def fill(self, wanted: Sequence[Wanted], advance: Advance) -> None:
+    def fill(self, wanted: Sequence[Wanted], advance: Meter) -> None:
         """Raises what Warmer.run raises."""
         store = self._store
         warmer = Warmer(self._cache, store.metadata, store.storage_of, store.metrics, advance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,11 @@ from tierfs.composition.warm_way import Way, find_way
 from tierfs.errors import Conflict, InvalidRequest, StorageFull
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
+from tierfs.parallel import Meter, OnProgress
 from tierfs.reading import warm_plan
 from tierfs.reading.cache_files import slots_within
 from tierfs.reading.warm_plan import Plan, Target
 from tierfs.types import SegmentId
-
-Report = Callable[[int, int, str], None]
-"""Takes the bytes done, the bytes in all, and the segment that is being worked on."""
-
 
 _MOST_PLANS = 10
 """Objects that are replaced while they are fetched, so often in a row: something is wrong (a guess)."""
@@ -48,14 +45,12 @@ class WarmReport:
 class Warming:
     """One run over the segments at or below some paths; used once."""
 
-    def __init__(self, store: Store, paths: Sequence[str], report: Report) -> None:
+    def __init__(self, store: Store, paths: Sequence[str], report: OnProgress) -> None:
         """Raises NotFound or NotDirectory for a path, InvalidRequest while the cache is off."""
         self._store = store
-        self._report = report
+        self._meter = Meter(report)
         self._segments = _segments(store, paths)
         self._directory = _require_cache(store)
-        self._done_bytes = 0
-        self._total_bytes = 0
 
     def run(self) -> WarmReport:
         """Fill the cache; again is fine and fetches only what is missing.
@@ -79,8 +74,8 @@ class Warming:
         """Fill the cache by a plan, and by newer ones while objects of it are replaced; returns the last one."""
         left = plan.wanted
         for _ in range(_MOST_PLANS):
-            self._total_bytes += sum(one.held.length_bytes for one in left)
-            way.fill(left, self._advance)
+            self._meter.total_bytes += sum(one.held.length_bytes for one in left)
+            way.fill(left, self._meter)
             newer = self._plan(way)
             named = {one.holder.id for one in newer.wanted}
             if all(one.holder.id in named for one in plan.wanted):
@@ -102,10 +97,6 @@ class Warming:
         if plan.left_out_bytes and way.overshoot_bytes:
             return warm_plan.plan(self._store.metadata, targets, room - way.overshoot_bytes)
         return plan
-
-    def _advance(self, done_bytes: int, name: str) -> None:
-        self._done_bytes += done_bytes
-        self._report(self._done_bytes, self._total_bytes, name)
 
     def _reported(self, way: Way, plan: Plan, held: int, before: int) -> WarmReport:
         return WarmReport(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tierfs.errors import DataLoss
 from tierfs.fsck.chains import segment_name
@@ -17,19 +17,17 @@ from tierfs.metadata.messages import message
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.names import printable
+from tierfs.parallel import Meter
 from tierfs.types import SegmentId
-
-Report = Callable[[int, str], None]
-"""Takes the bytes read so far and the number of the segment being read."""
 
 
 class DeepCheck:
     """Reads a whole store."""
 
-    def __init__(self, metadata: MetadataStore, scrubber: Scrubber, report: Report) -> None:
+    def __init__(self, metadata: MetadataStore, scrubber: Scrubber, meter: Meter) -> None:
         self._metadata = metadata
         self._scrubber = scrubber
-        self._report = report
+        self._meter = meter
         self._unreadable: list[Finding] = []
         self.bytes = 0
 
@@ -40,8 +38,9 @@ class DeepCheck:
         for checked in self._scrubber.run(piece for number in ids for piece in self._pieces(SegmentId(number))):
             if checked.piece.placed is None or checked.piece.placed.chunk.lost or checked.away:
                 continue
-            self.bytes += checked.piece.range.length_bytes
-            self._report(self.bytes, f"segment {checked.piece.segment_id}")
+            size_bytes = checked.piece.range.length_bytes
+            self.bytes += size_bytes
+            self._meter(size_bytes, f"segment {checked.piece.segment_id}")
             yield from self._findings(checked)
         yield from self._unreadable
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from tierfs import ranges
@@ -13,11 +13,9 @@ from tierfs.fsck.scrub import Scrubber
 from tierfs.metadata import chain_cuts
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.parallel import Meter
 from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
-
-Report = Callable[[int, str], None]
-"""Takes the bytes read so far, of all copies, and the segment's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +53,12 @@ class Verified:
 class Verifier:
     """Verifies segments one after the other, reading ahead of each."""
 
-    def __init__(self, metadata: MetadataStore, scrubber: Scrubber, report: Report, *, marks: bool) -> None:
+    def __init__(self, metadata: MetadataStore, scrubber: Scrubber, meter: Meter, *, marks: bool) -> None:
         """`marks`: bad chunks become suspect, and suspect ones that are good lose the mark."""
         self._metadata = metadata
         self._scrubber = scrubber
-        self._report = report
+        self._meter = meter
         self._marks = marks
-        self._bytes = 0
 
     def run(self, segments: Iterable[tuple[str, SegmentId, ByteRange]]) -> Iterator[Verified]:
         """Each segment, by name, id and readable range. Raises Unavailable when a tier does not answer."""
@@ -86,8 +83,7 @@ class Verifier:
                 result.crc32c = None
             return
         result.bytes += piece.range.length_bytes
-        self._bytes += piece.range.length_bytes
-        self._report(self._bytes, result.name)
+        self._meter(piece.range.length_bytes, result.name)
         for bad in checked.bad:
             _join(result.bad, BadRange(piece.placed.object.tier, bad, checked.why, checked.fault))
         if piece.first:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tierfs.chunkstore.protocol import ChunkStorage, Progress
+from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
 from tierfs.errors import DataLoss
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metrics import MetricName, MetricSink
@@ -73,6 +73,6 @@ def fetch(blocks: CheckedBlocks, storage: ChunkStorage, etags: Etags, metrics: M
     raise AssertionError("unreachable")
 
 
-def _shifted(blocks: CheckedBlocks, held: int) -> Progress:
+def _shifted(blocks: CheckedBlocks, held: int) -> OnReceived:
     """For a fetch that begins after the first `held` bytes."""
     return lambda received: blocks.arrived(held + received)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
-from tierfs.chunkstore.protocol import ChunkStorage, Progress
+from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
 from tierfs.errors import DataLoss
 from tierfs.metadata import entries
 from tierfs.metadata.ledger_records import EntryRun
@@ -148,7 +148,7 @@ class Payloads:
         offset: int,
         view: memoryview,
         if_match: str | None,
-        progress: Progress | None,
+        progress: OnReceived | None,
     ) -> None:
         """Fill `view` with an object's bytes from `offset`; see ChunkStorage.read_into.
 
@@ -169,7 +169,7 @@ class Payloads:
         view: memoryview,
         done: int,
         if_match: str | None,
-        progress: Progress | None,
+        progress: OnReceived | None,
     ) -> int:
         """One request for what neighbouring runs hold; returns how much of `view` is full then."""
         origin = request[0].begin

@@ -21,6 +21,7 @@ from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricSink
 from tierfs.names import printable
+from tierfs.parallel import Meter
 from tierfs.reading.cache_health import CacheState
 from tierfs.reading.checked import BlockDiffers, CheckedBlocks, fetch
 from tierfs.reading.disk_cache import DiskCache
@@ -37,9 +38,6 @@ _POLL_S = 0.2
 
 _END_S = 2.0
 """How long parts in flight may go on after an error or Ctrl-C; a tier that does not answer is not waited for."""
-
-Advance = Callable[[int, str], None]
-"""Takes the bytes that were just done and the segment they belong to. Called by one thread at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class Warmer:
         metadata: MetadataStore,
         storage_of: Callable[[LocationId], ChunkStorage],
         metrics: MetricSink,
-        advance: Advance,
+        advance: Meter,
     ) -> None:
         self._cache = cache
         self._metadata = metadata
@@ -108,8 +106,7 @@ class Warmer:
             while (part := self._next()) is not None:
                 with suppress(_Replaced):
                     self._fill(part, memory)
-                with self._lock:
-                    self._advance(part.range.length_bytes, part.name)
+                self._advance(part.range.length_bytes, part.name)
         except _Stopped:
             return
         except BaseException as exc:  # raised again by `run`

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tierfs.errors import NotFound, TierfsError, Unavailable
 from tierfs.names import printable
+from tierfs.parallel import Meter
 from tierfs.reading.cache_files import peek
 from tierfs.reading.cache_report import CACHE_REPORT_NAME, CacheReport
-from tierfs.reading.warm import Advance
 from tierfs.reading.warm_plan import Wanted, held_bytes
 from tierfs.types import MIB, ObjectId, ReadPriority
 
@@ -67,7 +67,7 @@ class ThroughMount:
         """How many of the bytes the cache holds by its records. Raises OSError."""
         return sum(self._held_bytes_of_each(wanted))
 
-    def fill(self, wanted: Sequence[Wanted], advance: Advance) -> None:
+    def fill(self, wanted: Sequence[Wanted], advance: Meter) -> None:
         """Read everything, and what the mount did not keep once or twice more. Idempotent.
 
         Raises Unavailable for what the mount cannot deliver; its log says why.
@@ -78,7 +78,7 @@ class ThroughMount:
             missing = self._missing(wanted)
             if not missing:
                 return
-            self._read(missing, _not_again)
+            self._read(missing, Meter())  # these bytes count once
         self._settle()
 
     def _missing(self, wanted: Sequence[Wanted]) -> list[Wanted]:
@@ -94,7 +94,7 @@ class ThroughMount:
         }
         return [held_bytes([one], lambda object_id, start: (object_id, start) in held) for one in wanted]
 
-    def _read(self, wanted: Iterable[Wanted], advance: Advance) -> None:
+    def _read(self, wanted: Iterable[Wanted], advance: Meter) -> None:
         buffer = memoryview(bytearray(_READ_BYTES))
         unlooked_bytes = 0
         for name, pieces in itertools.groupby(wanted, key=lambda one: one.name):
@@ -156,7 +156,3 @@ def _reads(file: int, pieces: Iterable[Wanted], buffer: memoryview) -> Iterator[
                 return  # the mount does not show these bytes yet; the next pass may
             yield got
             at += got
-
-
-def _not_again(done_bytes: int, name: str) -> None:
-    """What is read once more was counted already."""

@@ -16,7 +16,6 @@ from pathlib import Path
 from tierfs import store_directory
 from tierfs.background.entry_rows import EntryRows
 from tierfs.background.journal_names import JOURNAL_PREFIX
-from tierfs.background.upload import Report
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
@@ -28,10 +27,11 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import Metrics
+from tierfs.parallel import Meter, OnProgress
 from tierfs.recovery import bucket
 from tierfs.recovery.bucket import JournalListing
 from tierfs.recovery.rebuild import Rebuilder
-from tierfs.recovery.recover import Advance
+from tierfs.recovery.recover import meter_of
 from tierfs.store_paths import StorePaths
 from tierfs.types import SegmentId
 
@@ -127,7 +127,7 @@ class Follower:
         if path.exists():
             shutil.rmtree(path)
         try:
-            rebuilder = Rebuilder(path, self._storage, self._location, self._metadata.clock, lambda *_: None)
+            rebuilder = Rebuilder(path, self._storage, self._location, self._metadata.clock, Meter())
             rebuilt = rebuilder.rebuild(bucket.list_journal(self._storage))
             with closing(rebuilt.metadata) as fresh:
                 if fresh.store_id != self._metadata.store_id:
@@ -148,7 +148,7 @@ def _ledgers_of(entry: pb.JournalEntry) -> Iterator[SegmentId]:
             yield SegmentId(change.ledger.segment_id)
 
 
-def create_replica(path: Path, choice: ColdChoice, report: Report, clock: Clock | None = None) -> ReplicaReport:
+def create_replica(path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None) -> ReplicaReport:
     """Make a store in `path`, which must be missing or empty, that follows the bucket and changes nothing there.
 
     Raises AlreadyExists, NotFound where there is no journal, DataLoss when it is damaged, and what the storage
@@ -158,8 +158,7 @@ def create_replica(path: Path, choice: ColdChoice, report: Report, clock: Clock 
     paths = StorePaths(path.absolute())
     with store_directory.new_directory(paths), _reached(choice, paths) as (location, storage):
         listing = bucket.list_journal(storage)
-        advance = Advance(report, listing).advance
-        rebuilt = Rebuilder(paths.metadata, storage, location, clock, advance).rebuild(listing)
+        rebuilt = Rebuilder(paths.metadata, storage, location, clock, meter_of(report, listing)).rebuild(listing)
         with closing(rebuilt.metadata) as metadata:
             replica.become_replica(metadata)
             unknown = EntryRows(metadata, storage, metadata.write_replayed).restore_all()

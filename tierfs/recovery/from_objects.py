@@ -16,7 +16,6 @@ from pathlib import Path
 from tierfs import store_directory
 from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.publish import Publisher
-from tierfs.background.upload import Progress, Report
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
@@ -28,6 +27,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import WriteTransaction
+from tierfs.parallel import Meter, OnProgress
 from tierfs.recovery import bucket, inventory, ledgers
 from tierfs.recovery.bucket import JournalListing
 from tierfs.recovery.found import LeftOver
@@ -96,7 +96,7 @@ class _Past:
 
 
 def recover_from_objects(
-    path: Path, choice: ColdChoice, report: Report, confirm: Confirm, clock: Clock | None = None
+    path: Path, choice: ColdChoice, report: OnProgress, confirm: Confirm, clock: Clock | None = None
 ) -> FromObjectsReport:
     """Make a store in `path`, which must be missing or empty, out of its objects.
 
@@ -154,13 +154,12 @@ class Rebuilding:
     """One store made of objects."""
 
     def __init__(
-        self, metadata: MetadataStore, storage: ChunkStorage, location: LocationRecord, report: Report
+        self, metadata: MetadataStore, storage: ChunkStorage, location: LocationRecord, report: OnProgress
     ) -> None:
         self._metadata = metadata
         self._storage = storage
         self._location = location
-        self._report = report
-        self._done = 0
+        self._meter = Meter(report)
         self._unshared = 0
         """Objects of one segment each that were linked."""
         self._packs = Packs()
@@ -182,7 +181,7 @@ class Rebuilding:
     def rebuild_ledgers(self, found: Inventory, offloaded: list[OffloadedLedger]) -> list[Rebuilt]:
         """Link every ledger, as `rebuild`."""
         found.bytes += sum(one.data.length_bytes for one in offloaded)
-        rebuilding = LedgerRebuilding(self._metadata, self._storage, self._location, self._advance(found))
+        rebuilding = LedgerRebuilding(self._metadata, self._storage, self._location, self._metered(found))
         made = [
             Rebuilt(plan.name, plan.name, 0, plan.payload_bytes, len(plan.parts), ())
             for plan in rebuilding.run(offloaded, found.left)
@@ -233,7 +232,7 @@ class Rebuilding:
                 txn.delete(OUTBOX_NAME, keys.u64(sequence))
 
     def _segment(self, found: Inventory, group: Group) -> Rebuilt | None:
-        cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._advance(found))
+        cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(found))
         found.left += damaged
         found.left += [LeftOver(one.label, "a newer or larger object has its bytes") for one in cover.left]
         if not cover.chosen:
@@ -258,12 +257,9 @@ class Rebuilding:
                 for one in ours[first : first + _BATCHES_PER_COMMIT]:
                     batches.commit(txn, BatchRecord(application=one.application, batch=one.batch, job=one.job))
 
-    def _advance(self, found: Inventory) -> Callable[[int, str], None]:
-        def advance(size_bytes: int, item: str) -> None:
-            self._done += size_bytes
-            self._report(Progress(self._done, found.bytes, item))
-
-        return advance
+    def _metered(self, found: Inventory) -> Meter:
+        self._meter.total_bytes = found.bytes
+        return self._meter
 
 
 def _free_id(txn: WriteTransaction, wanted: SegmentId) -> SegmentId:

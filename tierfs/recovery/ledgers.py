@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -27,7 +27,7 @@ from tierfs.ledger.keys import Role
 from tierfs.metadata.epochs import MAX_EPOCH
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.parallel import Pool
+from tierfs.parallel import Meter, Pool
 from tierfs.reading.ledger_objects import Pieces, read_index
 from tierfs.recovery.found import LeftOver
 
@@ -112,7 +112,7 @@ class LedgerRebuilding:
         metadata: MetadataStore,
         storage: ChunkStorage,
         location: LocationRecord,
-        advance: Callable[[int, str], None],
+        advance: Meter,
     ) -> None:
         self._storage = storage
         self._advance = advance

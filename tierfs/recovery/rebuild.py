@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.parallel import Pool
+from tierfs.parallel import Meter, Pool
 from tierfs.recovery import bucket
 from tierfs.recovery.bucket import JournalListing
 
@@ -32,9 +31,6 @@ log = logging.getLogger(__name__)
 FROM_OBJECTS = "rebuild the bytes, without what was done to them, from the objects alone: tierfs recover --from-objects"
 
 _STORE_ID = re.compile(r"[0-9a-f]{32}")
-
-Advance = Callable[[int, str], None]
-"""Called with the bytes of a journal object that was applied, and its name."""
 
 
 class _Unusable(DataLoss):
@@ -60,7 +56,7 @@ class Rebuilder:
     storage: ChunkStorage
     location: LocationRecord
     clock: Clock
-    advance: Advance
+    advance: Meter
 
     def rebuild(self, listing: JournalListing) -> Rebuilt:
         """Replay the journal. The caller closes the metadata.

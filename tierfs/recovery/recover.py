@@ -19,7 +19,6 @@ from tierfs.background.checkpoint import Checkpointer
 from tierfs.background.entry_rows import EntryRows
 from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.background.publish import Publisher
-from tierfs.background.upload import Progress, Report
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
@@ -29,6 +28,7 @@ from tierfs.initialize import ColdChoice, locate, probed, warnings_of
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import Metrics
+from tierfs.parallel import Meter, OnProgress
 from tierfs.recovery import bucket, loss
 from tierfs.recovery.loss import SegmentLoss
 from tierfs.recovery.rebuild import Rebuilder, Rebuilt
@@ -74,7 +74,7 @@ class Losses:
                 self.incomplete.append(one)
 
 
-def recover_store(path: Path, choice: ColdChoice, report: Report, clock: Clock | None = None) -> RecoverReport:
+def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None) -> RecoverReport:
     """Make a store in `path`, which must be missing or empty, out of what the bucket's journal names.
 
     This store owns the bucket from then on. Raises AlreadyExists for a store, NotFound where there is no
@@ -123,7 +123,7 @@ def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRec
         yield location, storage
 
 
-def owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: Report) -> Rebuilt:
+def owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: OnProgress) -> Rebuilt:
     """Metadata in `path`, rebuilt from the journal, that own the bucket. The caller closes them.
 
     An owner that goes on meanwhile may delete slots under a new checkpoint: then all begins anew.
@@ -137,10 +137,10 @@ def owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Cl
     raise Unavailable("the journal changes faster than it can be read", remedy="stop its owner, or try again")
 
 
-def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: Report) -> Rebuilt:
+def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: OnProgress) -> Rebuilt:
     listing = bucket.list_journal(storage)
     try:
-        rebuilt = Rebuilder(path, storage, location, clock, Advance(report, listing).advance).rebuild(listing)
+        rebuilt = Rebuilder(path, storage, location, clock, meter_of(report, listing)).rebuild(listing)
     except NotFound as exc:
         if not listing.last_slot:
             raise
@@ -165,18 +165,9 @@ def settle(metadata: MetadataStore, publisher: Publisher) -> Losses:
     return losses
 
 
-class Advance:
-    """Progress in bytes of the journal."""
-
-    def __init__(self, report: Report, listing: bucket.JournalListing) -> None:
-        self._report = report
-        newest = max(listing.checkpoints, default=0)
-        read = [item.length_bytes for slot, item in listing.slots.items() if slot > newest]
-        parts = [item.length_bytes for name, item in listing.parts.items() if f"checkpoint-{newest:020d}." in name]
-        self._total = sum(read) + sum(parts)
-        self._done = 0
-
-    def advance(self, size_bytes: int, name: str) -> None:
-        """One object of the journal was applied."""
-        self._done += size_bytes
-        self._report(Progress(self._done, max(self._total, self._done), name))
+def meter_of(report: OnProgress, listing: bucket.JournalListing) -> Meter:
+    """Counts the bytes of the journal that are to be applied."""
+    newest = max(listing.checkpoints, default=0)
+    read = [item.length_bytes for slot, item in listing.slots.items() if slot > newest]
+    parts = [item.length_bytes for name, item in listing.parts.items() if f"checkpoint-{newest:020d}." in name]
+    return Meter(report, sum(read) + sum(parts))

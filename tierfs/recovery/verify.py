@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from tierfs.checksum import GridBuilder, crc32c, grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.steps import STEP_BYTES, read_steps
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import checksums, pack
-from tierfs.parallel import Pool
+from tierfs.parallel import Meter, Pool
 from tierfs.recovery.bucket import READ_AHEAD
 from tierfs.recovery.cover import Cover, choose
 from tierfs.recovery.found import FoundObject, LeftOver
 
 Grids = dict[str, tuple[int, ...]]
 """CRC32C of each 128 KiB of the object, by label."""
-
-Show = Callable[[int, str], None]
-"""Called with the bytes of an object that was read, and its segment."""
 
 
 class Packs:
@@ -49,7 +46,7 @@ class Packs:
 
 
 def verified_cover(
-    storage: ChunkStorage, objects: Sequence[FoundObject], packs: Packs, show: Show
+    storage: ChunkStorage, objects: Sequence[FoundObject], packs: Packs, advance: Meter
 ) -> tuple[Cover, Grids, list[LeftOver]]:
     """The best cover of undamaged objects, their grids, and what is damaged.
 
@@ -64,14 +61,14 @@ def verified_cover(
         unread = [one for one in cover.chosen if one.label not in grids]
         if not unread:
             return cover, grids, damaged
-        broken = _read_all(storage, unread, packs, grids, show)
+        broken = _read_all(storage, unread, packs, grids, advance)
         damaged += broken
         labels = {one.name for one in broken}
         candidates = [one for one in candidates if one.label not in labels]
 
 
 def _read_all(
-    storage: ChunkStorage, objects: Iterable[FoundObject], packs: Packs, grids: Grids, show: Show
+    storage: ChunkStorage, objects: Iterable[FoundObject], packs: Packs, grids: Grids, advance: Meter
 ) -> list[LeftOver]:
     """Read objects, several at once; returns those that are damaged."""
 
@@ -88,7 +85,7 @@ def _read_all(
                 broken.append(grid)
             else:
                 grids[one.label] = grid
-            show(one.length_bytes, one.path)
+            advance(one.length_bytes, one.path)
     return broken
 
 

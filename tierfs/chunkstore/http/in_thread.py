@@ -13,7 +13,7 @@ from urllib3.exceptions import ConnectTimeoutError
 
 from tierfs.chunkstore.checks import step_end
 from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, IdleConnections, RangedGet, host_of
-from tierfs.chunkstore.protocol import Progress
+from tierfs.chunkstore.protocol import OnReceived
 from tierfs.chunkstore.s3_client import SOCKET_OPTIONS
 from tierfs.config import ColdSettings
 
@@ -30,7 +30,7 @@ class ThreadGets:
         self._settings = settings
         self.idle = IdleConnections(settings.connections)
 
-    def read_into(self, target: str, start: int, buffer: memoryview, etag: str, progress: Progress | None) -> int:
+    def read_into(self, target: str, start: int, buffer: memoryview, etag: str, progress: OnReceived | None) -> int:
         """Fill `buffer` with the object's bytes from `start` on; returns how many came: all, or the first ones.
 
         Raises AnsweredOtherwise, TimeoutError and ConnectTimeoutError for a silent server, and what `progress` raises,

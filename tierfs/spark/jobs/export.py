@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest
 from tierfs.ledger.unbatch import unbatch
+from tierfs.parallel import OnProgress, unseen
 from tierfs.spark import register
 from tierfs.spark.jobs.results import Result
-from tierfs.spark.jobs.tasks import Show, explained, show_nothing, stages_watched
+from tierfs.spark.jobs.tasks import explained, stages_watched
 from tierfs.spark.options import ReadOptions, RowType
 from tierfs.spark.planning import check
 
@@ -70,7 +71,7 @@ def export(
     target: str,
     how: Exporting,
     *,
-    show: Show = show_nothing,
+    show: OnProgress = unseen,
     total_bytes: int = 0,
 ) -> Result:
     """Write what is at and below `paths` to the directory `target`, any that Spark writes to.

@@ -26,9 +26,10 @@ from tierfs.composition.writing import WriteJob, Written
 from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.metadata.batch_records import UploadedSegment
 from tierfs.osio import map_os_errors
+from tierfs.parallel import OnProgress, unseen
 from tierfs.spark.jobs.ingest_files import SourceFile, existing, files_of, require_new, tasks_of
 from tierfs.spark.jobs.results import Result
-from tierfs.spark.jobs.tasks import Show, TaskError, Tasks, explained, show_nothing, told
+from tierfs.spark.jobs.tasks import TaskError, Tasks, explained, told
 from tierfs.types import MIB
 
 COLUMNS = {"segment": "string", "bytes": "long"}
@@ -57,7 +58,7 @@ def ingest_files(
     batch: Batch | None = None,
     skip_existing: bool = False,
     seal: bool = True,
-    show: Show = show_nothing,
+    show: OnProgress = unseen,
 ) -> Result:
     """Make a segment of each file, below the directory `into`; executors have to see the files at the same paths.
 

@@ -17,10 +17,11 @@ from tierfs.app import Store
 from tierfs.errors import Conflict, DataLoss, NotFound
 from tierfs.metadata import directories, entries
 from tierfs.metadata.ledger_records import EntryRun
+from tierfs.parallel import OnProgress, unseen
 from tierfs.scan.places import Place
 from tierfs.scan.snapshot import place_of
 from tierfs.spark.jobs.results import Result
-from tierfs.spark.jobs.tasks import Show, Tasks, show_nothing
+from tierfs.spark.jobs.tasks import Tasks
 from tierfs.spark.partitions import connections
 
 COLUMNS = {
@@ -48,7 +49,7 @@ class Rescanned:
     why_not: str = ""
 
 
-def rebuild(spark: SparkSession, store: Store, *, show: Show = show_nothing) -> Result:
+def rebuild(spark: SparkSession, store: Store, *, show: OnProgress = unseen) -> Result:
     """Find the rows of every ledger that lacks them, and write them; a row for each of those ledgers.
 
     A ledger that cannot be rebuilt keeps no other one from it. Raises Unavailable when a tier does not answer.

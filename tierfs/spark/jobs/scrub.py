@@ -17,12 +17,13 @@ from tierfs.fsck.places import Places
 from tierfs.metadata import keys
 from tierfs.metadata.tables import OBJECTS
 from tierfs.names import printable
+from tierfs.parallel import OnProgress, unseen
 from tierfs.scan.places import Place
 from tierfs.scan.scrub_planning import PARTITION_BYTES, WAVE_PARTITIONS, wanted_segments, waves
 from tierfs.scan.scrubbing import CopyChecks, CopyFault, CopyPiece, CopyReport, joined, report_of
 from tierfs.scan.snapshot import place_of
 from tierfs.spark.jobs.results import Result
-from tierfs.spark.jobs.tasks import Show, Tasks, show_nothing
+from tierfs.spark.jobs.tasks import Tasks
 from tierfs.spark.partitions import connections
 from tierfs.types import MIB, Tier
 
@@ -61,7 +62,7 @@ def scrub(
     store: Store,
     paths: Sequence[str] = (),
     *,
-    show: Show = show_nothing,
+    show: OnProgress = unseen,
     partition_bytes: int | None = None,
 ) -> Result:
     """Check all copies of the segments at and below `paths`, by default of all; a row for each run of bad bytes.

@@ -15,13 +15,11 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from tierfs.errors import InvalidRequest, TierfsError, Unavailable, named
+from tierfs.parallel import OnProgress, Progress, unseen
 from tierfs.spark.executor_session import cause_of
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-Show = Callable[[int, int, str], None]
-"""Takes the bytes done, the bytes in all, and the name of what is worked on."""
 
 _LOOK_S = 0.5
 _TOLD = re.compile(r'tierfs error (\{"kind": .*\})')
@@ -34,14 +32,10 @@ class TaskError(Exception):
     """An error of tierfs on its way from a task, as JSON."""
 
 
-def show_nothing(done_bytes: int, total_bytes: int, item: str) -> None:
-    """Nobody watches."""
-
-
 class Tasks:
     """Runs tasks in one session, and shows the bytes that they have done."""
 
-    def __init__(self, spark: SparkSession, show: Show = show_nothing, total_bytes: int = 0) -> None:
+    def __init__(self, spark: SparkSession, show: OnProgress = unseen, total_bytes: int = 0) -> None:
         self._spark = spark
         self._show = show
         self._total_bytes = total_bytes
@@ -86,11 +80,11 @@ class Tasks:
             self._tell()
 
     def _tell(self) -> None:
-        self._show(min(self._done.value, self._total_bytes), self._total_bytes, "")
+        self._show(Progress(min(self._done.value, self._total_bytes), self._total_bytes, ""))
 
 
 @contextmanager
-def stages_watched(spark: SparkSession, show: Show, total_bytes: int) -> Iterator[None]:
+def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> Iterator[None]:
     """Show how many tasks of the stages that run are done, as so much of the bytes in all."""
     over = threading.Event()
     status = spark.sparkContext.statusTracker()
@@ -101,7 +95,7 @@ def stages_watched(spark: SparkSession, show: Show, total_bytes: int) -> Iterato
             tasks = sum(stage.numTasks for stage in stages if stage is not None)
             done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
             if tasks:
-                show(total_bytes * done // tasks, total_bytes, "")
+                show(Progress(total_bytes * done // tasks, total_bytes, ""))
 
     watcher = threading.Thread(target=look, name="tierfs-job-progress", daemon=True)
     watcher.start()
