@@ -1,6 +1,6 @@
 """Spans: runs of one object's bytes in memory, fetched once and shared by all readers.
 
-Whoever needs a range that a span holds, or is getting, waits for that span. Memory is bounded by the pool;
+A reader that needs a range which a span holds, or is getting, waits for that span. Memory is bounded by the pool;
 room is made by dropping complete spans nobody waits for, those that a reader has passed first, then the
 least recently used; read-ahead that nobody read yet goes only for a reader who waits. On the trio loop only,
 but for what a transfer does in its thread.
