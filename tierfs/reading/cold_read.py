@@ -50,15 +50,15 @@ class ColdRead:
 
     def now(self) -> memoryview | None:
         """All the bytes, if one span has them."""
-        if not self._has(self._held):
+        held = self._held
+        span = self._spans.find(self._placed.object.id, held.start)
+        if span is None or span.end < held.end or not span.has(held):
             return None
-        # Before the bytes are taken: making room may drop them.
         self._read_ahead()
-        span = self._span_at(self._held.start)
-        if span is None or span.end < self._held.end or not span.has(self._held):
+        if not span.has(held):  # it was dropped to make room
             return None
-        self._path.count_hits(blocks_touched(self._held))
-        return self._path.served(span, self._held)
+        self._path.count_hits(blocks_touched(held))
+        return self._path.served(span, held)
 
     async def bytes(self) -> memoryview:
         """The first bytes, all if one span has them; raises the fetch's error.
@@ -67,7 +67,8 @@ class ColdRead:
         of another in the same pack.
         """
         held, placed = self._held, self._placed
-        there = self._has(ByteRange(held.start, held.start + 1))
+        first = self._span_at(held.start)
+        there = first is not None and first.filled > held.start - first.start
         try:
             self._read_ahead()
             self._request()
@@ -120,10 +121,6 @@ class ColdRead:
             if self._span_at(self._held.start) is None:
                 await self._spans.wait_room()
         return span
-
-    def _has(self, held: ByteRange) -> bool:
-        span = self._span_at(held.start)
-        return span is not None and span.end >= held.end and span.has(held)
 
     def _request(self) -> None:
         """Start fetches for all that is neither there nor on its way; stops when memory is out."""
