@@ -93,8 +93,6 @@ def test_init_makes_the_bucket_where_it_is_asked_to(tmp_path: Path, moto_bucket:
     for name, bucket in (("s", new), ("again", there), ("elsewhere", there)):
         tierfs("-q", *words, f"s3://{bucket}/{name}", "--region", "us-east-1", store=tmp_path / name)
     refused(fails("init", "--create-bucket", store=tmp_path / "none"), 2, "--create-bucket needs --bucket")
-    eu = ("--region", "eu-west-1", "--bucket", f"s3://{there}/eu")
-    tierfs("-q", *words[:-1], *eu, store=tmp_path / "eu")
 
 
 def test_s3_with_wrong_keys(tmp_path: Path, rgw_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
