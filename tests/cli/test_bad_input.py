@@ -92,6 +92,7 @@ def test_init_makes_the_bucket_where_it_is_asked_to(tmp_path: Path, moto_bucket:
     refused(fails("init", *words[1:3], "--bucket", f"s3://{new}/p", store=tmp_path / "s"), 3, "does not exist")
     for name, bucket in (("s", new), ("again", there), ("elsewhere", there)):
         tierfs("-q", *words, f"s3://{bucket}/{name}", "--region", "us-east-1", store=tmp_path / name)
+    tierfs("-q", *words, f"s3://{new}-far/p", "--region", "eu-central-1", store=tmp_path / "far")
     refused(fails("init", "--create-bucket", store=tmp_path / "none"), 2, "--create-bucket needs --bucket")
 
 

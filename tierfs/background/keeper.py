@@ -211,4 +211,6 @@ class AloneTask(HolderTask):
             Task(settings.tick_s, {"look": look}),
             Task(settings.tick_s, {"collect": loop.blocking(work.collect)}),
             Task(settings.lifetimes_every_s, {"lifetimes": loop.blocking(work.end_lifetimes)}),
+            # A reader that was killed keeps every page that was replaced since from being used again.
+            Task(settings.lifetimes_every_s, {"dead readers": loop.blocking(self._tools.metadata.clear_dead_readers)}),
         ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import botocore.config
+import botocore.exceptions
 import botocore.session
 from botocore.credentials import Credentials, RefreshableCredentials
 from botocore.utils import get_environ_proxies
@@ -35,6 +36,9 @@ _SIGNING_LOGGERS = ("urllib3.connectionpool", "botocore.auth", "botocore.endpoin
 
 _OURS, _TAKEN = "BucketAlreadyOwnedByYou", "BucketAlreadyExists"
 """Codes for a bucket that is there. In us-east-1, and of Ceph, making it again is success."""
+
+_NEEDS_REGION = "IllegalLocationConstraintException"
+"""Code for a bucket that must name the region of the server it is made at."""
 
 _SIGNED = ("X-Amz-Signature", "Signature:", "Signature=")
 
@@ -84,12 +88,10 @@ def create_bucket(location: S3Location, settings: ColdSettings) -> None:
     Raises AlreadyExists for another owner's, and as any request does.
     """
     client = connect(location, settings).client
-    constraint: dict[str, Any] = {}
-    if location.endpoint_url is None and client.meta.region_name != DEFAULT_REGION:  # other servers know one region
-        constraint = {"CreateBucketConfiguration": {"LocationConstraint": client.meta.region_name}}
+    region = {"CreateBucketConfiguration": {"LocationConstraint": client.meta.region_name}}
     try:
         with map_s3_errors(location, "create the bucket of"):
-            client.create_bucket(Bucket=location.bucket, **constraint)
+            _create_somewhere(client, location, region if client.meta.region_name != DEFAULT_REGION else {})
     except TierfsError as exc:
         if s3_code(exc) == _TAKEN:
             raise AlreadyExists(
@@ -99,6 +101,18 @@ def create_bucket(location: S3Location, settings: ColdSettings) -> None:
             raise
     finally:
         client.close()
+
+
+def _create_somewhere(client: S3Client, location: S3Location, region: dict[str, Any]) -> None:
+    """Create the bucket in a region; a server other than AWS is asked without one first, as most know only one."""
+    if location.endpoint_url is not None and region:
+        try:
+            client.create_bucket(Bucket=location.bucket)
+            return
+        except botocore.exceptions.ClientError as exc:
+            if exc.response["Error"]["Code"] != _NEEDS_REGION:
+                raise
+    client.create_bucket(Bucket=location.bucket, **region)
 
 
 def _config(location: S3Location, settings: ColdSettings) -> botocore.config.Config:
