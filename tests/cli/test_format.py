@@ -40,3 +40,5 @@ def test_times() -> None:
 
 def test_tables_line_up() -> None:
     assert format.table([("a", "1"), ("long", "2")]) == "a     1\nlong  2"
+    assert format.lines([("a", "1", ""), ("b", "22", "c")], ">3", ">", "<") == ["  a   1", "  b  22  c"]
+    assert format.lines([], "<", ">10") == []

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from tests.commands import TIMEOUT_S, tierfs
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
+COLUMNS = 60
 DATA = b"0123456789abcdef" * 65_536
 
 
@@ -57,6 +60,7 @@ def top(
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "", "LINES": ""},
     )
     try:
         yield process
@@ -95,6 +99,7 @@ def test_json_lines_tell_what_is_read_meanwhile(mnt: Path) -> None:
 
 def test_live_on_a_terminal_until_q(mnt: Path) -> None:
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (12, COLUMNS))
     try:
         with top(mnt, "--interval-s", "0.1", stdin=theirs, stdout=theirs) as process:
             out, end_s = b"", time.monotonic() + TIMEOUT_S
@@ -103,7 +108,11 @@ def test_live_on_a_terminal_until_q(mnt: Path) -> None:
                 out += os.read(ours, 1 << 16)
             os.write(ours, b"q")
             assert process.wait(TIMEOUT_S) == 0
-        assert out.startswith(b"\x1b[2J\x1b[H" + os.fsencode(mnt))
+        assert out.startswith(b"\x1b[?1049h\x1b[H")  # the other screen of the terminal, from its corner
+        frame = next(text for text in out.decode().split("\x1b[H") if "no segment is open" in text)
+        lines = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", frame).splitlines()
+        assert lines[0].startswith(str(mnt)[: COLUMNS - 1])
+        assert {len(line) for line in lines} <= {COLUMNS, 0}
     finally:
         os.close(ours)
         os.close(theirs)

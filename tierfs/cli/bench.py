@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs.cli import format
 from tierfs.cli.lazy import command
 from tierfs.cli.parameters import Size
 from tierfs.cli.session import Session
@@ -44,7 +45,7 @@ def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> 
     found = _measured(session, target, size_bytes, repetitions)
     data = {"path": found.path, "size_bytes": found.size_bytes, "repetitions": repetitions}
     measurements = [_data(figure) for figure in found.figures]
-    session.result({**data, "measurements": measurements}, _table(_rows(found.figures)))
+    session.result({**data, "measurements": measurements}, format.table(_rows(found.figures), *"<<<<<"))
 
 
 def _measured(session: Session, target: Path, size_bytes: int, repetitions: int) -> Results:
@@ -88,10 +89,3 @@ def _rows(figures: Iterable[Figure]) -> list[Sequence[str]]:
         median = f"{figure.median:.{digits}f} {figure.unit.value}"
         rows.append((figure.what, median, f"({low}, {high})", ratio, figure.limit or ""))
     return rows
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )

@@ -6,10 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs.cli import format
 from tierfs.cli.lazy import command
 from tierfs.cli.session import Session
 from tierfs.names import printable
@@ -60,10 +62,7 @@ def _data(session: Session, found: Sequence[Finding]) -> dict[str, Any]:
 
 def _text(found: Sequence[Finding]) -> str:
     """One line for each check, and below it the line that mends it."""
-    width = max(len(one.name) for one in found)
-    lines: list[str] = []
-    for one in found:
-        lines.append(f"{one.level.value:<4}  {one.name:<{width}}  {printable(one.found)}")
-        if one.remedy is not None:
-            lines.append(f"      {printable(one.remedy)}")
-    return "\n".join(lines)
+    rows = [(one.level.value, one.name, printable(one.found)) for one in found]
+    lines = format.lines(rows, "<4", "<", "<")
+    remedies = ["" if one.remedy is None else f"\n      {printable(one.remedy)}" for one in found]
+    return "\n".join(map(add, lines, remedies))

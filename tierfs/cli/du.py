@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
@@ -15,8 +15,8 @@ from tierfs.cli.session import Session
 from tierfs.names import printable
 from tierfs.segments.usage import Usage, usage
 
-_SIZE_WIDTH = len("1023.9 MiB")
-_SIZES = ("bytes", "local", "cold")
+_COLUMNS = (">10", ">10", ">10", "<")
+_HEADER = ("bytes", "local", "cold", "name")
 
 
 @command("du")
@@ -31,20 +31,15 @@ def du(session: Session, path: str, summarize: bool) -> None:
     with session.open_store() as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
-            lines = deque((_line(session, found) for found in usage(txn, name)), maxlen=1 if summarize else None)
+            found = deque(usage(txn, name), maxlen=1 if summarize else None)
     # Printed once the snapshot is released: a pager may take its time.
     if not session.json:
-        click.echo(_columns(_SIZES, "name"))
-    for line in lines:
-        click.echo(line)
+        click.echo(format.table([_HEADER, *map(_cells, found)], *_COLUMNS))
+        return
+    for one in found:
+        click.echo(json.dumps({**asdict(one), "kind": one.kind.name.lower()}))
 
 
-def _line(session: Session, found: Usage) -> str:
-    if session.json:
-        return json.dumps({**asdict(found), "kind": found.kind.name.lower()})
+def _cells(found: Usage) -> Sequence[str]:
     sizes = [format.size(number) for number in (found.bytes, found.local_bytes, found.cold_bytes)]
-    return _columns(sizes, printable(found.name) or "/")
-
-
-def _columns(sizes: Iterable[str], name: str) -> str:
-    return "  ".join([*(f"{size:>{_SIZE_WIDTH}}" for size in sizes), name])
+    return (*sizes, printable(found.name) or "/")

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from tierfs.metadata.records import GarbageRecord, IntentRecord
 
 
-_WHAT_WIDTH = len("unfinished 2026-11-20T10:00:00Z")
-_TIER_WIDTH = len("local")
-_SIZE_WIDTH = len("1023.9 MiB")
+_Cells = tuple[str, str, str, str]
+_COLUMNS = ("<31", "<5", ">10", "<")
 
 
 @command("gc")
@@ -146,21 +145,12 @@ def _superseded(one: StoredObject) -> dict[str, Any]:
     return {"kind": "superseded", "tier": "cold", "name": one.name, "bytes": one.length_bytes}
 
 
-def _text_line(what: str, one: GarbageRecord | Orphan, error: str) -> str:
-    because = f": {printable(error)}" if error else ""
-    return _line(what, one.tier.name.lower(), format.size(one.length), one.name) + because
-
-
-def _line(what: str, tier: str, size: str, name: str) -> str:
-    return f"{what:<{_WHAT_WIDTH}}  {tier:<{_TIER_WIDTH}}  {size:>{_SIZE_WIDTH}}  {printable(name)}"
-
-
 def _text_lines(found: GarbageReport) -> list[str]:
-    lines = [_text_line(f"due {format.clock_time(row.due_ms)}", row, row.last_error) for row in found.rows]
-    lines += [_text_line("orphan", one, "") for one in found.orphans]
-    lines += [_upload_line(one) for one in found.uploads]
-    lines += [_intent_line(one) for one in found.intents]
-    lines += [_line("superseded", "cold", format.size(one.length_bytes), one.name) for one in found.superseded]
+    rows = [_garbage(f"due {format.clock_time(row.due_ms)}", row, row.last_error) for row in found.rows]
+    rows += [_garbage("orphan", one, "") for one in found.orphans]
+    rows += [_dead(one) for one in found.uploads]
+    rows += [_unfinished(one) for one in found.intents]
+    rows += [("superseded", "cold", format.size(one.length_bytes), printable(one.name)) for one in found.superseded]
     garbage, orphans = format.count(len(found.rows), "object"), format.count(len(found.orphans), "orphan")
     size = format.size(
         sum(row.length for row in found.rows)
@@ -170,16 +160,23 @@ def _text_lines(found: GarbageReport) -> list[str]:
     uploads = f", {format.count(len(found.uploads), 'dead upload')}" if found.uploads else ""
     intents = f", {format.count(len(found.intents), 'object')} of an owner that died" if found.intents else ""
     kept = f", {format.count(len(found.superseded), 'superseded object')} of the journal" if found.superseded else ""
-    return [*lines, f"{garbage} to be deleted, {orphans}{uploads}{intents}{kept}; {size} in all"]
+    return [
+        *format.lines(rows, *_COLUMNS),
+        f"{garbage} to be deleted, {orphans}{uploads}{intents}{kept}; {size} in all",
+    ]
 
 
-def _upload_line(one: DeadUpload) -> str:
-    since = f"dead {format.clock_time(one.started_ms)}"
+def _garbage(what: str, one: GarbageRecord | Orphan, error: str) -> _Cells:
+    because = f": {printable(error)}" if error else ""
+    return what, one.tier.name.lower(), format.size(one.length), printable(one.name) + because
+
+
+def _dead(one: DeadUpload) -> _Cells:
     size = format.size(one.length) if one.length else "-"
-    return _line(since, "cold", size, one.name)
+    return f"dead {format.clock_time(one.started_ms)}", "cold", size, printable(one.name)
 
 
-def _intent_line(one: IntentRecord) -> str:
+def _unfinished(one: IntentRecord) -> _Cells:
     """An object that may be there or not; the next holder makes it garbage."""
     since, size = f"unfinished {format.clock_time(one.created_ms)}", format.size(one.end_offset - one.start_offset)
-    return _line(since, "cold", size, one.name)
+    return since, "cold", size, printable(one.name)

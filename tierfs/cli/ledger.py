@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
@@ -39,10 +40,7 @@ _COMMANDS = {
     "terminate": "tierfs.cli.managed_ledger:terminate",
 }
 
-_STATE_WIDTH = len("closed")
-_OFFLOAD_WIDTH = max(map(len, OffloadState))
-_COUNT_WIDTH = len("1,000,000,000")
-_SIZE_WIDTH = len("1023.9 MiB")
+_COLUMNS = ("<6", f"<{max(map(len, OffloadState))}", ">13", ">10", "<")
 
 
 @click.group("ledger", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
@@ -89,13 +87,13 @@ def ls(session: Session, path: str) -> None:
         with store.metadata.read() as txn:
             found = list(ledgers.below(txn, name))
     # Printed once the snapshot is released: a pager may take its time.
-    for one in found:
-        click.echo(json.dumps(asdict(one)) if session.json else _line(one))
+    lines = [json.dumps(asdict(one)) for one in found] if session.json else format.lines(map(_cells, found), *_COLUMNS)
+    for line in lines:
+        click.echo(line)
 
 
-def _line(one: Ledger) -> str:
-    figures = f"{one.entries:>{_COUNT_WIDTH},}  {format.size(one.length):>{_SIZE_WIDTH}}"
-    return f"{one.state:<{_STATE_WIDTH}}  {one.offload:<{_OFFLOAD_WIDTH}}  {figures}  {printable(one.segment)}"
+def _cells(one: Ledger) -> Sequence[str]:
+    return one.state, one.offload, f"{one.entries:,}", format.size(one.length), printable(one.segment)
 
 
 def _told(found: Ledger, offload: OffloadProgress, *, local_deleted: bool) -> str:

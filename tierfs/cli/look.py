@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from stat import S_IMODE, filemode
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -24,9 +24,12 @@ from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import EntryKind, SegmentStatus
 
 _NS_PER_MS = 1_000_000
-_SIZE_WIDTH = len("1023.9 MiB")
-_TIME_WIDTH = len("2026-11-20T10:00:00Z")
-_COLUMNS = ("bytes", "local", "cold")
+_COLUMNS = (">12", ">10", ">10", "<20", "<")
+"""Of long lines; a letter stands before the first size."""
+
+_HEADER = ("bytes", "local", "cold", "modified (UTC)", "name")
+
+L = TypeVar("L")
 
 
 @command("ls")
@@ -39,17 +42,20 @@ _COLUMNS = ("bytes", "local", "cold")
 )
 def ls(session: Session, path: str, long: bool) -> None:
     """List a directory's names; directories end in a slash. With --json one object per line."""
-    show = _json_line if session.json else _long_line if long else _short_line
     with session.open_store() as store:
-        lines = _listing(store, store.segment_of_path(path), show)
+        name = store.segment_of_path(path)
+        if session.json or not long:
+            lines = _listing(store, name, _json_line if session.json else _short_line)
+        else:
+            rows = _listing(store, name, _cells)
+            header = [_HEADER] if rows and session.verbosity > QUIET else []
+            lines = format.lines([*header, *rows], *_COLUMNS)
     # Printed once the snapshot is released: a pager may take its time.
-    if lines and show is _long_line and session.verbosity > QUIET:
-        click.echo(_long("", _COLUMNS, "modified (UTC)", "name"))
     for line in lines:
         click.echo(line)
 
 
-def _listing(store: Store, path: str, show: Callable[[str, Listed], str]) -> list[str]:
+def _listing(store: Store, path: str, show: Callable[[str, Listed], L]) -> list[L]:
     with store.metadata.read() as txn:
         entry = directories.find(txn, path)
         is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
@@ -62,7 +68,7 @@ def _short_line(name: str, item: Listed) -> str:
     return printable(name) + ("/" if item.kind is EntryKind.DIRECTORY else "")
 
 
-def _long_line(name: str, item: Listed) -> str:
+def _cells(name: str, item: Listed) -> Sequence[str]:
     segment = item.segment
     if segment is None:
         modified = format.clock_time(item.directory.modified_ms) if item.directory is not None else "-"
@@ -74,12 +80,7 @@ def _long_line(name: str, item: Listed) -> str:
             format.size(number) for number in (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes)
         ]
     goes_on = f"  (sealed by policy, goes on in {printable(item.successor)})" if item.successor is not None else ""
-    return _long(flag, sizes, modified, _short_line(name, item) + goes_on)
-
-
-def _long(flag: str, sizes: Sequence[str], modified: str, name: str) -> str:
-    columns = "  ".join(f"{size:>{_SIZE_WIDTH}}" for size in sizes)
-    return f"{flag:1} {columns}  {modified:<{_TIME_WIDTH}}  {name}"
+    return (f"{flag} {sizes[0]:>10}", *sizes[1:], modified, _short_line(name, item) + goes_on)
 
 
 def _json_line(name: str, item: Listed) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ from tierfs.segments.positions import Position
 
 if TYPE_CHECKING:
     from tierfs.background.managed_offload import PrefixOffloaded
+
+_COLUMNS = (">8", "<6", ">17", ">10", "<")
 
 
 @command("offload")
@@ -76,7 +79,7 @@ def status(session: Session, managed_ledger: str) -> None:
         with store.metadata.read() as txn:
             found = ledger_status.status(txn, name)
     data = {**asdict(found), "ledgers": [_ledger_data(one) for one in found.ledgers]}
-    session.result(data, "\n".join([*map(_ledger_line, found.ledgers), _sums(found)]))
+    session.result(data, "\n".join([*format.lines(map(_cells, found.ledgers), *_COLUMNS), _sums(found)]))
 
 
 def _ledger_data(one: LedgerStatus) -> dict[str, object]:
@@ -84,12 +87,12 @@ def _ledger_data(one: LedgerStatus) -> dict[str, object]:
     return data | {key: format.timestamp(data.pop(f"{key}_ms")) for key in ("closed", "offloaded")}
 
 
-def _ledger_line(one: LedgerStatus) -> str:
+def _cells(one: LedgerStatus) -> Sequence[str]:
     when = f" {format.clock_time(one.offloaded_ms)}" if one.offloaded_ms else ""
     deleted = ", local bytes deleted" if one.local_deleted else ""
     attempt = f"  {one.uuid}" if one.uuid is not None else ""
-    held = f"{one.entries:>9,} entries  {format.size(one.bytes):>10}"
-    return f"{one.ledger_id:>8}  {one.state:<6}  {held}  {one.offload}{when}{deleted}{attempt}"
+    offload = f"{one.offload}{when}{deleted}{attempt}"
+    return str(one.ledger_id), one.state, f"{one.entries:,} entries", format.size(one.bytes), offload
 
 
 def _sums(found: ManagedStatus) -> str:

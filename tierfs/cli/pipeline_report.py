@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tierfs.names import printable
 _HTML = ".html"
 _SHOWN = 20
 _TITLES = {"total": "", "age": "since the last append", "policy": "policy in force", "directory": "directory"}
-_WIDTH = len("1023.9 MiB")
+_COLUMNS = (">10", ">10", ">10", ">10", "<")
 
 
 @command("report")
@@ -63,30 +64,22 @@ def report(
 
 
 def _text(rows: list[dict[str, Any]]) -> str:
-    lines: list[str] = []
+    tables: list[str] = []
     for section, title in _TITLES.items():
-        own = [row for row in rows if row["section"] == section]
-        lines += ["", _line("segments", "bytes", "local", "cold", title)] if title else [_head()]
-        lines += [_sums(row) for row in own[:_SHOWN]]
+        own = [_sums(row) for row in rows if row["section"] == section]
+        tables.append(format.table([("segments", "bytes", "local", "cold", title), *own[:_SHOWN]], *_COLUMNS))
         if len(own) > _SHOWN:
-            lines.append(f"and {len(own) - _SHOWN:,} more: --output FILE has all")
-    lines += ["", f"{'number':>{_WIDTH}}  {'bytes':>{_WIDTH}}  {'dollars':>{_WIDTH}}  cost, estimated"]
-    for row in rows:
-        if row["section"] == "cost":
-            held = "-" if row["cold_bytes"] is None else format.size(row["cold_bytes"])
-            dollars = f"{row['dollars']:,.4f}"
-            lines.append(f"{row['segments']:>{_WIDTH},}  {held:>{_WIDTH}}  {dollars:>{_WIDTH}}  {row['name']}")
-    return "\n".join(lines)
+            tables[-1] += f"\nand {len(own) - _SHOWN:,} more: --output FILE has all"
+    costs = [_cost(row) for row in rows if row["section"] == "cost"]
+    tables.append(format.table([("number", "bytes", "dollars", "cost, estimated"), *costs], *_COLUMNS[1:]))
+    return "\n\n".join(tables)
 
 
-def _head() -> str:
-    return _line("segments", "bytes", "local", "cold", "")
-
-
-def _sums(row: dict[str, Any]) -> str:
+def _sums(row: dict[str, Any]) -> Sequence[str]:
     sizes = [format.size(row[name]) for name in ("bytes", "local_bytes", "cold_bytes")]
-    return _line(f"{row['segments']:,}", *sizes, printable(row["name"]) or "all")
+    return (f"{row['segments']:,}", *sizes, printable(row["name"]) or "all")
 
 
-def _line(*cells: str) -> str:
-    return "  ".join([*(f"{cell:>{_WIDTH}}" for cell in cells[:-1]), cells[-1]]).rstrip()
+def _cost(row: dict[str, Any]) -> Sequence[str]:
+    held = "-" if row["cold_bytes"] is None else format.size(row["cold_bytes"])
+    return (f"{row['segments']:,}", held, f"{row['dollars']:,.4f}", row["name"])

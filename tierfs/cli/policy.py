@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tierfs import policy_text
+from tierfs.cli import format
 from tierfs.cli.lazy import LazyGroup, command
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
@@ -126,12 +127,8 @@ def _effective(levels: Sequence[Level]) -> list[_Effective]:
 
 
 def _table(effective: Sequence[_Effective]) -> str:
-    values = [policy_text.format(one.key, one.value) for one in effective]
-    width, value_width = max(map(len, KEYS)), max(map(len, values))
-    return "\n".join(
-        f"{one.key:<{width}}  {value:<{value_width}}  {_origin(one.level)}"
-        for one, value in zip(effective, values, strict=True)
-    )
+    rows = [(one.key, policy_text.format(one.key, one.value), _origin(one.level)) for one in effective]
+    return format.table(rows, *"<<<")
 
 
 def _origin(level: Level | None) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,10 @@ from tierfs.mounts import mounts
 _SHORTEST_INTERVAL_S = 0.1
 """Shorter ones show nothing but the reading of the statistics itself."""
 
-_HOME, _CLEAR_LINE, _CLEAR_REST, _CLEAR = "\x1b[H", "\x1b[K", "\x1b[J", "\x1b[2J"
-_UNKNOWN_SIZE = (80, 24)
+_NO_CURSOR = "dumb"
+"""A terminal that can only go on writing, such as one inside an editor."""
+
+_Show = Callable[[Frame, Path], None]
 
 
 @command("top")
@@ -46,16 +48,13 @@ def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool
     terminal, frames follow each other; with --json one object per line.
     """
     point = mountpoint or _only_mount(session.require_store_path())
-    live = not once and not session.json and sys.stdout.isatty()
-    if live:
-        click.echo(_CLEAR, nl=False)
-    try:
+    printed = once or session.json or not sys.stdout.isatty() or os.environ.get("TERM") == _NO_CURSOR
+    shown = _printed(session) if printed else _live()
+    with suppress(KeyboardInterrupt), shown as show:
         for found in _frames(point, interval_s):
-            _show(session, found, point, live=live)
+            show(found, point)
             if once:
                 return
-    except KeyboardInterrupt:
-        return  # the way to end it
 
 
 def _frames(point: Path, interval_s: float) -> Iterator[Frame]:
@@ -68,17 +67,32 @@ def _frames(point: Path, interval_s: float) -> Iterator[Frame]:
             before = after
 
 
-def _show(session: Session, found: Frame, point: Path, *, live: bool) -> None:
-    if session.json:
-        click.echo(json.dumps(_data(found, point)))
-    elif live:
-        columns, rows = shutil.get_terminal_size(_UNKNOWN_SIZE)
-        # One line less than there is: behind the last one the terminal would scroll.
-        lines = draw(found, str(point), columns, rows - 1)
-        click.echo(_HOME + "".join(f"{line}{_CLEAR_LINE}\n" for line in lines) + _CLEAR_REST, nl=False)
-    else:
-        click.echo("\n".join([*draw(found, str(point)), ""]))
-    sys.stdout.flush()
+@contextmanager
+def _printed(session: Session) -> Iterator[_Show]:
+    """Print frames one below the other."""
+
+    def show(found: Frame, point: Path) -> None:
+        click.echo(json.dumps(_data(found, point)) if session.json else "\n".join([*draw(found, str(point)), ""]))
+        sys.stdout.flush()
+
+    yield show
+
+
+@contextmanager
+def _live() -> Iterator[_Show]:
+    """Show frames in place of each other on the terminal, whose earlier text is back at the end."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+
+        def show(found: Frame, point: Path) -> None:
+            lines = draw(found, str(point), console.height)
+            live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+        yield show
 
 
 def _data(found: Frame, point: Path) -> dict[str, Any]:

@@ -10,12 +10,10 @@ from tierfs.names import printable
 
 _GAP = "   "
 _TABLE_HEADER = ("read/s", "tier", "handles", "at", "of", "ahead", "segment")
-_LEFT_FROM = len(_TABLE_HEADER) - 1
-"""The last column is a name, and so is its text: to the left."""
 
 
-def draw(frame: Frame, mountpoint: str, columns: int | None = None, rows: int | None = None) -> list[str]:
-    """At most `rows` lines, cut at `columns`; no limit without them."""
+def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
+    """At most `rows` lines; no limit without it."""
     head = [
         f"{printable(mountpoint)}  {printable(frame.store)}, up {format.duration(frame.uptime_s)}",
         _GAP.join(["reads  ", *(f"{tier} {_rate(rate)}" for tier, rate in frame.reads.items()), _operations(frame)]),
@@ -32,15 +30,13 @@ def draw(frame: Frame, mountpoint: str, columns: int | None = None, rows: int | 
         lines = head + _table(frame.segments[:shown])
     if hidden > 0:
         lines.append(f"and {format.count(hidden, 'more open segment')}")
-    return [line.rstrip()[:columns] for line in lines[:rows]]
+    return [line.rstrip() for line in lines[:rows]]
 
 
 def _table(segments: Sequence[SegmentRow]) -> list[str]:
     if not segments:
         return ["no segment is open"]
-    cells = [_TABLE_HEADER, *map(_cells, segments)]
-    widths = [max(len(row[column]) for row in cells) for column in range(_LEFT_FROM)]
-    return ["  ".join([*(f"{row[i]:>{width}}" for i, width in enumerate(widths)), row[_LEFT_FROM]]) for row in cells]
+    return format.lines([_TABLE_HEADER, *map(_cells, segments)], *">>>>>><")
 
 
 def _cells(row: SegmentRow) -> tuple[str, ...]:
