@@ -17,7 +17,7 @@ INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # the run ends and names its test: with a new one in its place xdist may wait for ever.
 IN_PARALLEL := --numprocesses auto --dist loadgroup --max-worker-restart 0
 # What the rest stands on; mounts, servers and commands take minutes.
-QUICK := tests/metadata tests/segments tests/ledger tests/layering
+QUICK := tests/metadata tests/segments tests/ledger tests/structure
 
 PROTO     := tierfs/metadata/records.proto tierfs/ledger/ledger.proto tierfs/ledger/pulsar_api.proto
 PROTO_OUT := .

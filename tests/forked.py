@@ -32,15 +32,15 @@ IMPORTED = (
     "awscrt.checksums",
     "boto3",
     "botocore.session",
-    "tierfs.app",
-    "tierfs.background.alone_work",
-    "tierfs.background.perform",
-    "tierfs.chunkstore.s3",
+    "tierfs.app.store",
+    "tierfs.holder.alone",
+    "tierfs.holder.verbs",
+    "tierfs.chunkstore.s3.storage",
     "tierfs.cli.main",
-    "tierfs.composition.holding",
-    "tierfs.composition.mounting",
-    "tierfs.composition.verbs",
-    "tierfs.reading.copy",
+    "tierfs.app.mount",
+    "tierfs.app.mount",
+    "tierfs.app.verbs",
+    "tierfs.reading.stream",
 )
 _REQUEST_BYTES = 1 << 20
 _STREAMS = 3

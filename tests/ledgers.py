@@ -7,18 +7,18 @@ from uuid import UUID, uuid4
 
 from tests.ledger import independent
 from tests.stores import LOCATION, TestStore
-from tierfs.background.ledger_offload import LedgerOffloader
-from tierfs.background.objects import ColdTier
-from tierfs.background.publish import Publisher, read_small
 from tierfs.config import ReadSettings
-from tierfs.metadata import directories, entries, ledgers
-from tierfs.metadata.ledger_records import LedgerRecord
+from tierfs.journal.publish import Publisher, read_small
+from tierfs.metadata import directories, entries
+from tierfs.metadata.ledger_and_batch_records import LedgerRecord
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import NullMetrics
-from tierfs.reading.copy import copy_segment
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.reading.reader import Reader
+from tierfs.reading.stream import copy_segment
 from tierfs.segments.ledgers import make
+from tierfs.tiering.ledgers.offload import LedgerOffloader
+from tierfs.tiering.objects import ColdTier
 from tierfs.types import ReadPriority
 
 ROOMY = {"chunk_bytes": "65536", "object_bytes": "65536"}
@@ -62,7 +62,7 @@ def offload(store: TestStore, name: str, *, block_bytes: int = BLOCK_BYTES, uuid
 def record(store: TestStore, name: str) -> LedgerRecord:
     """What tiering knows of a ledger."""
     with store.metadata.read() as txn:
-        return ledgers.find(txn, directories.segment_by_name(txn, name).id)
+        return entries.find(txn, directories.segment_by_name(txn, name).id)
 
 
 def ledger_names(store: TestStore) -> list[str]:

@@ -7,32 +7,32 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tierfs.background.checkpoint import Checkpointer
-from tierfs.background.clock_check import ClockCheck
-from tierfs.background.collect import Collected, Collector
-from tierfs.background.consolidation import ConsolidateReport
-from tierfs.background.ledger_offload import LedgerOffloader
-from tierfs.background.objects import ColdTier
-from tierfs.background.offload import Offload
-from tierfs.background.perform import holding
-from tierfs.background.publish import Publisher
-from tierfs.background.retention import Retention
-from tierfs.background.upload import OffloadReport
-from tierfs.background.work import ColdTools, ColdWork, EvictReport
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
-from tierfs.metadata import chains, directories, journal, keys, policies
+from tierfs.garbage.collect import Collected, Collector
+from tierfs.holder.verbs import holding
+from tierfs.holder.work import ColdTools, ColdWork, EvictReport
+from tierfs.journal.checkpoint import Checkpointer
+from tierfs.journal.publish import Publisher
+from tierfs.metadata import chains, changes, directories, policies, tables
 from tierfs.metadata.layout import Layout, load
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.metrics import NullMetrics
 from tierfs.parallel import Progress
+from tierfs.retention.clocks import ClockCheck
+from tierfs.retention.retention import Retention
 from tierfs.segments.engine import Engine
 from tierfs.store_paths import StorePaths
+from tierfs.tiering.consolidate_command import ConsolidateReport
+from tierfs.tiering.ledgers.offload import LedgerOffloader
+from tierfs.tiering.objects import ColdTier
+from tierfs.tiering.offload import Offload
+from tierfs.tiering.offload_command import OffloadReport
 from tierfs.types import ROOT_DIRECTORY, LocationId, Tier
 
 LOCATION = LocationId(1)
@@ -181,9 +181,9 @@ def open_test_store(
     metadata = MetadataStore.create(path / "metadata", clock)
     files = ChunkFiles.create(path / "chunks")
     with metadata.write() as txn:
-        journal.owner_begins(txn, "test")
+        changes.owner_begins(txn, "test")
         location = LocationRecord(id=LOCATION, url="memory:")
-        txn.put(LOCATIONS, keys.u32(LOCATION), location)
+        txn.put(LOCATIONS, tables.u32(LOCATION), location)
         txn.update_store(cold_location_id=LOCATION)
         policies.put(txn, ROOT_DIRECTORY, policy or {"chunk_bytes": "4", "object_bytes": "8"})
     engine = Engine(metadata, files, path / "writers", clock, WriteSettings())

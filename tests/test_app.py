@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.commands import tierfs
-from tierfs import app, connect
+from tierfs.app import store as app
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.setup import connect
 
 THREADS = 8
 SLOW_S = 0.1

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.disks import synced
-from tierfs import app, osio
+from tierfs import osio
+from tierfs.app import store as app
+from tierfs.app.dump import dump_store, load_store
 from tierfs.clock import ManualClock
-from tierfs.composition.dumping import dump_store, load_store
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
-from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata.store import MetadataStore
+from tierfs.setup.create import ColdChoice, init_store
 
 
 def test_a_new_store_lasts_with_all_directories_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from tierfs.app import Store
-from tierfs.background.collect import Collected
-from tierfs.background.perform import perform
-from tierfs.background.status import StoreStatus, store_status
-from tierfs.background.upload import OffloadReport
-from tierfs.background.verbs import COLLECT, DRY_RUN, EVICT, FORCE, GRACE_S, OFFLOAD, flags
-from tierfs.background.work import EvictReport
-from tierfs.composition.verbs import delete, settle, truncate_head
+from tierfs.app.store import Store
+from tierfs.app.verbs import delete, settle, truncate_head
+from tierfs.garbage.collect import Collected
+from tierfs.holder.status import StoreStatus, store_status
+from tierfs.holder.verbs import COLLECT, DRY_RUN, EVICT, FORCE, GRACE_S, OFFLOAD, flags, perform
+from tierfs.holder.work import EvictReport
 from tierfs.metadata import directories
 from tierfs.parallel import OnProgress, unseen
-from tierfs.reading.copy import Write, copy_segment
+from tierfs.reading.stream import Write, copy_segment
+from tierfs.tiering.offload_command import OffloadReport
 from tierfs.types import ReadPriority
 
 __all__ = ["cat", "collect", "delete", "evict", "offload", "settle", "status", "truncate_head"]

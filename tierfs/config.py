@@ -24,23 +24,23 @@ class Unit(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """The unit of a setting and its smallest value; without one, a number is above zero."""
 
     unit: Unit
     least: float | None = None
 
 
-Count = Annotated[int, Kind(Unit.NUMBER)]
-CountOrNone = Annotated[int, Kind(Unit.NUMBER, 0)]
-Size = Annotated[int, Kind(Unit.SIZE)]
-SizeOrNone = Annotated[int, Kind(Unit.SIZE, 0)]
-PartSize = Annotated[int, Kind(Unit.SIZE, 5 * MIB)]
+Count = Annotated[int, ValueKind(Unit.NUMBER)]
+CountOrNone = Annotated[int, ValueKind(Unit.NUMBER, 0)]
+Size = Annotated[int, ValueKind(Unit.SIZE)]
+SizeOrNone = Annotated[int, ValueKind(Unit.SIZE, 0)]
+PartSize = Annotated[int, ValueKind(Unit.SIZE, 5 * MIB)]
 """S3 takes no smaller part of an upload, except the last one."""
-Seconds = Annotated[float, Kind(Unit.DURATION)]
-SecondsOrNone = Annotated[float, Kind(Unit.DURATION, 0)]
-WholeSecondsOrNone = Annotated[int, Kind(Unit.DURATION, 0)]
-Directory = Annotated[str, Kind(Unit.DIRECTORY)]
+Seconds = Annotated[float, ValueKind(Unit.DURATION)]
+SecondsOrNone = Annotated[float, ValueKind(Unit.DURATION, 0)]
+WholeSecondsOrNone = Annotated[int, ValueKind(Unit.DURATION, 0)]
+Directory = Annotated[str, ValueKind(Unit.DIRECTORY)]
 Addressing = Literal["auto", "path", "virtual"]
 """Bucket in the URL's path, or in its host name; auto: path for a host that has no sub-domains."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from tierfs import units
-from tierfs.config import Kind, Settings, Unit
+from tierfs.config import Settings, Unit, ValueKind
 from tierfs.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.names import printable
 from tierfs.types import MIB
@@ -179,9 +179,9 @@ def _checked(annotation: Any) -> Any:
     return Annotated[plain, BeforeValidator(parse), bound]
 
 
-def kind_of(annotation: Any) -> Kind | None:
+def kind_of(annotation: Any) -> ValueKind | None:
     """The Kind in a setting's annotation; None for a switch, a choice or a text."""
-    return next((part for part in get_args(annotation)[1:] if isinstance(part, Kind)), None)
+    return next((part for part in get_args(annotation)[1:] if isinstance(part, ValueKind)), None)
 
 
 def _directory(value: object) -> object:

@@ -5,43 +5,44 @@ from __future__ import annotations
 from typing import Any
 
 from tests.stores import LOCATION, TestStore
-from tierfs.adoption.adopt import Outcome, State
-from tierfs.adoption.ledger_adopt import LedgerAdoption
-from tierfs.adoption.plan import LedgerPlan, Plan
+from tierfs.adoption.adopt import AdoptionOutcome, LedgerAdoption, State
+from tierfs.adoption.plan import AdoptionPlan, LedgerPlan
 from tierfs.adoption.pulsar import Reading, plan_pulsar
-from tierfs.background.objects import ColdTier
-from tierfs.background.publish import Publisher
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyStorage
 from tierfs.config import ReadSettings
+from tierfs.journal.publish import Publisher
 from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata import entries
 from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import NullMetrics
 from tierfs.parallel import Meter
-from tierfs.reading.copy import copy_segment
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.reading.reader import Reader
+from tierfs.reading.stream import copy_segment
+from tierfs.tiering.objects import ColdTier
 from tierfs.types import LocationId, ReadPriority
 
 PLACE = LocationRecord(id=LocationId(0), url="s3://theirs/offloaded", writable=False)
 
 
-def planned(theirs: ChunkStorage, magic: MagicWords | None = None) -> Plan:
-    plan = Plan()
+def planned(theirs: ChunkStorage, magic: MagicWords | None = None) -> AdoptionPlan:
+    plan = AdoptionPlan()
     plan_pulsar(plan, theirs, theirs.list(""), "in", Reading(in_files=False, magic=magic))
     plan.check_names()
     return plan
 
 
-def run(store: TestStore, theirs: ChunkStorage, plan: Plan | None = None, **options: Any) -> list[Outcome]:
+def run(
+    store: TestStore, theirs: ChunkStorage, plan: AdoptionPlan | None = None, **options: Any
+) -> list[AdoptionOutcome]:
     tier = ColdTier(LOCATION, store.cold, Publisher(store.metadata, store.cold).require_recent_ownership)
     adoption = LedgerAdoption(store.metadata, ReadOnlyStorage(theirs), PLACE, 2, Meter(), cold=tier, **options)
     found = (plan or planned(theirs, options.get("magic"))).segments
     return adoption.run([one for one in found if isinstance(one, LedgerPlan)])
 
 
-def states(outcomes: list[Outcome]) -> list[State]:
+def states(outcomes: list[AdoptionOutcome]) -> list[State]:
     return [outcome.state for outcome in outcomes]
 
 

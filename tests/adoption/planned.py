@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tierfs.adoption.plan import Plan
+from tierfs.adoption.plan import AdoptionPlan
 from tierfs.chunkstore.protocol import StoredObject
 
 Picture = dict[str, tuple[int, list[tuple[str, int]]]]
@@ -16,7 +16,7 @@ def listed(lengths: Mapping[str, int]) -> list[StoredObject]:
     return [StoredObject(name, length, f"etag of {name}", 1) for name, length in sorted(lengths.items())]
 
 
-def picture(plan: Plan) -> Picture:
+def picture(plan: AdoptionPlan) -> Picture:
     plan.check_names()
     return {
         segment.name: (segment.start_offset, [(extent.object.name, extent.length) for extent in segment.extents])
@@ -24,9 +24,9 @@ def picture(plan: Plan) -> Picture:
     }
 
 
-def left_out(plan: Plan) -> set[str]:
+def left_out(plan: AdoptionPlan) -> set[str]:
     return {one.what for one in plan.left_out}
 
 
-def refused(plan: Plan) -> dict[str, str]:
+def refused(plan: AdoptionPlan) -> dict[str, str]:
     return {name: type(error).__name__ for name, error in plan.refused}

@@ -11,7 +11,7 @@ from tests.adoption.foreign import Files
 from tests.ledger import objects
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.ledger.index_codec import encode_index
+from tierfs.ledger.index import encode_index
 from tierfs.ledger.metadata import CustomMetadata, KeyValue, LedgerInfo
 from tierfs.ledger.single_object import MagicWords, plan_object
 

@@ -14,14 +14,14 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
 from tierfs.adoption import link as linking
 from tierfs.adoption import plan as planning
-from tierfs.adoption.adopt import Adoption, Outcome, State
-from tierfs.adoption.plan import Extent, Plan, SegmentPlan, bounded
+from tierfs.adoption.adopt import Adoption, AdoptionOutcome, State
+from tierfs.adoption.plan import AdoptionPlan, ForeignExtent, SegmentPlan, bounded
 from tierfs.checksum import block_crcs, crc32c
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.read_only import ReadOnlyStorage
 from tierfs.errors import AlreadyExists, Fenced, InvalidRequest, PermissionDenied, Unavailable
-from tierfs.metadata import chains, checksums, directories, journal, keys, locations
+from tierfs.metadata import chains, changes, checksums, directories, policies, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import GarbageRecord, LocationRecord, ObjectRecord
 from tierfs.metadata.tables import GARBAGE, LOCATIONS, OBJECTS, OUTBOX_NAME, SEGMENTS
@@ -47,16 +47,16 @@ def planned(theirs: ScriptedStorage, name: str, *parts: bytes, start: int = 0) -
     extents, at = [], start
     for number, data in enumerate(parts):
         found = theirs.inner.put(f"{name}-{number}", BufferSource(data))
-        extents.append(Extent(at, len(data), found))
+        extents.append(ForeignExtent(at, len(data), found))
         at += len(data)
     return SegmentPlan(name, start, tuple(extents))
 
 
-def run(store: TestStore, theirs: ScriptedStorage, *plans: SegmentPlan, jobs: int = 2) -> list[Outcome]:
+def run(store: TestStore, theirs: ScriptedStorage, *plans: SegmentPlan, jobs: int = 2) -> list[AdoptionOutcome]:
     return Adoption(store.metadata, theirs, PLACE, jobs, Meter()).run(plans)
 
 
-def states(outcomes: list[Outcome]) -> list[State]:
+def states(outcomes: list[AdoptionOutcome]) -> list[State]:
     return [outcome.state for outcome in outcomes]
 
 
@@ -151,7 +151,7 @@ def test_the_journal_names_the_place_then_the_segment_with_objects_and_checksums
     run(store, theirs, planned(theirs, "s", *(b"%d" % number for number in range(300))))
     with store.metadata.read() as txn:
         changes = [pb.Change.FromString(data) for _, data in txn.scan_raw(OUTBOX_NAME)]
-        place = locations.location(txn, LocationId(2))
+        place = policies.location(txn, LocationId(2))
     assert (place.url, place.endpoint_url, place.writable) == (PLACE.url, PLACE.endpoint_url, False)
     kinds = [change.WhichOneof("body") for change in changes]
     assert kinds == ["owner_begins", "policy", "location", "segment", "cold_link", "cold_link", "segment"]
@@ -185,7 +185,7 @@ def test_a_cut_head_makes_no_garbage_of_theirs(store: TestStore, theirs: Scripte
         segment = directories.segment_by_name(txn, "s")
         first = list(chains.chunks(txn, segment.id, Tier.COLD))[:1]
         segment = chains.remove(txn, segment, Tier.COLD, first, due_ms=0, after_sequence=0)
-        txn.put(SEGMENTS, keys.u64(segment.id), segment)
+        txn.put(SEGMENTS, tables.u64(segment.id), segment)
     with store.metadata.read() as txn:
         assert txn.count(GARBAGE.name) == 0
     assert [one.name for one in holders(store)] == ["s-1"]
@@ -225,7 +225,7 @@ def test_what_is_there_under_the_name_is_never_touched(store: TestStore, theirs:
 
 @pytest.mark.parametrize("start", [2**63 - 3, -1])
 def test_offsets_out_of_range_are_refused(theirs: ScriptedStorage, start: int) -> None:
-    plan = Plan()
+    plan = AdoptionPlan()
     plan.add(planned(theirs, "s", b"abcd", start=start), "s")
     assert (plan.segments, [type(error) for _, error in plan.refused]) == ([], [InvalidRequest])
 
@@ -241,7 +241,7 @@ def test_the_outbox_is_published(store: TestStore, theirs: ScriptedStorage) -> N
     run(store, theirs, planned(theirs, "s", b"abcd"))
     store.settle()
     with store.metadata.read() as txn:
-        assert list(journal.outbox(txn, 0)) == []
+        assert list(changes.outbox(txn, 0)) == []
 
 
 def test_a_place_that_does_not_answer_is_named(theirs: ScriptedStorage) -> None:

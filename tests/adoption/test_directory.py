@@ -10,7 +10,7 @@ import pytest
 
 from tests.adoption.foreign import directory_state, write_files
 from tests.commands import Done, tierfs
-from tierfs.app import open_store
+from tierfs.app.store import open_store
 from tierfs.metadata.tables import CHUNKS, DIRENTS, GARBAGE, LOCATIONS, OBJECTS
 
 FILES = {

@@ -12,11 +12,11 @@ from tests.adoption.foreign import write_files
 from tests.adoption.pulsar import attempt, in_files, in_first_form, offloaded, streamed
 from tests.commands import tierfs
 from tests.scan.test_scrubbing import cold_ledger
-from tierfs import app
 from tierfs.adoption.ledger_rescan import LostRows, lost_rows, rescan
+from tierfs.app import store as app
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import entries
-from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.parallel import Meter
 from tierfs.scan.selection import Selection, select
 

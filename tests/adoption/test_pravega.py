@@ -16,9 +16,8 @@ from tests.adoption.planned import left_out, listed, picture, refused
 from tests.adoption.test_directory import cat, states
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tierfs.adoption.plan import Plan
-from tierfs.adoption.pravega import plan_pravega
-from tierfs.adoption.pravega_names import ChunkName, HeaderChunk, parse_chunk_name, parse_header
+from tierfs.adoption.plan import AdoptionPlan
+from tierfs.adoption.pravega import ChunkName, HeaderChunk, parse_chunk_name, parse_header, plan_pravega
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import InvalidRequest
@@ -38,16 +37,16 @@ def header(*chunks: tuple[int, str], rest: str = "") -> bytes:
     return ("maxsize=1024&" + "".join(f"{offset}={name}&" for offset, name in chunks) + rest).encode()
 
 
-def planned(files: dict[str, bytes]) -> Plan:
-    storage, plan = MemoryStorage(), Plan()
+def planned(files: dict[str, bytes]) -> AdoptionPlan:
+    storage, plan = MemoryStorage(), AdoptionPlan()
     for name, data in files.items():
         storage.put(name, BufferSource(data))
     plan_pravega(plan, storage, storage.list(""), "in")
     return plan
 
 
-def of_lengths(lengths: dict[str, int]) -> Plan:
-    plan = Plan()
+def of_lengths(lengths: dict[str, int]) -> AdoptionPlan:
+    plan = AdoptionPlan()
     plan_pravega(plan, MemoryStorage(), listed(lengths), "in")
     return plan
 

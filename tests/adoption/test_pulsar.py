@@ -23,7 +23,7 @@ from tierfs.adoption.adopt import State
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import Unavailable
-from tierfs.metadata import entries, entries_copy, ledgers
+from tierfs.metadata import entries
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.tables import ENTRIES, GARBAGE, INTENTS, LEDGERS, OBJECTS, SEGMENTS
 from tierfs.reading import ledger_objects
@@ -57,7 +57,7 @@ def test_a_ledger_is_read_entry_by_entry_from_where_it_lies(store: TestStore) ->
     (holder,) = holders(store)
     assert (holder.foreign, holder.references, holder.stored_length) == (True, 1, len(offloaded(PAYLOADS).data))
     with store.metadata.read() as txn:
-        known = ledgers.find(txn, store.segment(NAME).id)
+        known = entries.find(txn, store.segment(NAME).id)
     assert (known.ledger_id, known.entries, known.bytes) == (7, len(PAYLOADS), sum(map(len, PAYLOADS)))
     progress = known.offload
     assert (progress.uuid, progress.complete, progress.driver_name) == (attempt(1), True, "pulsar")
@@ -74,7 +74,7 @@ def test_our_bucket_gets_a_copy_of_the_rows_and_theirs_gets_nothing(store: TestS
     store.cold.read_into(copy, 0, memoryview(data))
     with store.metadata.read() as txn:
         expected = list(entries.runs(txn, store.segment(NAME).id))
-    assert list(entries_copy.decode(io.BytesIO(data), copy, store.segment(NAME).id)) == expected
+    assert list(entries.decode(io.BytesIO(data), copy, store.segment(NAME).id)) == expected
     assert [(one.name, one.etag) for one in theirs.list("")] == before
     assert rows(store)[INTENTS.name] == 0
 

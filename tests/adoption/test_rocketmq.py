@@ -14,9 +14,8 @@ from tests.adoption.planned import Picture, left_out, listed, picture, refused
 from tests.adoption.test_directory import cat, states
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tierfs.adoption.plan import Plan
-from tierfs.adoption.rocketmq import plan_rocketmq
-from tierfs.adoption.rocketmq_names import Named, Queue, java_hash, md5_prefix, parse
+from tierfs.adoption.plan import AdoptionPlan
+from tierfs.adoption.rocketmq import Named, Queue, java_hash, md5_prefix, parse, plan_rocketmq
 
 C, Q = "DefaultCluster", "broker-a/orders/3"
 PLUGIN = f"{java_hash(C)}/{C}/{Q}/COMMIT_LOG"
@@ -28,8 +27,8 @@ def posix(base: int) -> str:
     return f"{POSIX}/{md5_prefix(str(base))}{base:020d}"
 
 
-def planned(lengths: dict[str, int]) -> Plan:
-    plan = Plan()
+def planned(lengths: dict[str, int]) -> AdoptionPlan:
+    plan = AdoptionPlan()
     plan_rocketmq(plan, listed(lengths), "in")
     return plan
 

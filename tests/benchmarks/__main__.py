@@ -40,9 +40,9 @@ from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
-from tierfs import app
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.app import store as app
 from tierfs.segments.engine import Engine
+from tierfs.setup.create import ColdChoice, init_store
 
 BLOCK = os.urandom(4 << 20)
 APPENDS = 64

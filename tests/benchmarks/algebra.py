@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
-from tierfs import app
-from tierfs.app import Store
-from tierfs.initialize import ColdChoice, init_store
-from tierfs.metadata import checksums, directories, keys
+from tierfs.app import store as app
+from tierfs.app.store import Store
+from tierfs.metadata import checksums, directories, tables
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments.create import create
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ChunkState, LocationId, ObjectId, SegmentStatus, Tier
 
 CHUNKS_COUNT = 100_000
@@ -89,7 +89,7 @@ def build(store: Store, name: str, tier: Tier, *, sealed: bool, count: int = CHU
         status = SegmentStatus.SEALED if sealed else SegmentStatus.OPEN
         built = replace(segment, length=size, status=status)
         built = replace(built, local=state) if tier is Tier.LOCAL else replace(built, cold=state)
-        txn.put(SEGMENTS, keys.u64(segment.id), built)
+        txn.put(SEGMENTS, tables.u64(segment.id), built)
 
 
 def _put_chunk(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, index: int, *, last: bool) -> None:
@@ -112,6 +112,6 @@ def _put_chunk(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, index:
         object_id=holder.id,
         state=ChunkState.GOOD,
     )
-    txn.put(OBJECTS, keys.u64(holder.id), holder)
-    txn.put(CHUNKS, keys.chunk(segment.id, tier, start), chunk)
+    txn.put(OBJECTS, tables.u64(holder.id), holder)
+    txn.put(CHUNKS, tables.chunk(segment.id, tier, start), chunk)
     checksums.put_grid(txn, holder.id, [index] * 8)

@@ -17,9 +17,9 @@ from tests import verbs
 from tests.benchmarks.measuring import Series, heat, seconds
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.fsspec import TierfsFileSystem
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB
 
 KIB = 1024

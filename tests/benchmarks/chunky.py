@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.servers.endpoint import S3Endpoint
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.checksum import block_crcs, crc32c
-from tierfs.initialize import ColdChoice, init_store
-from tierfs.metadata import checksums, keys
+from tierfs.metadata import checksums, tables
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments.create import create
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import CRC_BLOCK_BYTES, LocationId, ObjectId, SegmentStatus, Tier
 
 CHUNKS_COUNT = 100_000
@@ -57,7 +57,7 @@ def build(path: Path, endpoint: S3Endpoint, bucket: str) -> None:
                 for number in range(first, first + _BATCH):
                     _put_chunk(txn, segment, number, location, etag)
         with store.metadata.write() as txn:
-            txn.put(SEGMENTS, keys.u64(segment.id), _sealed(segment, txn.now_ms))
+            txn.put(SEGMENTS, tables.u64(segment.id), _sealed(segment, txn.now_ms))
 
 
 def _put_chunk(txn: WriteTransaction, segment: SegmentRecord, number: int, location: LocationId, etag: str) -> None:
@@ -77,8 +77,8 @@ def _put_chunk(txn: WriteTransaction, segment: SegmentRecord, number: int, locat
         created_ms=txn.now_ms,
     )
     chunk = ChunkRecord(start_offset=start, length=CHUNK_BYTES, next=following, object_id=object_id)
-    txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, start), chunk)
-    txn.put(OBJECTS, keys.u64(object_id), holder)
+    txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, start), chunk)
+    txn.put(OBJECTS, tables.u64(object_id), holder)
     checksums.put_grid(txn, object_id, block_crcs(_CONTENT))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tierfs.metadata import checksums, keys
+from tierfs.metadata import checksums, tables
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
@@ -29,7 +29,7 @@ def put_cold_segment(
         object_id = ObjectId(txn.allocate_id())
         following = start + chunk_bytes if start < last else 0
         chunk = ChunkRecord(start_offset=start, length=chunk_bytes, next=following, object_id=object_id)
-        txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, start), chunk)
+        txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, start), chunk)
         attempt = f"{object_id:032x}"
         holder = ObjectRecord(
             id=object_id,
@@ -44,8 +44,8 @@ def put_cold_segment(
             created_ms=txn.now_ms,
             linked_sequence=1,
         )
-        txn.put(OBJECTS, keys.u64(object_id), holder)
+        txn.put(OBJECTS, tables.u64(object_id), holder)
         checksums.put_grid(txn, object_id, list(crcs))
     cold = TierState(first_chunk=0, last_chunk=last, count=chunks, bytes=chunks * chunk_bytes)
     grown = replace(segment, cold=cold, length=cold.bytes, status=status, modified_ms=txn.now_ms)
-    txn.put(SEGMENTS, keys.u64(segment.id), grown)
+    txn.put(SEGMENTS, tables.u64(segment.id), grown)

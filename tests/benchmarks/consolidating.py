@@ -8,12 +8,11 @@ from pathlib import Path
 
 from tests import verbs
 from tests.benchmarks.measuring import seconds
-from tierfs import app
-from tierfs.background.consolidation import ConsolidateReport
-from tierfs.background.perform import perform
-from tierfs.background.verbs import CONSOLIDATE
+from tierfs.app import store as app
+from tierfs.holder.verbs import CONSOLIDATE, perform
 from tierfs.metadata import policies
 from tierfs.metrics import MetricName
+from tierfs.tiering.consolidate_command import ConsolidateReport
 from tierfs.types import MIB, ROOT_DIRECTORY
 
 PIECES = 64

@@ -16,8 +16,8 @@ from boto3.s3.transfer import TransferConfig
 from tests import verbs
 from tests.benchmarks.peers import Peer, Site
 from tests.servers.endpoint import S3Endpoint
-from tierfs import app
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.app import store as app
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB
 
 PIECE_BYTES = MIB

@@ -19,9 +19,9 @@ from tests.benchmarks.s3_questions import RAW, RAW_RANGE_BYTES, RAW_THREADS, S3B
 from tests.benchmarks.subjects import Question, Subject, Table, streamed
 from tests.benchmarks.workloads import Read, checked, dd, first_bytes, get_all, opened_randomly
 from tests.servers.endpoint import S3Endpoint
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.config import ReadSettings
-from tierfs.metadata import keys
+from tierfs.metadata import tables
 from tierfs.metadata.tables import LOCATIONS
 
 SEQUENTIAL = "One sequential `dd bs=1M`"
@@ -148,7 +148,7 @@ def _point_at(path: Path, endpoint_url: str) -> str:
     """Change the address; returns the one before."""
     with app.open_store(path) as store, store.metadata.write() as txn:
         assert store.cold_location_id is not None
-        key = keys.u32(store.cold_location_id)
+        key = tables.u32(store.cold_location_id)
         location = txn.get(LOCATIONS, key)
         assert location is not None
         txn.put(LOCATIONS, key, replace(location, endpoint_url=endpoint_url))

@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 from tests.benchmarks.scale import SEGMENTS_COUNT
-from tierfs import app
-from tierfs.chunkstore.chunkfiles import file_name
-from tierfs.initialize import ColdChoice, init_store
-from tierfs.metadata import checksums, keys
+from tierfs.app import store as app
+from tierfs.chunkstore.local_files import file_name
+from tierfs.metadata import checksums, tables
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments.create import create
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ObjectId, Tier
 
 CHUNKS_PER_SEGMENT = 10
@@ -52,17 +52,17 @@ def _local_segment(txn: WriteTransaction, name: str) -> list[str]:
         object_id = ObjectId(txn.allocate_id())
         following = start + CHUNK_BYTES if start < last else 0
         chunk = ChunkRecord(start_offset=start, length=CHUNK_BYTES, next=following, object_id=object_id)
-        txn.put(CHUNKS, keys.chunk(segment.id, Tier.LOCAL, start), chunk)
+        txn.put(CHUNKS, tables.chunk(segment.id, Tier.LOCAL, start), chunk)
         attempt = AttemptId(f"{object_id:032x}"[::-1])
         made.append(file_name(segment.id, start, attempt))
         holder = ObjectRecord(
             id=object_id, tier=Tier.LOCAL, name=made[-1], length=CHUNK_BYTES, references=1, crc32c=1, attempt=attempt
         )
-        txn.put(OBJECTS, keys.u64(object_id), holder)
+        txn.put(OBJECTS, tables.u64(object_id), holder)
         checksums.put_grid(txn, object_id, [object_id] * -(-CHUNK_BYTES // CRC_BLOCK_BYTES))
     state = TierState(first_chunk=0, last_chunk=last, count=CHUNKS_PER_SEGMENT, bytes=CHUNKS_PER_SEGMENT * CHUNK_BYTES)
     fields = {name: getattr(segment, name) for name in segment.__dataclass_fields__}
-    txn.put(SEGMENTS, keys.u64(segment.id), SegmentRecord(**{**fields, "local": state, "length": state.bytes}))
+    txn.put(SEGMENTS, tables.u64(segment.id), SegmentRecord(**{**fields, "local": state, "length": state.bytes}))
     return made
 
 

@@ -15,14 +15,14 @@ import trio
 
 from tests import verbs
 from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, seconds, served
-from tierfs import app
-from tierfs.background.ledger_offload import LedgerOffloader
-from tierfs.background.objects import ColdTier
+from tierfs.app import store as app
 from tierfs.metadata import chains, directories, entries
 from tierfs.metrics import MetricName
 from tierfs.reading.entries import placed_entries
 from tierfs.reading.handle import ReadHandle
 from tierfs.segments import ledgers
+from tierfs.tiering.ledgers.offload import LedgerOffloader
+from tierfs.tiering.objects import ColdTier
 from tierfs.types import MIB, ReadPriority, Tier
 
 LEDGER_BYTES = GIB

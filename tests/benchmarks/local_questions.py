@@ -11,7 +11,7 @@ from tests.benchmarks.measuring import heat
 from tests.benchmarks.mounts import Mount
 from tests.benchmarks.subjects import Bench, Question, Subject, Table, TierfsSubjects, null_subject, streamed
 from tests.benchmarks.workloads import dd
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.setup.create import ColdChoice, init_store
 
 _NULL = "null pyfuse3 filesystem"
 _FILE_OF = {_NULL: "null"}

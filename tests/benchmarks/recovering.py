@@ -15,17 +15,17 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
 from tests.servers.rgw import RgwServer
-from tierfs import app
-from tierfs.background.objects import object_name
-from tierfs.initialize import ColdChoice
-from tierfs.metadata import chains, checksums, journal, keys
+from tierfs.app import store as app
+from tierfs.metadata import chains, changes, checksums, tables
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metrics import MetricName, Metrics
 from tierfs.parallel import Progress
-from tierfs.recovery import recover
+from tierfs.recovery import from_journal
 from tierfs.segments.create import create
+from tierfs.setup.create import ColdChoice
+from tierfs.tiering.objects import object_name
 from tierfs.types import CRC_BLOCK_BYTES, MIB, AttemptId, ByteRange, LocationId, ObjectId, Tier
 
 SEGMENTS_COUNT = 10_000
@@ -50,7 +50,7 @@ def _cold_segment(txn: WriteTransaction, name: str) -> None:
     segment = create(txn, name)
     for index in range(CHUNKS_PER_SEGMENT):
         segment = _cold_chunk(txn, segment, name, index * CHUNK_BYTES)
-    txn.put(SEGMENTS, keys.u64(segment.id), segment)
+    txn.put(SEGMENTS, tables.u64(segment.id), segment)
 
 
 def _cold_chunk(txn: WriteTransaction, segment: SegmentRecord, name: str, start: int) -> SegmentRecord:
@@ -74,8 +74,8 @@ def _cold_chunk(txn: WriteTransaction, segment: SegmentRecord, name: str, start:
     chunk = ChunkRecord(start_offset=start, length=CHUNK_BYTES, object_id=holder.id)
     longer = replace(segment, length=span.end, changed_ms=txn.now_ms)
     linked = chains.insert(txn, longer, Tier.COLD, chunk, holder)
-    journal.segment_changed(txn, linked)
-    journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+    changes.segment_changed(txn, linked)
+    changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
     return linked
 
 
@@ -122,15 +122,15 @@ def main() -> None:
     """Recover once, as the command does, and print the figures as JSON."""
     path, bucket, endpoint_url = sys.argv[1:]
     metrics = Metrics()
-    recover.Metrics = lambda: metrics  # type: ignore[misc,assignment]
+    from_journal.Metrics = lambda: metrics  # type: ignore[misc,assignment]
     choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint_url)
-    reports: list[recover.RecoverReport] = []
+    reports: list[from_journal.RecoverReport] = []
     anonymous: list[int] = []
 
     def sample(done: Progress) -> None:
         anonymous.append(_anonymous_bytes())
 
-    taken = seconds(lambda: reports.append(recover.recover_store(Path(path), choice, sample)))
+    taken = seconds(lambda: reports.append(from_journal.recover_store(Path(path), choice, sample)))
     usage = resource.getrusage(resource.RUSAGE_SELF)
     figures = {
         "seconds": taken,

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from tests.benchmarks import scale
 from tests.benchmarks.measuring import cpu_seconds, seconds, served
-from tierfs import app
-from tierfs.background.planner import Planner
-from tierfs.background.policy import DiskView
-from tierfs.background.snapshot import SLICE_S, Snapshots
-from tierfs.metadata import directories, keys
+from tierfs.app import store as app
+from tierfs.metadata import directories, tables
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
+from tierfs.tiering.planner import Planner
+from tierfs.tiering.policy import DiskView
+from tierfs.tiering.snapshot import SLICE_S, Snapshots
 from tierfs.types import ObjectId, Tier
 
 LOCAL_BYTES = 4096
@@ -55,14 +55,14 @@ def _add_local(txn: WriteTransaction, name: str) -> None:
         references=1,
         created_ms=txn.now_ms,
     )
-    txn.put(OBJECTS, keys.u64(object_id), holder)
+    txn.put(OBJECTS, tables.u64(object_id), holder)
     txn.put(
         CHUNKS,
-        keys.chunk(segment.id, Tier.LOCAL, start),
+        tables.chunk(segment.id, Tier.LOCAL, start),
         ChunkRecord(start_offset=start, length=size, object_id=object_id),
     )
     state = TierState(first_chunk=start, last_chunk=start, count=1, bytes=size)
-    txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, local=state))
+    txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, local=state))
 
 
 def bench_rest(directory: Path) -> str:

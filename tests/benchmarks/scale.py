@@ -13,15 +13,15 @@ from pathlib import Path
 
 from tests.benchmarks.cold_records import put_cold_segment
 from tests.benchmarks.measuring import seconds, served
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.clock import SystemClock
-from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import directories
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.layout import load
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, DIRENTS, OBJECTS, SEGMENTS
-from tierfs.reading.resolve import resolve
+from tierfs.reading.view import resolve
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB, ByteRange, ReadPriority
 
 SEGMENTS_COUNT = 100_000

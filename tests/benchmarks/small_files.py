@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
 from tests.benchmarks.mounts import Mount, MountCommand, mounted
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.metadata import directories
 from tierfs.types import MIB
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from tests.benchmarks.cold_records import put_cold_segment
-from tierfs import app
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.app import store as app
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.spark.options import ReadOptions
 from tierfs.spark.planning import plan_read
 from tierfs.types import CRC_BLOCK_BYTES, MIB, SegmentStatus

@@ -19,7 +19,7 @@ from tests.benchmarks.measuring import Series, heat, seconds, served
 from tests.benchmarks.spark_session import session
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
 from tests.servers.rgw import RgwServer
-from tierfs import app
+from tierfs.app import store as app
 
 SIZE_BYTES = 1_100_000_000
 NAME = "logs/web"

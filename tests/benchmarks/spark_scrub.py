@@ -10,7 +10,7 @@ from tests import verbs
 from tests.benchmarks.measuring import Series, heat, seconds
 from tests.benchmarks.raw import presigned_get
 from tests.servers.rgw import RgwServer
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.metadata.tables import OBJECTS
 from tierfs.spark.jobs.scrub import scrub
 from tierfs.spark.jobs.session import job_session

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import cpu_seconds, served
 from tests.faults.worker import REFERENCE
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.checksum import crc32c
-from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB, ROOT_DIRECTORY
 
 SEGMENTS = 50

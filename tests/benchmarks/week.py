@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.stores import LOCATION, TestStore, open_test_store
-from tierfs.background.consolidation_watch import ConsolidationWatch
-from tierfs.background.offload_queue import key_of
-from tierfs.background.planner import Planner
-from tierfs.background.policy import DiskView
-from tierfs.background.snapshot import Snapshots
-from tierfs.background.work import ColdWork
 from tierfs.clock import ManualClock
 from tierfs.config import OffloadSettings
+from tierfs.holder.work import ColdWork
 from tierfs.metadata import environment
 from tierfs.metadata.tables import ALL_NAMES, GARBAGE, SEGMENTS
+from tierfs.tiering.consolidate_command import ConsolidationWatch
+from tierfs.tiering.offload_queue import key_of
+from tierfs.tiering.planner import Planner
+from tierfs.tiering.policy import DiskView
+from tierfs.tiering.snapshot import Snapshots
 from tierfs.types import MIB, Tier
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tierfs.chunkstore.compose_plan import S3_LIMITS, PartLimits, client_bytes, plan_parts
+from tierfs.chunkstore.s3.compose import S3_LIMITS, PartLimits, client_bytes, plan_parts
 from tierfs.errors import InvalidRequest
 from tierfs.types import MIB
 

@@ -15,9 +15,9 @@ import pytest
 
 from tests.conformance.storages import without_xattrs
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.directory import DirectoryStorage
-from tierfs.chunkstore.directory_put import STALE_AFTER_MS, TEMPORARY_DIRECTORY
-from tierfs.chunkstore.directory_tree import map_os_errors
+from tierfs.chunkstore.directory.storage import DirectoryStorage
+from tierfs.chunkstore.directory.tree import map_os_errors
+from tierfs.chunkstore.directory.write import STALE_AFTER_MS, TEMPORARY_DIRECTORY
 from tierfs.chunkstore.protocol import BufferSource, ObjectPiece
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.errors import (

@@ -16,8 +16,8 @@ from urllib3.exceptions import ConnectTimeoutError
 from tests.servers.answers import BAD, BODY, END, GOOD, LENGTH, REQUEST, START
 from tests.servers.scripted_http import ETAG, Do, Script, ScriptedHttp, head
 from tierfs.chunkstore.http.in_thread import ThreadGets
-from tierfs.chunkstore.s3 import S3Storage
-from tierfs.chunkstore.s3_location import S3Location
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.config import ColdSettings
 from tierfs.errors import Unavailable
 from tierfs.types import CRC_BLOCK_BYTES, MIB

@@ -14,14 +14,14 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from tests.servers.endpoint import S3Endpoint
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.probe import probe
 from tierfs.chunkstore.protocol import Abilities, BufferSource
 from tierfs.chunkstore.retry import RetryingStorage
-from tierfs.chunkstore.s3 import S3Storage
-from tierfs.chunkstore.s3_location import S3Location
-from tierfs.chunkstore.s3_upload import MAX_PARTS, PART_BYTES, _part_bytes
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.storage import S3Storage
+from tierfs.chunkstore.s3.upload import MAX_PARTS, PART_BYTES, _part_bytes
 from tierfs.clock import ManualClock
 from tierfs.config import ColdSettings
 from tierfs.errors import AlreadyExists, DataLoss, Unavailable

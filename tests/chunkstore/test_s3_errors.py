@@ -13,9 +13,9 @@ import pytest
 from tests.servers.endpoint import SECRET_KEY, S3Endpoint
 from tests.servers.rgw import free_ports
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.chunkstore.s3 import S3Storage
-from tierfs.chunkstore.s3_errors import error_of_answer
-from tierfs.chunkstore.s3_location import S3Location
+from tierfs.chunkstore.s3.errors import error_of_answer
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.config import ColdSettings
 from tierfs.errors import (
     AlreadyExists,

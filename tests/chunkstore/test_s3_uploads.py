@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tierfs.chunkstore.s3 import S3Storage
-from tierfs.chunkstore.s3_location import S3Location
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.storage import S3Storage
 
 
 @pytest.mark.parametrize("server", ["moto_bucket", "rgw_bucket"])

@@ -169,9 +169,17 @@ def test_looking_opens_metadata_and_files_only(store: Path, words: list[str], mo
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     own = json.loads(done.stdout)
     assert len(own) < most
-    works = ("tierfs.background", "tierfs.recovery", "tierfs.adoption", "tierfs.segments.engine", "tierfs.initialize")
+    works = (
+        "tierfs.tiering",
+        "tierfs.holder",
+        "tierfs.garbage",
+        "tierfs.recovery",
+        "tierfs.adoption",
+        "tierfs.segments.engine",
+        "tierfs.setup.create",
+    )
     assert words == ["status"] or not [name for name in own if name.startswith(works)]
-    assert "tierfs.background.work" not in own
+    assert "tierfs.holder.work" not in own
 
 
 def test_an_interrupted_reader_of_our_output_is_no_error(store: Path) -> None:

@@ -18,9 +18,9 @@ from click.testing import CliRunner, Result
 
 from tests.commands import tierfs
 from tierfs import errors
-from tierfs.cli import edge
-from tierfs.cli.change import seal as seal_command
-from tierfs.cli.edge import Partial
+from tierfs.cli import errors as edge
+from tierfs.cli.commands.seal_unseal_rm import seal as seal_command
+from tierfs.cli.errors import Partial
 from tierfs.cli.main import cli
 from tierfs.cli.session import Session
 from tierfs.segments.writer import SegmentWriter

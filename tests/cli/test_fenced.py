@@ -19,12 +19,12 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.faults.two_owners import become_owner
 from tests.mount.waiting import eventually
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.config import Settings
-from tierfs.connect import connect_bare
-from tierfs.initialize import ColdChoice, init_store
-from tierfs.metadata import keys
+from tierfs.metadata import tables
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.setup.connect import connect_bare
+from tierfs.setup.create import ColdChoice, init_store
 
 SHOWN = 20
 _ADVISORY = "two owners of one bucket are not kept apart"
@@ -108,7 +108,7 @@ def test_a_server_without_create_only_is_told_of_everywhere(path: Path) -> None:
     with app.open_store(path) as store, store.metadata.write() as txn:
         location = store.cold_location
         assert location is not None
-        txn.put(LOCATIONS, keys.u32(location.id), replace(location, create_only_put=False))
+        txn.put(LOCATIONS, tables.u32(location.id), replace(location, create_only_put=False))
     assert _ADVISORY in tierfs("status", store=path).out
     process = subprocess.Popen(
         [sys.executable, "-m", "tierfs", "--store", str(path), "daemon", "-f"], stderr=subprocess.PIPE, text=True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tierfs.cli import format
+from tierfs.cli import output
 
 
 @pytest.mark.parametrize(
@@ -22,23 +22,23 @@ from tierfs.cli import format
     ],
 )
 def test_sizes(number: int, text: str) -> None:
-    assert format.size(number) == text
+    assert output.size(number) == text
 
 
 def test_counts() -> None:
-    assert format.count(1, "directory") == "1 directory"
-    assert format.count(1200, "directory") == "1,200 directories"
-    assert format.count(0, "chunk") == "0 chunks"
+    assert output.count(1, "directory") == "1 directory"
+    assert output.count(1200, "directory") == "1,200 directories"
+    assert output.count(0, "chunk") == "0 chunks"
 
 
 def test_times() -> None:
-    assert format.timestamp(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
-    assert format.timestamp(0) is None
-    assert format.clock_time(1_700_000_000_999) == "2023-11-14T22:13:20Z"
-    assert format.clock_time(0) == "-"
+    assert output.timestamp(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert output.timestamp(0) is None
+    assert output.clock_time(1_700_000_000_999) == "2023-11-14T22:13:20Z"
+    assert output.clock_time(0) == "-"
 
 
 def test_tables_line_up() -> None:
-    assert format.table([("a", "1"), ("long", "2")]) == "a     1\nlong  2"
-    assert format.lines([("a", "1", ""), ("b", "22", "c")], ">3", ">", "<") == ["  a   1", "  b  22  c"]
-    assert format.lines([], "<", ">10") == []
+    assert output.table([("a", "1"), ("long", "2")]) == "a     1\nlong  2"
+    assert output.lines([("a", "1", ""), ("b", "22", "c")], ">3", ">", "<") == ["  a   1", "  b  22  c"]
+    assert output.lines([], "<", ">10") == []

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from tests.commands import tierfs
-from tierfs.cli.commands import SECTIONS, Entry
+from tierfs.cli.group import SECTIONS, Line
 
 ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 COLUMNS = 80
@@ -30,7 +30,7 @@ def test_no_command_is_in_two_sections() -> None:
 
 
 @pytest.mark.parametrize(("name", "entry"), ENTRIES.items(), ids=ENTRIES)
-def test_a_command_is_where_the_table_says(name: str, entry: Entry) -> None:
+def test_a_command_is_where_the_table_says(name: str, entry: Line) -> None:
     module, _, attribute = entry.target.partition(":")
     command = getattr(import_module(module), attribute)
     assert isinstance(command, click.Command)

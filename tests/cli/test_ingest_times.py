@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.commands import tierfs
 from tests.metadata.test_codec import SEGMENT
-from tierfs.cli.ingest_batch import _SMALL_FILE_BYTES
+from tierfs.cli.commands.ingest_files import _SMALL_FILE_BYTES
 from tierfs.metadata.records import IngestedFile
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.segments.stat import modified_ns

@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress
 
-from tierfs.cli import format
-from tierfs.cli.progress import _cut, _layout
+from tierfs.cli import output
+from tierfs.cli.output import _cut, _layout
 
 NAMES = ["s", "logs/" * 40, "\u65e5\u672c\u8a9e" * 40]
 
@@ -34,9 +34,9 @@ def test_a_progress_line_never_wraps_and_keeps_its_numbers(width: int, name: str
 def test_a_finding_breaks_between_words_on_a_terminal_only(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     line = "DAMAGE  missing-object        logs/web: " + "a copy is not there " * 12
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert format.wrapped(line, " " * 8) == line
+    assert output.wrapped(line, " " * 8) == line
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    lines = format.wrapped(line, " " * 8).splitlines()
+    lines = output.wrapped(line, " " * 8).splitlines()
     assert all(len(one) <= columns for one in lines)
     assert " ".join(lines).split() == line.split()
     assert all(one.startswith(" " * 8) for one in lines[1:])

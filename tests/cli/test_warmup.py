@@ -20,20 +20,19 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.faults.worker import reference
 from tests.mount.conftest import append
-from tests.reading.cache_blocks import BLOCK, size_for
+from tests.reading.cache.cache_blocks import BLOCK, size_for
 from tests.reading.conftest import small_disk  # noqa: F401  # a fixture
-from tierfs import app
-from tierfs.background.perform import perform
-from tierfs.background.verbs import CONSOLIDATE
+from tierfs.app import store as app
+from tierfs.app.fill_cache import Warming, WarmReport
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.composition.warming import Warming, WarmReport
 from tierfs.errors import DataLoss, Unavailable
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.holder.verbs import CONSOLIDATE, perform
 from tierfs.metadata import directories, policies
 from tierfs.metadata.tables import GARBAGE
 from tierfs.parallel import Progress, unseen
-from tierfs.reading.cache_files import CacheFiles
-from tierfs.reading.copy import copy_segment
+from tierfs.reading.cache.files import CacheFiles
+from tierfs.reading.stream import copy_segment
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY
 
 SIZE = 5_000_001
@@ -272,7 +271,7 @@ def test_a_cache_that_another_process_has(store: Path) -> None:
 def test_ctrl_c_keeps_what_was_fetched(store: Path) -> None:
     switch_on(store, 1000, "streams = 1")
     process = subprocess.Popen(
-        ["env", "--default-signal=INT", sys.executable, "-m", "tests.cli.stalling", str(store), str(4 << 20)],
+        ["env", "--default-signal=INT", sys.executable, "-m", "tests.cli.commands.stalling", str(store), str(4 << 20)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

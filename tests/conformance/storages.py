@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from tests.servers.endpoint import S3Endpoint
-from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyStorage
 from tierfs.chunkstore.retry import RetryingStorage
-from tierfs.chunkstore.s3 import UNPROBED, S3Storage
-from tierfs.chunkstore.s3_location import S3Location
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.storage import UNPROBED, S3Storage
 from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage, Wrapped
 from tierfs.config import ColdSettings
 from tierfs.metrics import Metrics

@@ -12,7 +12,7 @@ from tests.conformance.storages import PREFIX, STORAGES, opened, s3_storage
 from tests.conformance.test_chunk_storage import names, put, read
 from tests.conftest import Bucket
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, StoredObject
-from tierfs.chunkstore.s3 import S3Storage
+from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.chunkstore.wrappers import InstrumentedStorage
 from tierfs.errors import AlreadyExists, Closed, DataLoss, InvalidRequest, NotFound
 from tierfs.metrics import MetricName, Metrics

@@ -16,8 +16,8 @@ import urllib3
 from tests.conformance.storages import PREFIX, STORAGES, WRAPPERS, opened, wrapped
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, RangeUrl, RangeUrls
-from tierfs.chunkstore.s3 import S3Storage
-from tierfs.chunkstore.s3_location import S3Location
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.clock import ManualClock
 from tierfs.config import ColdSettings
 from tierfs.errors import Unavailable

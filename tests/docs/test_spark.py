@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.docs.blocks import ROOT, Reader
 from tests.mount.conftest import Mount, append
 from tests.spark.conftest import mount, spark, store
-from tierfs import app
+from tierfs.app import store as app
 
 __all__ = ["mount", "spark", "store"]
 

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tierfs import app
-from tierfs.background import batch_job, batch_upload
-from tierfs.background.publish import Publisher
+from tierfs.app import batch_write
+from tierfs.app import store as app
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.composition import writing
+from tierfs.journal.publish import Publisher
 from tierfs.segments import batch_commit
+from tierfs.tiering import batch_job, batch_upload
 from tierfs.types import MIB
 
 TAIL = bytes(range(256)) * (3 * MIB // 256)
@@ -69,7 +69,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     prepare(phase)
     with app.open_store(path) as store:
-        job = writing.begin(store, "nightly", "out")
+        job = batch_write.begin(store, "nightly", "out")
         uploaded = []
         for partition in range(2):
             with job.upload.task(partition) as task:
@@ -77,7 +77,7 @@ def main() -> None:
                 uploaded += task.finish()
         if phase == "publish":
             stop_before(Publisher, "_create", phase)
-        say("repeated" if writing.commit(store, job, uploaded, 1).repeated else "written")
+        say("repeated" if batch_write.commit(store, job, uploaded, 1).repeated else "written")
 
 
 if __name__ == "__main__":

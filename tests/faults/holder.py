@@ -17,12 +17,12 @@ from typing import Any
 
 import trio
 
-from tierfs import app
-from tierfs.background import evict, objects
-from tierfs.background.collect import Collector
-from tierfs.background.publish import Publisher
-from tierfs.background.tasks import BackgroundThreads
-from tierfs.composition.holding import holder_task_of
+from tierfs.app import store as app
+from tierfs.app.mount import holder_task_of
+from tierfs.garbage.collect import Collector
+from tierfs.holder.tasks import BackgroundThreads
+from tierfs.journal.publish import Publisher
+from tierfs.tiering import evict, objects
 
 TICK_S = 0.01
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_doctor import checks
+from tests.cli.commands.test_doctor import checks
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.stores import TestStore, open_test_store
-from tierfs.background.checkpoint import Checkpointer
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.probe import probe
 from tierfs.chunkstore.protocol import Abilities
 from tierfs.config import OffloadSettings
 from tierfs.errors import PermissionDenied
+from tierfs.journal.checkpoint import Checkpointer
 from tierfs.types import Tier
 
 

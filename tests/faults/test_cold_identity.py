@@ -18,16 +18,16 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.places import Nas
 from tests.faults.two_owners import bucket, new_owner
 from tests.stores import TestStore, open_test_store
-from tierfs import app
-from tierfs.background import store_mark
-from tierfs.background.journal_names import entry_slot, slot_name
-from tierfs.background.publish import PROOF_S, Publisher
-from tierfs.background.store_mark import MARK_NAME
-from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.app import store as app
+from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, Fenced, Unavailable, WrongColdTier
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.journal import cold_identity
+from tierfs.journal.cold_identity import MARK_NAME
+from tierfs.journal.names import entry_slot, slot_name
+from tierfs.journal.publish import PROOF_S, Publisher
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import Tier
 
 NOT_OURS = "this is not the store's cold tier"
@@ -262,7 +262,7 @@ def test_a_store_of_before_gets_its_mark_once_the_journal_proves_it(tmp_path: Pa
         store.cold_work().publish()
         store.cold.delete(MARK_NAME)
         store.cold_work().tools.publisher.require_ownership()
-        mark = store_mark.read(store.cold)
+        mark = cold_identity.read(store.cold)
         assert mark is not None
         assert mark.store_id == store.metadata.store_id
         assert b'"store": "' + mark.store_id.encode() in bucket(store.cold)[MARK_NAME]
@@ -275,7 +275,7 @@ def test_a_damaged_mark_is_mended_by_the_journal(tmp_path: Path) -> None:
         store.offload()
         store.append("s", b"x")
         store.offload()
-        mark = store_mark.read(store.cold)
+        mark = cold_identity.read(store.cold)
         assert mark is not None
         assert mark.store_id == store.metadata.store_id
 
@@ -379,7 +379,7 @@ def test_recover_marks_the_place_it_owns(tmp_path: Path) -> None:
     (tmp_path / "cold" / MARK_NAME).unlink()
     tierfs("recover", "--cold-dir", tmp_path / "cold", store=tmp_path / "second", check=False)
     with closing(DirectoryStorage(tmp_path / "cold")) as storage:
-        mark = store_mark.read(storage)
+        mark = cold_identity.read(storage)
     assert mark is not None
     assert mark.store_id == report.store_id
     assert replace(mark, created_ms=0).format == 1

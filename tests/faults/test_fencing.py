@@ -16,13 +16,13 @@ from tests.conformance.storages import opened
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket, copy_metadata, new_owner, opened_copy
 from tests.stores import TestStore, open_test_store
-from tierfs.background.journal_names import checkpoint_slot, entry_slot, slot_name
-from tierfs.background.only_here import OnlyHere, only_here
-from tierfs.background.publish import Publisher, read_small
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Fenced, Unavailable
-from tierfs.metadata import journal, policies
+from tierfs.holder.status import OnlyHere, only_here
+from tierfs.journal.names import checkpoint_slot, entry_slot, slot_name
+from tierfs.journal.publish import Publisher, read_small
+from tierfs.metadata import changes, policies
 from tierfs.types import Tier
 
 KINDS = ["memory", "directory", pytest.param("rgw", marks=pytest.mark.s3)]
@@ -159,7 +159,7 @@ def test_a_zombie_that_creates_a_deleted_slot_is_fenced_and_its_entry_is_void(
                 assert isinstance(failed[0], Fenced)
                 void = {name: data for name, data in bucket(storage).items() if name not in before}
                 assert list(void) == [slot_name(500)]
-                assert journal.parse_entry(void[slot_name(500)], "void").store_epoch == 1
+                assert changes.parse_entry(void[slot_name(500)], "void").store_epoch == 1
                 newest = max(slot for name in before if (slot := checkpoint_slot(name)) is not None)
                 assert newest > 500  # where readers start
                 _checkpoint_after_an_append(owner, "c")

@@ -15,17 +15,17 @@ from typing import NoReturn
 import pytest
 
 from tests.stores import TestStore, open_test_store
-from tierfs import app
-from tierfs.background.holder import Hold, current
+from tierfs.app import store as app
 from tierfs.clock import ManualClock
 from tierfs.config import WriteSettings
 from tierfs.errors import Closed
-from tierfs.initialize import ColdChoice, init_store
-from tierfs.locks import LockFile
+from tierfs.holder.lock import Hold, current
 from tierfs.metadata import environment
 from tierfs.metadata.tables import TOUCHES
 from tierfs.segments.engine import Engine
-from tierfs.segments.writer_locks import WriterLocks
+from tierfs.segments.ownership import WriterLocks
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.system.locks import LockFile
 
 CLOSED, OTHER, NOTHING = 3, 4, 0
 
@@ -113,7 +113,7 @@ def test_locks_end_with_a_killed_parent_though_its_child_lives(tmp_path: Path) -
     code = f"""
 import os
 from pathlib import Path
-from tierfs.locks import LockFile
+from tierfs.system.locks import LockFile
 file = LockFile(Path({str(tmp_path / "lock")!r}))
 assert file.try_lock()
 if os.fork() == 0:

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tests.cli.test_daemon import daemon
+from tests.cli.commands.test_daemon import daemon
 from tests.commands import tierfs
 from tests.disks import disk, fill
-from tierfs.app import open_store
-from tierfs.background.ballast import with_half, with_room
-from tierfs.background.tasks import BackgroundThreads
+from tierfs.app.mount import holder_task_of
+from tierfs.app.store import open_store
 from tierfs.checksum import crc32c
-from tierfs.composition.holding import holder_task_of
 from tierfs.errors import StorageFull
+from tierfs.garbage.ballast import with_half, with_room
+from tierfs.holder.tasks import BackgroundThreads
 from tierfs.metadata.tables import POLICIES
 from tierfs.store_paths import StorePaths
 

@@ -13,11 +13,11 @@ import pytest
 from tests import forked, verbs
 from tests.conftest import Bucket
 from tests.faults.worker import reference
-from tierfs import app
-from tierfs.background.orphans import chunk_objects
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.app import store as app
+from tierfs.garbage.orphans import chunk_objects
 from tierfs.metadata import policies
 from tierfs.metadata.tables import INTENTS, OBJECTS
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY, Tier
 
 ROUNDS = 50

@@ -14,14 +14,14 @@ from tests.conftest import Bucket
 from tests.disks import disk, fill
 from tests.faults.batch_driver import TAIL
 from tests.mount.waiting import eventually
-from tierfs import app
+from tierfs.app import batch_write
+from tierfs.app import store as app
+from tierfs.app.verbs import accept_clock
 from tierfs.clock import ManualClock, SystemClock
-from tierfs.composition import writing
-from tierfs.composition.verbs import accept_clock
 from tierfs.errors import StorageFull
-from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import directories
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
+from tierfs.setup.create import ColdChoice, init_store
 
 DRIVER = "tests.faults.batch_driver"
 TWO_DAYS_S = 48 * 3600
@@ -170,7 +170,7 @@ def test_a_full_disk_at_the_commit_leaves_nothing_half_made(tmp_path: Path) -> N
     with disk(tmp_path / "disk", 200 << 20) as path:
         tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=path / "store")
         with app.open_store(path / "store") as store:
-            job = writing.begin(store, "nightly", "out")
+            job = batch_write.begin(store, "nightly", "out")
             uploaded = []
             for partition in range(2000):
                 with job.upload.task(partition) as task:
@@ -178,8 +178,8 @@ def test_a_full_disk_at_the_commit_leaves_nothing_half_made(tmp_path: Path) -> N
                     uploaded += task.finish()
             fill(path / "fill")
             with pytest.raises(StorageFull):
-                writing.commit(store, job, uploaded, 1)
-            assert not writing.is_committed(store, "nightly", 1)
+                batch_write.commit(store, job, uploaded, 1)
+            assert not batch_write.is_committed(store, "nightly", 1)
             (path / "fill").unlink()
-            assert writing.commit(store, job, uploaded, 1).segments == 2000
+            assert batch_write.commit(store, job, uploaded, 1).segments == 2000
         assert tierfs("fsck", store=path / "store").code == 0

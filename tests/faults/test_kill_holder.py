@@ -15,10 +15,10 @@ from tests import forked, verbs
 from tests.faults.test_kill import ROUNDS, check_bytes, check_no_orphans, grow
 from tests.faults.worker import reference
 from tests.mount.waiting import eventually
-from tierfs import app
-from tierfs.composition.verbs import garbage
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.app import store as app
+from tierfs.app.verbs import garbage
 from tierfs.metadata import policies
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY
 
 NAME = "logs/s"

@@ -11,12 +11,12 @@ import pytest
 from tests import verbs
 from tests.faults.test_kill import MAX_LIFE_S, Victim, s3_store_path, store_path
 from tests.ledger import independent
-from tierfs import app
-from tierfs.background.ledger_listing import companions, ledger_objects
-from tierfs.background.publish import read_small
-from tierfs.metadata import chains, directories, ledgers
+from tierfs.app import store as app
+from tierfs.journal.publish import read_small
+from tierfs.metadata import chains, directories, entries
 from tierfs.metadata.tables import OBJECTS
 from tierfs.segments.ledgers import below, make
+from tierfs.tiering.ledgers.copies import companions, ledger_objects
 from tierfs.types import Tier
 
 __all__ = ["s3_store_path", "store_path"]
@@ -51,7 +51,7 @@ def check(store: app.Store, name: str, seed: int) -> None:
     assert b"".join(pieces) == b"".join(entries_of(seed))
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, name)
-        context = ledgers.find(txn, segment.id).offload
+        context = entries.find(txn, segment.id).offload
         assert context.complete == (segment.cold.count == 1)
 
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.stores import TestStore
-from tierfs.background.journal_names import JOURNAL_PREFIX, entry_slot
-from tierfs.background.publish import Publisher
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock
 from tierfs.config import WriteSettings
-from tierfs.metadata import journal
+from tierfs.journal.names import JOURNAL_PREFIX, entry_slot
+from tierfs.journal.publish import Publisher
+from tierfs.metadata import changes
 from tierfs.metadata.store import MetadataStore
 from tierfs.segments.engine import Engine
 
@@ -55,7 +55,7 @@ def become_owner(metadata: MetadataStore, storage: ChunkStorage) -> None:
     with metadata.write() as txn:
         state = replace(txn.store.journal, next_slot=max(slots, default=0) + 1)
         txn.update_store(store_epoch=txn.store.store_epoch + 1, journal=state)
-        journal.owner_begins(txn, "another-host")
+        changes.owner_begins(txn, "another-host")
     Publisher(metadata, storage).publish()
 
 

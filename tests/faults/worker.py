@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from tests import verbs
-from tierfs import app
+from tierfs.app import store as app
 
 REFERENCE = bytes(random.Random(1).choices(range(1, 256), k=1 << 20))
 """Never zero, so that a hole shows."""

@@ -8,12 +8,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tierfs.app import Store
-from tierfs.background.journal_names import checkpoint_name, slot_name
-from tierfs.chunkstore.chunkfiles import file_name
+from tierfs.app.store import Store
+from tierfs.chunkstore.local_files import file_name
 from tierfs.fsck.findings import Kind
-from tierfs.metadata import batches, chains, directories, keys
-from tierfs.metadata.batch_records import BatchRecord
+from tierfs.journal.names import checkpoint_name, slot_name
+from tierfs.metadata import batches, chains, directories, tables
+from tierfs.metadata.ledger_and_batch_records import BatchRecord
 from tierfs.metadata.records import (
     ChecksumRun,
     ChunkRecord,
@@ -39,7 +39,7 @@ from tierfs.metadata.tables import (
     SEGMENTS,
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments.bulk_create import WholeSegment
+from tierfs.segments.create import WholeSegment
 from tierfs.types import (
     ROOT_DIRECTORY,
     AttemptId,
@@ -91,13 +91,13 @@ def segment_of(txn: ReadTransaction, name: str) -> SegmentRecord:
 
 def put_segment(txn: WriteTransaction, segment: SegmentRecord) -> None:
     """Without check(), which would refuse what is wrong."""
-    txn.put_raw(SEGMENTS.name, keys.u64(segment.id), SEGMENTS.codec.to_message(segment).SerializeToString())
+    txn.put_raw(SEGMENTS.name, tables.u64(segment.id), SEGMENTS.codec.to_message(segment).SerializeToString())
 
 
 def chunk_of(txn: ReadTransaction, name: str, tier: Tier, number: int = 0) -> tuple[bytes, ChunkRecord]:
     segment = segment_of(txn, name)
     chunk = list(chains.chunks(txn, segment.id, tier))[number]
-    return keys.chunk(segment.id, tier, chunk.start_offset), chunk
+    return tables.chunk(segment.id, tier, chunk.start_offset), chunk
 
 
 def holder_of(txn: ReadTransaction, name: str, tier: Tier, number: int = 0) -> ObjectRecord:
@@ -163,38 +163,38 @@ def sums_wrong(store: Store) -> None:
 @damage(Kind.DIRENT_MISSING)
 def name_of_a_segment_gone(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.delete(DIRENTS.name, keys.dirent(ROOT_DIRECTORY, "s"))
+        txn.delete(DIRENTS.name, tables.dirent(ROOT_DIRECTORY, "s"))
 
 
 @damage(Kind.DIRENT_MISSING)
 def name_of_a_directory_gone(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.delete(DIRENTS.name, keys.dirent(ROOT_DIRECTORY, "d"))
+        txn.delete(DIRENTS.name, tables.dirent(ROOT_DIRECTORY, "d"))
 
 
 @damage(Kind.DIRENT_DANGLING)
 def name_of_nothing(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.put(DIRENTS, keys.dirent(ROOT_DIRECTORY, "x"), DirentRecord(kind=EntryKind.SEGMENT, id=NOBODY))
+        txn.put(DIRENTS, tables.dirent(ROOT_DIRECTORY, "x"), DirentRecord(kind=EntryKind.SEGMENT, id=NOBODY))
 
 
 @damage(Kind.DIRENT_WRONG)
 def second_name_of_a_segment(store: Store) -> None:
     with store.metadata.write() as txn:
         record = DirentRecord(kind=EntryKind.SEGMENT, id=segment_of(txn, "s").id)
-        txn.put(DIRENTS, keys.dirent(ROOT_DIRECTORY, "x"), record)
+        txn.put(DIRENTS, tables.dirent(ROOT_DIRECTORY, "x"), record)
 
 
 @damage(Kind.DIRENT_DANGLING, mended=False)
 def record_of_a_segment_gone(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.delete(SEGMENTS.name, keys.u64(segment_of(txn, "s").id))
+        txn.delete(SEGMENTS.name, tables.u64(segment_of(txn, "s").id))
 
 
 @damage(Kind.RECORD, mended=False)
 def record_of_a_segment_unreadable(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.put_raw(SEGMENTS.name, keys.u64(segment_of(txn, "s").id), b"\xff\xff\xff")
+        txn.put_raw(SEGMENTS.name, tables.u64(segment_of(txn, "s").id), b"\xff\xff\xff")
 
 
 @damage(Kind.RECORD, mended=False)
@@ -210,9 +210,9 @@ def directories_in_a_circle(store: Store) -> None:
             record = DirectoryRecord(
                 id=DirectoryId(one), parent_id=DirectoryId(other), name=f"c{one}", inode=Inode(one)
             )
-            txn.put(DIRECTORIES, keys.u64(one), record)
+            txn.put(DIRECTORIES, tables.u64(one), record)
             dirent = DirentRecord(kind=EntryKind.DIRECTORY, id=one)
-            txn.put(DIRENTS, keys.dirent(DirectoryId(other), f"c{one}"), dirent)
+            txn.put(DIRENTS, tables.dirent(DirectoryId(other), f"c{one}"), dirent)
         txn.update_store(next_id=2000)
 
 
@@ -259,7 +259,7 @@ def active_flag_without_its_end(store: Store) -> None:
 def references_too_many(store: Store) -> None:
     with store.metadata.write() as txn:
         holder = holder_of(txn, "s", Tier.COLD)
-        txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=7))
+        txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=7))
 
 
 @damage(Kind.OBJECT_UNUSED)
@@ -267,8 +267,8 @@ def object_that_no_chunk_needs(store: Store) -> None:
     with store.metadata.write() as txn:
         name = file_name(segment_of(txn, "s").id, 0, AttemptId("e" * 32))
         holder = ObjectRecord(id=ObjectId(900), tier=Tier.LOCAL, name=name, length=4, references=1, crc32c=1)
-        txn.put(OBJECTS, keys.u64(900), holder)
-        txn.put(CHECKSUMS, keys.pair(900, 0), ChecksumRun(start=0, crcs=b"\0\0\0\1"))
+        txn.put(OBJECTS, tables.u64(900), holder)
+        txn.put(CHECKSUMS, tables.pair(900, 0), ChecksumRun(start=0, crcs=b"\0\0\0\1"))
         txn.update_store(next_id=2000)
     path = store.files.root / name
     path.write_bytes(b"late")
@@ -285,13 +285,13 @@ def chunk_row_gone_but_not_its_file(store: Store) -> None:
 @damage(Kind.CHUNK_OBJECT)
 def object_row_of_a_local_chunk_gone(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.delete(OBJECTS.name, keys.u64(holder_of(txn, "s", Tier.LOCAL).id))
+        txn.delete(OBJECTS.name, tables.u64(holder_of(txn, "s", Tier.LOCAL).id))
 
 
 @damage(Kind.CHUNK_OBJECT, mended=False)
 def object_row_of_the_only_copy_gone(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.delete(OBJECTS.name, keys.u64(holder_of(txn, "c", Tier.COLD).id))
+        txn.delete(OBJECTS.name, tables.u64(holder_of(txn, "c", Tier.COLD).id))
 
 
 @damage(Kind.CHUNK_RANGE)
@@ -305,32 +305,32 @@ def chunk_beyond_its_object(store: Store) -> None:
 def chunks_of_a_segment_that_is_gone(store: Store) -> None:
     with store.metadata.write() as txn:
         segment = segment_of(txn, "s")
-        txn.delete(SEGMENTS.name, keys.u64(segment.id))
-        txn.delete(DIRENTS.name, keys.dirent(ROOT_DIRECTORY, "s"))
+        txn.delete(SEGMENTS.name, tables.u64(segment.id))
+        txn.delete(DIRENTS.name, tables.dirent(ROOT_DIRECTORY, "s"))
 
 
 @damage(Kind.CHECKSUM_ORPHAN)
 def checksums_of_no_object(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.put(CHECKSUMS, keys.pair(NOBODY, 0), ChecksumRun(start=0, crcs=b"\0\0\0\1"))
+        txn.put(CHECKSUMS, tables.pair(NOBODY, 0), ChecksumRun(start=0, crcs=b"\0\0\0\1"))
 
 
 @damage(Kind.CHECKSUM_GAP)
 def checksums_of_a_file_gone(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.delete(CHECKSUMS.name, keys.pair(holder_of(txn, "t", Tier.LOCAL).id, 0))
+        txn.delete(CHECKSUMS.name, tables.pair(holder_of(txn, "t", Tier.LOCAL).id, 0))
 
 
 @damage(Kind.CHECKSUM_GAP)
 def checksums_of_an_object_gone(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.delete(CHECKSUMS.name, keys.pair(holder_of(txn, "c", Tier.COLD).id, 0))
+        txn.delete(CHECKSUMS.name, tables.pair(holder_of(txn, "c", Tier.COLD).id, 0))
 
 
 @damage(Kind.POLICY)
 def policy_of_nothing(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.put(POLICIES, keys.u64(NOBODY), PolicyRecord(target_id=NOBODY, settings={"chunk_bytes": "4"}))
+        txn.put(POLICIES, tables.u64(NOBODY), PolicyRecord(target_id=NOBODY, settings={"chunk_bytes": "4"}))
 
 
 @damage(Kind.RECORD)
@@ -378,7 +378,7 @@ def garbage_that_names_an_object_in_use(store: Store) -> None:
 @damage(Kind.OUTBOX)
 def change_missing_from_the_outbox(store: Store) -> None:
     with store.metadata.write() as txn:
-        txn.delete(OUTBOX_NAME, keys.u64(txn.store.next_outbox - 1))
+        txn.delete(OUTBOX_NAME, tables.u64(txn.store.next_outbox - 1))
 
 
 @damage(Kind.SUSPECT)

@@ -7,14 +7,13 @@ from dataclasses import replace
 from tests.stores import LOCATION, TestStore
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.fsck.bucket import BucketCheck
-from tierfs.fsck.chains import Totals
-from tierfs.fsck.deep import DeepCheck
 from tierfs.fsck.files import FileCheck
 from tierfs.fsck.findings import Finding
 from tierfs.fsck.journal import JournalCheck
-from tierfs.fsck.metadata import check_metadata
+from tierfs.fsck.metadata import Totals, check_metadata
 from tierfs.fsck.objects import ObjectTable
-from tierfs.fsck.scrub import Scrubber
+from tierfs.fsck.scrub.scrub import Scrubber
+from tierfs.fsck.scrub.verify import DeepCheck
 from tierfs.metadata import chains, directories
 from tierfs.metadata.records import ObjectRecord
 from tierfs.parallel import Meter

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tierfs.app import open_store
-from tierfs.cli import fsck as command
+from tierfs.app.store import open_store
+from tierfs.cli.commands import fsck as command
 from tierfs.cli.main import cli
-from tierfs.metadata import keys
+from tierfs.metadata import tables
 from tierfs.metadata.tables import LOCATIONS
 
 NOBODY_LISTENS = "http://127.0.0.1:9"
@@ -69,8 +69,8 @@ def test_a_cold_tier_that_does_not_answer(tmp_path: Path, moto_bucket: Bucket) -
     tierfs("append", "s", store=path, stdin=b"abc")
     (path / "store.toml").write_text("[cold]\nattempts = 1\n")
     with open_store(path) as store, store.metadata.write() as txn:
-        location = txn.must_get(LOCATIONS, keys.u32(1), "location 1")
-        txn.put(LOCATIONS, keys.u32(1), replace(location, endpoint_url=NOBODY_LISTENS))
+        location = txn.must_get(LOCATIONS, tables.u32(1), "location 1")
+        txn.put(LOCATIONS, tables.u32(1), replace(location, endpoint_url=NOBODY_LISTENS))
     done = tierfs("fsck", store=path, check=False)
     assert done.code == 11
     assert "not checked: cannot reach" in done.out

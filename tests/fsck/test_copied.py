@@ -11,13 +11,11 @@ import pytest
 from tests.copied import all_adopted, copy_tier, recorded_etags
 from tests.fsck.looking import cold_findings, deep_findings, flip_cold, scrubber
 from tests.stores import LOCATION, TestStore, open_test_store
-from tierfs.fsck.bucket import BucketCheck
-from tierfs.fsck.chains import Totals
-from tierfs.fsck.changed import ChangedObjects
+from tierfs.fsck.bucket import BucketCheck, ChangedObjects
 from tierfs.fsck.findings import Kind, Severity
-from tierfs.fsck.metadata import check_metadata
+from tierfs.fsck.metadata import Totals, check_metadata
 from tierfs.fsck.objects import ObjectTable
-from tierfs.fsck.verify import Verifier
+from tierfs.fsck.scrub.verify import Verifier
 from tierfs.parallel import Meter
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 

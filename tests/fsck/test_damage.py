@@ -8,14 +8,14 @@ import pytest
 
 from tests import verbs
 from tests.fsck.damages import DAMAGES, Damage, local_path
-from tierfs.app import Store, open_store
-from tierfs.background.holder import HeldElsewhere, hold
-from tierfs.composition.checking import Checking, Options, Outcome, Summary
+from tierfs.app.fsck import Checking, CheckOutcome, Options, Summary
+from tierfs.app.store import Store, open_store
 from tierfs.errors import TierfsError
 from tierfs.fsck.findings import Kind, Severity
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.holder.lock import HeldElsewhere, hold
 from tierfs.metadata import policies
 from tierfs.parallel import unseen
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY
 
 CONTENT = {"s": b"abcdefghij", "t": b"klmnopq", "c": b"rstuvwxyz", "d/e": b"0123"}
@@ -45,8 +45,8 @@ def append(store: Store, name: str) -> None:
     store.engine.close_writer(writer)
 
 
-def fsck(path: Path, *, deep: bool = True, repair: bool = False) -> tuple[list[Outcome], Summary]:
-    said: list[Outcome] = []
+def fsck(path: Path, *, deep: bool = True, repair: bool = False) -> tuple[list[CheckOutcome], Summary]:
+    said: list[CheckOutcome] = []
     summary = Checking(path, Options(deep=deep, repair=repair, may_lose=lambda *_: True), said.append, unseen).run()
     return said, summary
 

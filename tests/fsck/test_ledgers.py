@@ -15,13 +15,13 @@ from tests.fsck.test_mender import mended
 from tests.ledgers import cold_bytes, ledger_names, new_ledger, offload
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
-from tierfs.background.consolidation_plan import Eligible
-from tierfs.background.publish import read_small
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.fsck.findings import Kind
-from tierfs.metadata import chain_cuts, chains, directories
+from tierfs.journal.publish import read_small
+from tierfs.metadata import chain_edits, chains, directories
 from tierfs.metadata.layout import PlacedChunk
+from tierfs.tiering.consolidate_plan import Eligible
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, Tier
 
 ROOMY = {"chunk_bytes": "1048576", "object_bytes": "1048576"}
@@ -122,7 +122,7 @@ def test_what_is_left_of_a_cold_form_is_read_until_there_is_another(store: TestS
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, name)
         bad = ByteRange(CRC_BLOCK_BYTES, 2 * CRC_BLOCK_BYTES)
-        chain_cuts.put_segment(txn, chain_cuts.lose(txn, segment, bad), journaled=True)
+        chain_edits.put_segment(txn, chain_edits.lose(txn, segment, bad), journaled=True)
     assert isinstance(store.cold, MemoryStorage)
     put, rest = store.cold.put, slice(bad.end, bad.end + 1000)
 

@@ -10,18 +10,18 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import deep_findings, flip_local
 from tests.stores import TestStore, open_test_store
-from tierfs.app import open_store
+from tierfs.app import fsck
+from tierfs.app.store import open_store
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.composition import mending
 from tierfs.errors import WrongColdTier
-from tierfs.fsck.findings import RECOVER, UNREACHABLE, Finding, Kind, Mend, Place, Severity
+from tierfs.fsck.findings import RECOVER, UNREACHABLE, Finding, FindingPlace, Kind, Mend, Severity
 from tierfs.fsck.journal import JournalCheck
-from tierfs.fsck.mend_bytes import Mended
-from tierfs.fsck.mender import Mender, MendTools
-from tierfs.fsck.pieces import PIECE_BYTES
-from tierfs.initialize import ColdChoice, init_store
-from tierfs.metadata import keys
+from tierfs.fsck.repair.copies import Mended
+from tierfs.fsck.repair.mender import Mender, MendTools
+from tierfs.fsck.scrub.pieces import PIECE_BYTES
+from tierfs.metadata import tables
 from tierfs.metadata.tables import CHUNKS
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ByteRange, Tier
 
 PACKING = {"chunk_bytes": str(4 * PIECE_BYTES), "object_bytes": str(64 * PIECE_BYTES)}
@@ -50,7 +50,7 @@ def mended(
 
 
 def hole(store: TestStore, name: str) -> Finding:
-    place = Place(store.segment(name).id)
+    place = FindingPlace(store.segment(name).id)
     return Finding(
         Kind.HOLE, Severity.LOSS, name, "no tier has it", ByteRange(0, 10), mend=Mend.REPLACE_CHUNK, place=place
     )
@@ -91,7 +91,7 @@ def test_the_indexes_of_packs_are_read_once_for_all_holes(store: TestStore) -> N
     findings = [hole(store, name) for name in names]
     with store.metadata.write() as txn:
         for name in names:
-            txn.delete(CHUNKS.name, keys.chunk(store.segment(name).id, Tier.COLD, 0))
+            txn.delete(CHUNKS.name, tables.chunk(store.segment(name).id, Tier.COLD, 0))
     store.cold = ScriptedStorage(store.cold)
     assert all("pack packs/" in (done.left or "") for done in mended(store, findings))
     assert store.cold.calls["read"] == 2
@@ -109,9 +109,9 @@ def test_the_cold_tier_is_proved_once_for_many_mends(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(JournalCheck, "is_ours", count)
     with open_store(tmp_path / "store") as store:
-        tools = mending.tools(store, lambda *_: False)
+        tools = fsck.tools(store, lambda *_: False)
         assert tools.cold() is tools.cold()
         assert len(proofs) == 1
-        monkeypatch.setattr(mending, "PROOF_S", -1.0)
+        monkeypatch.setattr(fsck, "PROOF_S", -1.0)
         tools.cold()
         assert len(proofs) == 2

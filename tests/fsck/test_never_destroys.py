@@ -12,17 +12,16 @@ import pytest
 from tests import verbs
 from tests.commands import tierfs
 from tests.fsck.damages import chunk_of, cold_path, flip, local_path
-from tierfs.app import Store, open_store
-from tierfs.composition.adopting import OBJECTS, Adopted, Adopter, Reach
-from tierfs.composition.checking import Checking, Options, Outcome, Summary
-from tierfs.composition.verifying import verify
+from tierfs.app.adopt import OBJECTS, Adopted, Adopter, ForeignReach
+from tierfs.app.fsck import Checking, CheckOutcome, Options, Summary, verify
+from tierfs.app.store import Store, open_store
 from tierfs.errors import TierfsError
 from tierfs.fsck.findings import Kind, Severity
-from tierfs.fsck.mend_bytes import MayLose
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.fsck.repair.copies import MayLose
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.tables import CHUNKS
 from tierfs.parallel import Meter, unseen
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ByteRange, ChunkState, Tier
 
 CONTENT = {name: random.Random(name).randbytes(3 * CRC_BLOCK_BYTES) for name in ("a", "b", "c")}
@@ -53,8 +52,8 @@ def fill(store: Store, *, cold: bool) -> None:
 
 def fsck(
     path: Path, *, repair: bool = True, deep: bool = False, may_lose: MayLose = lambda *_: True
-) -> tuple[list[Outcome], Summary]:
-    said: list[Outcome] = []
+) -> tuple[list[CheckOutcome], Summary]:
+    said: list[CheckOutcome] = []
     options = Options(deep=deep, repair=repair, may_lose=may_lose)
     return said, Checking(path, options, said.append, unseen).run()
 
@@ -197,7 +196,7 @@ def test_a_chunk_directory_that_is_not_mounted_is_one_finding(path: Path) -> Non
 def adopt(path: Path, theirs: Path) -> list[str]:
     """Adopt the files of a directory; what became of each."""
     with open_store(path) as store:
-        adopter = Adopter(store, OBJECTS, "", Reach())
+        adopter = Adopter(store, OBJECTS, "", ForeignReach())
         planned: Adopted = adopter.plan(str(theirs))
         adopter.adopt(planned, 2, Meter())
         adopter.settle()

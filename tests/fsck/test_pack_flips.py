@@ -12,7 +12,7 @@ from tests.fsck.looking import deep_findings, flip_cold, holder_at, scrubber
 from tests.reading.test_reader import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import DataLoss
-from tierfs.fsck.verify import Verifier
+from tierfs.fsck.scrub.verify import Verifier
 from tierfs.parallel import Meter
 from tierfs.types import MIB, ChunkState, Tier
 

@@ -9,12 +9,13 @@ import pytest
 
 from tests.fsck.looking import cold_findings, deep_findings, findings, flip_cold
 from tests.stores import TestStore, open_test_store
-from tierfs.background.pack_index import read_index
 from tierfs.chunkstore.protocol import BufferSource, PendingUpload
 from tierfs.fsck.findings import Kind
-from tierfs.fsck.unrecorded import Unrecorded
-from tierfs.metadata import keys, pack
+from tierfs.fsck.repair.mender import Unrecorded
+from tierfs.metadata import tables
 from tierfs.metadata.tables import CHUNKS
+from tierfs.tiering import packs
+from tierfs.tiering.packs import read_index
 from tierfs.types import AttemptId, ByteRange, ObjectId, Tier
 
 PACKING = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
@@ -62,10 +63,10 @@ def test_only_a_pack_of_ours_that_nothing_names_is_an_orphan(store: TestStore, t
     data = memoryview(bytearray(store.cold.stat(name).length_bytes))
     store.cold.read_into(name, 0, data)
     index = read_index(store.cold, name, len(data))
-    lost = pack.pack_name(ObjectId(999), 1, index.attempt, 0)
+    lost = packs.pack_name(ObjectId(999), 1, index.attempt, 0)
     store.cold.put(lost, BufferSource(bytes(data)))
     store.cold.put("packs/no-name-of-ours", BufferSource(bytes(data)))
-    store.cold.put(pack.pack_name(ObjectId(998), 7, index.attempt, 0), BufferSource(bytes(data)))  # a later owner's
+    store.cold.put(packs.pack_name(ObjectId(998), 7, index.attempt, 0), BufferSource(bytes(data)))  # a later owner's
     with open_test_store(tmp_path / "other", policy=PACKING, cold=store.cold) as other:
         assert other.metadata.store_id != store.metadata.store_id
         assert other.cold_work().orphans(grace_s=0) == []
@@ -73,8 +74,8 @@ def test_only_a_pack_of_ours_that_nothing_names_is_an_orphan(store: TestStore, t
 
 
 def test_an_upload_of_a_pack_that_nobody_finishes_is_swept(store: TestStore) -> None:
-    name = pack.pack_name(ObjectId(999), 1, AttemptId("ab" * 16), 0)
-    later = pack.pack_name(ObjectId(999), 2, AttemptId("ab" * 16), 0)
+    name = packs.pack_name(ObjectId(999), 1, AttemptId("ab" * 16), 0)
+    later = packs.pack_name(ObjectId(999), 2, AttemptId("ab" * 16), 0)
     begun = [PendingUpload(one, "id", 0) for one in (name, later)]
     uploads = store.cold_work()._dead_uploads()
     uploads._storage = type("Uploading", (), {"uploads": lambda *_: iter(begun), "list": lambda *_: iter(())})()  # type: ignore[assignment]
@@ -84,7 +85,7 @@ def test_an_upload_of_a_pack_that_nobody_finishes_is_swept(store: TestStore) -> 
 def test_bytes_that_a_pack_still_holds_are_not_called_lost(store: TestStore) -> None:
     segment = store.segment("d/s1")
     with store.metadata.write() as txn:
-        txn.delete(CHUNKS.name, keys.chunk(segment.id, Tier.COLD, 0))
+        txn.delete(CHUNKS.name, tables.chunk(segment.id, Tier.COLD, 0))
     unrecorded = Unrecorded(store.metadata, store.files)
     found = unrecorded.copy_of(segment.id, ByteRange(0, 10), store.cold)
     assert found is not None

@@ -12,9 +12,9 @@ import pytest
 from tests.commands import tierfs
 from tests.fsck.looking import flip_cold, flip_local, scrubber
 from tests.stores import TestStore, open_test_store
-from tierfs.fsck.pieces import pieces
-from tierfs.fsck.verify import Verified, Verifier
-from tierfs.metadata import chains, keys
+from tierfs.fsck.scrub.pieces import pieces
+from tierfs.fsck.scrub.verify import Verified, Verifier
+from tierfs.metadata import chains, tables
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.parallel import Meter
 from tierfs.segments import stat
@@ -86,7 +86,7 @@ def test_lost_extents_are_told(store: TestStore) -> None:
     with store.metadata.write() as txn:
         first = next(chains.chunks(txn, segment.id, Tier.COLD))
         segment = chains.remove(txn, segment, Tier.COLD, [first], due_ms=0, after_sequence=0)
-        txn.put(SEGMENTS, keys.u64(segment.id), chains.insert_lost(txn, segment, first.range))
+        txn.put(SEGMENTS, tables.u64(segment.id), chains.insert_lost(txn, segment, first.range))
     found = verify(store)
     assert (found.lost, found.bad) == ([ByteRange(0, 3 * MIB)], [])
     assert not found.ok

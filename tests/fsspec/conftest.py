@@ -9,10 +9,10 @@ import pytest
 
 from tests import verbs
 from tests.mount.conftest import NEVER_S, append, mount
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.fsspec import TierfsFileSystem
-from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY
 
 __all__ = ["fs", "mount", "store"]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests import verbs
 from tests.fsspec.conftest import CHUNK_BYTES, PLACES, make_cold, put
 from tests.mount.conftest import append
-from tierfs import app
+from tierfs.app import store
 from tierfs.fsspec import TierfsFileSystem
-from tierfs.fsspec.files import OpenSegment
+from tierfs.fsspec.files import SegmentHandle
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK
 
 SIZE = 5 * CHUNK_BYTES + 321
@@ -50,7 +50,7 @@ def step(file: IO[bytes], what: str, number: int) -> object:
 
 
 @pytest.fixture(params=[*PLACES, "truncated"])
-def segment(request: pytest.FixtureRequest, store: app.Store) -> bytes:
+def segment(request: pytest.FixtureRequest, store: store.Store) -> bytes:
     """A segment `s` somewhere; what a reader must find in it."""
     put(store, "s", DATA, "both" if request.param == "truncated" else request.param)
     if request.param == "truncated":
@@ -85,17 +85,17 @@ def test_slices(segment: bytes, fs: TierfsFileSystem) -> None:
     assert found == [segment[start:end] for start, end in cuts]
 
 
-def test_how_much_a_read_fetches(store: app.Store, fs: TierfsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_much_a_read_fetches(store: store.Store, fs: TierfsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole blocks of 128 KiB, at once all that is needed, and more each time that small reads go on."""
     append(store, "s", DATA)
     asked: list[tuple[int, int]] = []
-    original = OpenSegment.read_into
+    original = SegmentHandle.read_into
 
-    def noted(opened: OpenSegment, position: int, view: memoryview) -> int:
+    def noted(opened: SegmentHandle, position: int, view: memoryview) -> int:
         asked.append((position, position + len(view)))
         return original(opened, position, view)
 
-    monkeypatch.setattr(OpenSegment, "read_into", noted)
+    monkeypatch.setattr(SegmentHandle, "read_into", noted)
     with fs.open("s") as file:
         for place, size in ((200_000, 10), (70_000, BLOCK), (0, 10), (None, BLOCK), (None, SIZE)):
             if place is not None:
@@ -105,7 +105,7 @@ def test_how_much_a_read_fetches(store: app.Store, fs: TierfsFileSystem, monkeyp
     assert asked[4][0] == 3 * BLOCK
 
 
-def test_a_segment_that_grows_has_the_length_it_was_opened_with(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_a_segment_that_grows_has_the_length_it_was_opened_with(store: store.Store, fs: TierfsFileSystem) -> None:
     append(store, "s", b"first\n")
     with fs.open("s") as file:
         append(store, "s", b"second\n")
@@ -114,7 +114,7 @@ def test_a_segment_that_grows_has_the_length_it_was_opened_with(store: app.Store
     assert fs.cat_file("s") == b"first\nsecond\n"
 
 
-def test_bytes_that_become_cold_while_they_are_read(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_bytes_that_become_cold_while_they_are_read(store: store.Store, fs: TierfsFileSystem) -> None:
     append(store, "s", DATA)
     with fs.open("s", block_size=1000) as file:
         head = file.read(10)
@@ -122,7 +122,7 @@ def test_bytes_that_become_cold_while_they_are_read(store: app.Store, fs: Tierfs
         assert head + file.read() == DATA
 
 
-def test_a_deleted_segment_says_so(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_a_deleted_segment_says_so(store: store.Store, fs: TierfsFileSystem) -> None:
     append(store, "s", DATA)
     with fs.open("s", block_size=1000) as file:
         file.read(10)
@@ -132,7 +132,7 @@ def test_a_deleted_segment_says_so(store: app.Store, fs: TierfsFileSystem) -> No
 
 
 @pytest.mark.parametrize("open_mode", ["rb", "ab"])
-def test_a_closed_file_is_closed(store: app.Store, fs: TierfsFileSystem, open_mode: str) -> None:
+def test_a_closed_file_is_closed(store: store.Store, fs: TierfsFileSystem, open_mode: str) -> None:
     append(store, "s", DATA)
     file = fs.open("s", open_mode)
     file.close()
@@ -141,14 +141,14 @@ def test_a_closed_file_is_closed(store: app.Store, fs: TierfsFileSystem, open_mo
         file.read() if open_mode == "rb" else file.write(b"x")
 
 
-def test_what_it_says_of_itself(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_what_it_says_of_itself(store: store.Store, fs: TierfsFileSystem) -> None:
     append(store, "a/s", b"123")
     with fs.open("a/s") as file:
         assert (file.path, file.size, file.details["name"]) == ("a/s", 3, "a/s")
         assert (file.readable(), file.seekable(), file.writable()) == (True, True, False)
 
 
-def test_seeks_that_make_no_sense(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_seeks_that_make_no_sense(store: store.Store, fs: TierfsFileSystem) -> None:
     append(store, "s", b"123")
     with fs.open("s") as file:
         with pytest.raises(OSError, match="cannot seek"):

@@ -20,7 +20,7 @@ from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from tests.fsspec.conftest import PLACES, put
 from tests.mount.conftest import Mount
-from tierfs import app
+from tierfs.app import store
 from tierfs.fsspec import TierfsFileSystem
 
 ROWS = 30_000
@@ -42,7 +42,7 @@ def parquet() -> bytes:
 
 
 @pytest.fixture(params=PLACES)
-def tables(request: pytest.FixtureRequest, store: app.Store) -> str:
+def tables(request: pytest.FixtureRequest, store: store.Store) -> str:
     """The URL of a directory with the table in both formats."""
     put(store, "tables/t.parquet", parquet(), request.param)
     put(store, "tables/t.csv", TABLE.to_csv(index=False).encode(), request.param)
@@ -53,7 +53,7 @@ def assert_table(found: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(found.reset_index(drop=True), TABLE, check_dtype=False)
 
 
-def test_pandas(tables: str, store: app.Store) -> None:
+def test_pandas(tables: str, store: store.Store) -> None:
     assert_table(pd.read_parquet(f"{tables}/t.parquet"))
     assert_table(pd.read_csv(f"{tables}/t.csv"))
     options = {"store": str(store.path)}
@@ -112,7 +112,7 @@ def test_duckdbs_threads_share_a_file(tables: str, fs: TierfsFileSystem) -> None
 
 
 @pytest.mark.mount
-def test_what_is_written_by_url_is_a_file_of_the_mount(store: app.Store, fs: TierfsFileSystem, mount: Mount) -> None:
+def test_what_is_written_by_url_is_a_file_of_the_mount(store: store.Store, fs: TierfsFileSystem, mount: Mount) -> None:
     url = f"tierfs://{store.path}/out"
     TABLE.to_parquet(f"{url}/pandas.parquet")
     TABLE.to_csv(f"{url}/pandas.csv", index=False, storage_options={"seal": True})
@@ -129,7 +129,7 @@ def test_what_is_written_by_url_is_a_file_of_the_mount(store: app.Store, fs: Tie
         assert_table(pd.read_csv(mounted / name) if name.endswith("csv") else pd.read_parquet(mounted / name))
 
 
-def test_a_directory_of_parts(store: app.Store, tmp_path: Path) -> None:
+def test_a_directory_of_parts(store: store.Store, tmp_path: Path) -> None:
     """As dask writes one; a second run does not write over it."""
     url = f"tierfs://{store.path}/parts"
     frame = dask.dataframe.from_pandas(TABLE, npartitions=3)

@@ -12,9 +12,9 @@ import pytest
 from tests import verbs
 from tests.fsspec.conftest import make_cold
 from tests.mount.conftest import append
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.fsspec import TierfsFileSystem
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.setup.create import ColdChoice, init_store
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ import pytest
 from tests.faults.test_fork import NOTHING, in_child
 from tests.fsspec.conftest import CHUNK_BYTES, PLACES, put
 from tests.mount.conftest import append
-from tierfs import app
+from tierfs.app import store
 from tierfs.fsspec import TierfsFileSystem
 from tierfs.fsspec.connection import CONNECTIONS
 
@@ -34,7 +34,7 @@ def readers() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_threads_share_a_filesystem(store: app.Store, fs: TierfsFileSystem, place: str) -> None:
+def test_threads_share_a_filesystem(store: store.Store, fs: TierfsFileSystem, place: str) -> None:
     put(store, "s", DATA, place)
     before = readers()
     numbers = random.Random(4)
@@ -50,7 +50,7 @@ def test_threads_share_a_filesystem(store: app.Store, fs: TierfsFileSystem, plac
     assert len(set(readers()) - set(before)) == 1
 
 
-def test_threads_share_a_file(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_threads_share_a_file(store: store.Store, fs: TierfsFileSystem) -> None:
     """Each read of it is whole, and no byte is read twice."""
     append(store, "s", DATA)
     with fs.open("s") as file, ThreadPoolExecutor(THREADS) as pool:
@@ -58,13 +58,13 @@ def test_threads_share_a_file(store: app.Store, fs: TierfsFileSystem) -> None:
     assert sorted(parts) == sorted(DATA[start : start + 1000] for start in range(0, len(DATA), 1000))
 
 
-def test_threads_write_segments_of_their_own(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_threads_write_segments_of_their_own(store: store.Store, fs: TierfsFileSystem) -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda number: fs.pipe_file(f"out/{number:02}", b"%d" % number), range(THREADS)))
     assert [fs.cat_file(name) for name in fs.ls("out", detail=False)] == [b"%d" % n for n in range(THREADS)]
 
 
-def test_a_child_of_fork_reads_and_writes(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_a_child_of_fork_reads_and_writes(store: store.Store, fs: TierfsFileSystem) -> None:
     """With files that its parent opened, too; the parent reads on."""
     put(store, "s", DATA, "both")
     with fs.open("s", block_size=1000) as file:
@@ -77,7 +77,7 @@ def test_a_child_of_fork_reads_and_writes(store: app.Store, fs: TierfsFileSystem
     assert fs.cat_file("by child") == b"1"
 
 
-def test_a_child_ends_nothing_of_its_parent(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_a_child_ends_nothing_of_its_parent(store: store.Store, fs: TierfsFileSystem) -> None:
     append(store, "s", DATA)
     fs.cat_file("s")
 
@@ -91,14 +91,14 @@ def test_a_child_ends_nothing_of_its_parent(store: app.Store, fs: TierfsFileSyst
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_pools_of_processes(store: app.Store, fs: TierfsFileSystem, method: str) -> None:
+def test_pools_of_processes(store: store.Store, fs: TierfsFileSystem, method: str) -> None:
     append(store, "s", DATA)
     fs.cat_file("s")
     with multiprocessing.get_context(method).Pool(2) as pool:
         assert pool.starmap(fs.cat_file, [("s", 0, 5), ("s", 5, 10)]) == [DATA[:5], DATA[5:10]]
 
 
-def test_a_pickle_holds_the_options_alone(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_holds_the_options_alone(store: store.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store of the environment too: a worker elsewhere has another one."""
     append(store, "s", DATA)
     monkeypatch.setenv("TIERFS_STORE", str(store.path))
@@ -112,7 +112,7 @@ def test_a_pickle_holds_the_options_alone(store: app.Store, monkeypatch: pytest.
     TierfsFileSystem.clear_instance_cache()
 
 
-def test_nothing_is_opened_before_it_is_used(store: app.Store) -> None:
+def test_nothing_is_opened_before_it_is_used(store: store.Store) -> None:
     before = len(readers()), len(CONNECTIONS._open)
     fs = TierfsFileSystem(store=store.path, skip_instance_cache=True)
     assert (len(readers()), len(CONNECTIONS._open)) == before
@@ -120,7 +120,7 @@ def test_nothing_is_opened_before_it_is_used(store: app.Store) -> None:
     assert len(readers()) == before[0], "listing needs no reader"
 
 
-def test_the_last_user_closes(store: app.Store) -> None:
+def test_the_last_user_closes(store: store.Store) -> None:
     append(store, "s", DATA)
     before = readers()
     one, other = (TierfsFileSystem(store=store.path, skip_instance_cache=True) for _ in range(2))
@@ -137,7 +137,7 @@ def test_the_last_user_closes(store: app.Store) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "file.close()", "del fs, file", "os._exit(0)", "fs.close()"])
-def test_a_process_ends(store: app.Store, end: str) -> None:
+def test_a_process_ends(store: store.Store, end: str) -> None:
     """With a file open, and whatever it did of late."""
     append(store, "s", DATA)
     program = f"""
@@ -151,12 +151,12 @@ assert len(file.read(7)) == 7
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_ctrl_c_ends_a_read_that_waits(store: app.Store) -> None:
+def test_ctrl_c_ends_a_read_that_waits(store: store.Store) -> None:
     """Here the cold tier never answers."""
     put(store, "s", DATA, "cold")
     program = f"""
 import fsspec, os, signal, threading
-from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.directory.storage import DirectoryStorage
 waits = threading.Event()
 def stalls(*some, **named):
     waits.set()

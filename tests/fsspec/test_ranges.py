@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierfs.fsspec.ranges import join, of_slice
+from tierfs.fsspec.files import join, of_slice
 from tierfs.types import ByteRange
 
 DATA = bytes(range(200))

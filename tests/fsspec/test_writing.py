@@ -11,7 +11,7 @@ import pytest
 
 from tests.fsspec.conftest import CHUNK_BYTES
 from tests.mount.conftest import append
-from tierfs import app
+from tierfs.app import store
 from tierfs.errors import AlreadyExists
 from tierfs.fsspec import TierfsFileSystem
 from tierfs.segments import stat
@@ -19,13 +19,13 @@ from tierfs.segments import stat
 THREADS = 8
 
 
-def sealed(store: app.Store, name: str) -> bool:
+def sealed(store: store.Store, name: str) -> bool:
     with store.metadata.read() as txn:
         return stat.stat(txn, name).record.sealed
 
 
 @pytest.mark.parametrize("mode", ["wb", "xb", "ab"])
-def test_a_new_segment(store: app.Store, fs: TierfsFileSystem, mode: str) -> None:
+def test_a_new_segment(store: store.Store, fs: TierfsFileSystem, mode: str) -> None:
     data = bytes(range(256)) * (3 * CHUNK_BYTES // 256)
     with fs.open("new/s", mode) as file:
         assert file.tell() == 0
@@ -36,7 +36,7 @@ def test_a_new_segment(store: app.Store, fs: TierfsFileSystem, mode: str) -> Non
     assert not sealed(store, "new/s")
 
 
-def test_appending(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_appending(store: store.Store, fs: TierfsFileSystem) -> None:
     append(store, "s", b"one\n")
     with fs.open("s", "a", encoding="utf-8") as text:
         text.write("zwei ½\n")
@@ -45,7 +45,7 @@ def test_appending(store: app.Store, fs: TierfsFileSystem) -> None:
     assert fs.cat_file("s").decode() == "one\nzwei ½\n"
 
 
-def test_what_was_flushed_is_there(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_what_was_flushed_is_there(store: store.Store, fs: TierfsFileSystem) -> None:
     with fs.open("s", "wb") as file:
         file.write(b"1")
         assert fs.cat_file("s") == b""
@@ -53,7 +53,7 @@ def test_what_was_flushed_is_there(store: app.Store, fs: TierfsFileSystem) -> No
         assert fs.cat_file("s") == b"1"
 
 
-def test_sealing(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_sealing(store: store.Store, fs: TierfsFileSystem) -> None:
     fs.pipe_file("by call", b"1", seal=True)
     sealing = TierfsFileSystem(store=store.path, seal=True, skip_instance_cache=True)
     sealing.pipe_file("by option", b"1")
@@ -63,7 +63,7 @@ def test_sealing(store: app.Store, fs: TierfsFileSystem) -> None:
         fs.open("by call", "ab")
 
 
-def test_a_block_that_fails_does_not_seal(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_a_block_that_fails_does_not_seal(store: store.Store, fs: TierfsFileSystem) -> None:
     with suppress(RuntimeError), fs.open("s", "wb", seal=True) as file:
         file.write(b"half")
         raise RuntimeError
@@ -75,7 +75,7 @@ def test_a_block_that_fails_does_not_seal(store: app.Store, fs: TierfsFileSystem
 
 
 @pytest.mark.parametrize("mode", ["wb", "xb"])
-def test_no_segment_is_written_over(store: app.Store, fs: TierfsFileSystem, mode: str) -> None:
+def test_no_segment_is_written_over(store: store.Store, fs: TierfsFileSystem, mode: str) -> None:
     append(store, "s", b"old")
     with pytest.raises(FileExistsError):
         fs.open("s", mode)
@@ -86,7 +86,7 @@ def test_no_segment_is_written_over(store: app.Store, fs: TierfsFileSystem, mode
     assert fs.cat_file("s") == b"old"
 
 
-def test_of_two_that_create_one_is_first(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_of_two_that_create_one_is_first(store: store.Store, fs: TierfsFileSystem) -> None:
     """The other may have found nothing there, a moment before."""
     fs.touch("s")
     with pytest.raises(AlreadyExists):
@@ -107,7 +107,7 @@ def test_of_two_that_create_one_is_first(store: app.Store, fs: TierfsFileSystem)
     assert fs.cat_file("contended") == b"%d" % won.index(True)
 
 
-def test_an_empty_segment_may_be_written_but_is_not_new(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_an_empty_segment_may_be_written_but_is_not_new(store: store.Store, fs: TierfsFileSystem) -> None:
     fs.touch("s")
     with pytest.raises(FileExistsError):
         fs.open("s", "xb")
@@ -121,7 +121,7 @@ def test_a_transaction_is_refused(fs: TierfsFileSystem) -> None:
     assert not fs.exists("s")
 
 
-def test_a_refused_write_makes_nothing(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_a_refused_write_makes_nothing(store: store.Store, fs: TierfsFileSystem) -> None:
     append(store, "s", b"")
     with pytest.raises(NotADirectoryError):
         fs.open("s/below", "wb")
@@ -146,7 +146,7 @@ def test_directories(fs: TierfsFileSystem) -> None:
     assert fs.ls("a") == []
 
 
-def test_removing(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_removing(store: store.Store, fs: TierfsFileSystem) -> None:
     for name in ("a/1", "a/2", "b/c/3", "b/[4]"):
         append(store, name, b"x")
     with pytest.raises(IsADirectoryError):

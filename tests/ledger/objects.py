@@ -6,11 +6,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tierfs.ledger.block_reader import BlockSpan, Entry, read_entries
-from tierfs.ledger.blocks import encode_blocks, plan_blocks
-from tierfs.ledger.deviations import Deviations
-from tierfs.ledger.index import LedgerIndex
-from tierfs.ledger.index_codec import encode_index
+from tierfs.ledger.block_reader import BlockSpan, LedgerEntry, read_entries
+from tierfs.ledger.blocks import Deviations, encode_blocks, plan_blocks
+from tierfs.ledger.index import LedgerIndex, encode_index
 from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata, LedgerState
 
 NAME = "u-ledger-7"
@@ -52,14 +50,14 @@ def write(payloads: Sequence[bytes], max_block_bytes: int) -> Written:
     return Written(list(payloads), index, b"".join(blocks), blocks)
 
 
-def read(data: bytes, spans: Sequence[BlockSpan], *, piece_bytes: int = 2**20) -> tuple[list[Entry], list[str]]:
+def read(data: bytes, spans: Sequence[BlockSpan], *, piece_bytes: int = 2**20) -> tuple[list[LedgerEntry], list[str]]:
     """All entries that an index names, and what deviates."""
     deviations = Deviations()
     pieces = [data[at : at + piece_bytes] for at in range(0, len(data), piece_bytes)]
     return list(read_entries(pieces, spans, NAME, deviations)), deviations.messages
 
 
-def payloads_of(entries: Sequence[Entry]) -> list[bytes]:
+def payloads_of(entries: Sequence[LedgerEntry]) -> list[bytes]:
     """The payloads of entries."""
     return [entry.payload for entry in entries]
 

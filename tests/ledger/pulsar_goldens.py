@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from tierfs.ledger.block_reader import Entry
-from tierfs.ledger.deviations import Deviations
-from tierfs.ledger.index import LedgerIndex, StreamingIndex
-from tierfs.ledger.index_codec import decode_index
+from tierfs.ledger.block_reader import LedgerEntry
+from tierfs.ledger.blocks import Deviations
+from tierfs.ledger.index import LedgerIndex, StreamingIndex, decode_index
 
 PULSAR = Path(__file__).parent / "pulsar"
 
@@ -69,7 +68,7 @@ def made_of(directory: str) -> dict[int, list[str]]:
     return ledgers
 
 
-def digests(entries: list[Entry]) -> list[str]:
+def digests(entries: list[LedgerEntry]) -> list[str]:
     return [sha256(entry.payload).hexdigest() for entry in entries]
 
 

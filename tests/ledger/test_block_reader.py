@@ -10,8 +10,7 @@ import pytest
 from tests.ledger.objects import NAME, frame, padding, payloads_of, read, streaming_block, write
 from tierfs.errors import DataLoss
 from tierfs.ledger.block_reader import BlockSpan, read_entries, scan_blocks
-from tierfs.ledger.blocks import BlockHeader
-from tierfs.ledger.deviations import MAX_MESSAGES, Deviations
+from tierfs.ledger.blocks import MAX_MESSAGES, BlockHeader, Deviations
 
 AWKWARD = [
     bytes(range(128, 256)),

@@ -13,10 +13,8 @@ from tests.ledger.objects import DEADLINE_MS, closed, streaming_block, streaming
 from tests.ledger.test_metadata import INFO, METADATA
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
 from tierfs.ledger.block_reader import BlockSpan, read_entries, scan_blocks
-from tierfs.ledger.blocks import BlockHeader
-from tierfs.ledger.deviations import Deviations
-from tierfs.ledger.index import LedgerIndex
-from tierfs.ledger.index_codec import decode_index
+from tierfs.ledger.blocks import BlockHeader, Deviations
+from tierfs.ledger.index import LedgerIndex, decode_index
 from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata
 
 LEDGER = write([bytes([n]) * (n % 20) for n in range(20)], 300)

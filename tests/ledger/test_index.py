@@ -14,9 +14,8 @@ from tests.ledger.objects import DEADLINE_MS, closed, payloads_of, read, streami
 from tests.ledger.test_metadata import METADATA, METADATA_GOLDEN
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger.block_reader import BlockSpan
-from tierfs.ledger.deviations import Deviations
-from tierfs.ledger.index import IndexEntry, LedgerIndex, StreamingIndex
-from tierfs.ledger.index_codec import MAX_INDEX_BYTES, decode_index, encode_index
+from tierfs.ledger.blocks import Deviations
+from tierfs.ledger.index import MAX_INDEX_BYTES, IndexEntry, LedgerIndex, StreamingIndex, decode_index, encode_index
 from tierfs.ledger.metadata import LedgerInfo, LedgerState
 from tierfs.types import MIB
 

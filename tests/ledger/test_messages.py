@@ -9,7 +9,7 @@ import pytest
 
 from tests.ledger.message_entries import TEXT, TEXT_AS, batch, entry, in_batch, metadata, proto, sized
 from tierfs.errors import DataLoss
-from tierfs.ledger.message_compression import Compression
+from tierfs.ledger.message_bytes import Compression
 from tierfs.ledger.messages import decode
 
 BROKER = proto((1, 1_700_000_000_500), (2, 41))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.ledger.message_entries import TEXT, TEXT_AS, batch, entry, in_batch, metadata, proto, sized, zeros
 from tierfs.errors import DataLoss
-from tierfs.ledger import message_reader, messages
+from tierfs.ledger import message_bytes, messages
 from tierfs.ledger.messages import decode
 
 MIB = 1024 * 1024
@@ -83,7 +83,7 @@ def test_impossible_payload_sizes_are_refused(size: int) -> None:
 def test_all_metadata_of_a_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     data = batch(*[in_batch(b"x", (2, "k" * 50)) for _ in range(10)])
     assert len(decode(data).messages) == 10
-    monkeypatch.setattr(message_reader, "MAX_METADATA_BYTES", 200)
+    monkeypatch.setattr(message_bytes, "MAX_METADATA_BYTES", 200)
     with pytest.raises(DataLoss, match="message 3 of an entry is damaged: SingleMessageMetadata brings"):
         decode(data)
 

@@ -23,10 +23,10 @@ from tierfs.ledger.metadata import (
     LedgerState,
     OffloadContext,
     OffloadSegment,
+    ProtobufRecord,
     join_uuid,
     split_uuid,
 )
-from tierfs.ledger.record import Record
 
 METADATA = LedgerMetadata(
     write_quorum=3,
@@ -81,7 +81,7 @@ INFO_GOLDEN = (
 @pytest.mark.parametrize(
     ("record", "golden"), [(METADATA, METADATA_GOLDEN), (INFO, INFO_GOLDEN)], ids=["LedgerMetadataFormat", "LedgerInfo"]
 )
-def test_golden_bytes(record: Record, golden: str) -> None:
+def test_golden_bytes(record: ProtobufRecord, golden: str) -> None:
     """Fields ascend, zeros that are present are written, and custom properties keep their order."""
     assert record.encode().hex() == golden.replace(" ", "")
     assert type(record).decode(bytes.fromhex(golden), "o") == record
@@ -128,7 +128,7 @@ def test_unknown_fields_survive_a_rewrite() -> None:
         (LedgerInfo, "0801 2a 02 3200", "lacks a required field"),
     ],
 )
-def test_damage_is_refused(kind: type[Record], data: str, message: str) -> None:
+def test_damage_is_refused(kind: type[ProtobufRecord], data: str, message: str) -> None:
     """Fields 1, 2, 3 and 5 must be there; a state that nobody knows is none."""
     with pytest.raises(DataLoss, match=f"^o: its {kind.__name__} {message}"):
         kind.decode(bytes.fromhex(data), "o")

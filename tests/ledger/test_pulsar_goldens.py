@@ -11,11 +11,9 @@ from tests.ledger.objects import payloads_of, read
 from tests.ledger.pulsar_goldens import digests, golden, goldens, made_of, user_metadata
 from tierfs.errors import DataLoss
 from tierfs.ledger import keys
-from tierfs.ledger.block_reader import BlockSpan, Entry, read_entries, scan_blocks
-from tierfs.ledger.blocks import encode_blocks, plan_blocks
-from tierfs.ledger.deviations import Deviations
-from tierfs.ledger.index import LedgerIndex
-from tierfs.ledger.index_codec import encode_index
+from tierfs.ledger.block_reader import BlockSpan, LedgerEntry, read_entries, scan_blocks
+from tierfs.ledger.blocks import Deviations, encode_blocks, plan_blocks
+from tierfs.ledger.index import LedgerIndex, encode_index
 from tierfs.ledger.metadata import CustomMetadata, DigestType, Ensemble, LedgerInfo, LedgerMetadata, LedgerState
 from tierfs.types import MIB
 
@@ -96,9 +94,9 @@ def test_every_field_of_the_metadata() -> None:
     )
 
 
-def until_loss(data: bytes, spans: list[BlockSpan]) -> tuple[list[Entry], str]:
+def until_loss(data: bytes, spans: list[BlockSpan]) -> tuple[list[LedgerEntry], str]:
     """The entries in front of a loss, and what is said of it."""
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
     try:
         for entry in read_entries([data], spans, "o", Deviations()):
             entries.append(entry)
@@ -121,7 +119,7 @@ def test_a_lost_tail_is_told(ledger_id: int, left: int) -> None:
 
 def test_the_streaming_form() -> None:
     """Four ledgers in two objects; blocks with paddings, and blocks that are more than full behind an empty entry."""
-    found: dict[int, list[Entry]] = defaultdict(list)
+    found: dict[int, list[LedgerEntry]] = defaultdict(list)
     for segment in goldens("streaming"):
         index = segment.streaming_index()
         assert index.data_object_length == len(segment.data)

@@ -9,9 +9,8 @@ import pytest
 
 from tests.ledger.objects import payloads_of, read
 from tests.ledger.pulsar_goldens import PULSAR, golden
-from tierfs.ledger.message_compression import Compression, decompress
-from tierfs.ledger.message_records import Message
-from tierfs.ledger.messages import decode
+from tierfs.ledger.message_bytes import Compression, decompress
+from tierfs.ledger.messages import MessageRecord, decode
 
 
 def entries_of_messages() -> list[bytes]:
@@ -39,7 +38,7 @@ def test_an_entry_is_what_pulsar_says(expected: dict[str, Any]) -> None:
         assert list(map(as_pulsar_says_it, messages)) == expected["messages"]
 
 
-def as_pulsar_says_it(message: Message) -> dict[str, object]:
+def as_pulsar_says_it(message: MessageRecord) -> dict[str, object]:
     """The fields that Pulsar's parser hands out."""
     chunk = message.chunk
     return {

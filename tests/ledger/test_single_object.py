@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.ledger import independent
 from tests.ledger.objects import DEADLINE_MS, closed, payloads_of
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.ledger.block_reader import Entry
-from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.block_reader import LedgerEntry
+from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.single_object import (
     START_BYTES,
     MagicWords,
@@ -52,7 +52,7 @@ def index_of(data: bytes) -> tuple[SingleObjectIndex, list[str]]:
     return decode_index(data[: there.end], len(data), MAGIC, "o", deviations), deviations.messages
 
 
-def read(data: bytes) -> tuple[list[Entry], list[str]]:
+def read(data: bytes) -> tuple[list[LedgerEntry], list[str]]:
     """All entries of an object, and what deviates."""
     index, messages = index_of(data)
     deviations = Deviations(messages)

@@ -8,15 +8,14 @@ import pytest
 
 from tests.ledger.message_entries import TEXT, TEXT_AS, batch, entry, in_batch, metadata, proto
 from tests.ledger.test_pulsar_messages import entries_of_messages
-from tierfs.ledger.message_compression import Compression
-from tierfs.ledger.message_records import Message
-from tierfs.ledger.messages import decode
+from tierfs.ledger.message_bytes import Compression
+from tierfs.ledger.messages import MessageRecord, decode
 from tierfs.ledger.unbatch import unbatch
 
 BROKER = proto((1, 1_700_000_000_500), (2, 41))
 
 
-def messages(entries: list[bytes]) -> list[Message]:
+def messages(entries: list[bytes]) -> list[MessageRecord]:
     """What is in all of them, but for the place in a batch."""
     found = [message for one in entries for message in decode(one).messages if not message.compacted_out]
     return [replace(message, batch_index=None, chunk=None) for message in found]

@@ -10,9 +10,10 @@ import pytest
 
 from tierfs.clock import ManualClock
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.metadata import batches, journal, replay
+from tierfs.journal import replay
+from tierfs.metadata import batches, changes
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.batch_records import BatchRecord, BatchState
+from tierfs.metadata.ledger_and_batch_records import BatchRecord, BatchState
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import BATCHES
 
@@ -52,7 +53,7 @@ def replayed(store: MetadataStore, path: Path) -> list[tuple[str, int, BatchStat
     """The rows that the journal of a store makes in another one."""
     other = MetadataStore.create(path, ManualClock())
     with store.read() as view, other.write() as txn:
-        for _, data in journal.outbox(view, 0):
+        for _, data in changes.outbox(view, 0):
             replay.apply(txn, pb.Change.FromString(data))
     found = rows(other)
     other.close()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import DataLoss
-from tierfs.metadata import entries, keys
-from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.metadata import entries, tables
+from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun
 from tierfs.metadata.tables import ENTRIES
 from tierfs.types import ByteRange, SegmentId
 
@@ -93,4 +93,4 @@ def test_removing_one_ledgers_entries_leaves_the_next_ones(store: TestStore) -> 
 
 def test_a_run_without_entries_is_refused(store: TestStore) -> None:
     with pytest.raises(DataLoss, match="no or too many"), store.metadata.write() as txn:
-        txn.put(ENTRIES, keys.pair(LEDGER, 0), EntryRun())
+        txn.put(ENTRIES, tables.pair(LEDGER, 0), EntryRun())

@@ -15,7 +15,7 @@ from tests.faults.test_fork import NOTHING, in_child
 from tests.mount.waiting import eventually
 from tierfs.clock import ManualClock
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
-from tierfs.metadata import directories, environment, host, keys
+from tierfs.metadata import directories, environment, host, tables
 from tierfs.metadata.records import LocationRecord, TouchRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS, TOUCHES
@@ -171,10 +171,10 @@ def test_a_waiting_writer_names_the_holder(
     store: MetadataStore, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
     expected_warnings.append(f"held by process {os.getpid()}")
-    monkeypatch.setattr("tierfs.metadata.write_watch.WARN_AFTER_S", 0.0)
-    monkeypatch.setattr("tierfs.metadata.write_watch._POLL_S", 0.01)
+    monkeypatch.setattr("tierfs.metadata.host.WARN_AFTER_S", 0.0)
+    monkeypatch.setattr("tierfs.metadata.host._POLL_S", 0.01)
     warned = threading.Event()
-    monkeypatch.setattr("tierfs.metadata.write_watch.log.warning", lambda *_: warned.set())
+    monkeypatch.setattr("tierfs.metadata.host.log.warning", lambda *_: warned.set())
     waiting = threading.Thread(target=lambda: store.write().__enter__().__class__)
     with store.write() as txn:
         txn.touch(inode=1)
@@ -196,11 +196,11 @@ def test_a_closed_store_leaves_no_thread(tmp_path: Path) -> None:
 
 def test_records_of_every_table_are_checked_on_write(store: MetadataStore) -> None:
     with store.write() as txn:
-        txn.put(LOCATIONS, keys.u32(1), LocationRecord(id=LocationId(1), url="s3://b"))
+        txn.put(LOCATIONS, tables.u32(1), LocationRecord(id=LocationId(1), url="s3://b"))
     with store.read() as txn:
-        assert txn.must_get(LOCATIONS, keys.u32(1), "it").url == "s3://b"
+        assert txn.must_get(LOCATIONS, tables.u32(1), "it").url == "s3://b"
         with pytest.raises(NotFound, match="location 2 does not exist"):
-            txn.must_get(LOCATIONS, keys.u32(2), "location 2")
+            txn.must_get(LOCATIONS, tables.u32(2), "location 2")
 
 
 def test_the_environment_is_one_per_process(store: MetadataStore) -> None:

@@ -12,12 +12,12 @@ import pytest
 
 from tests.costs import calls
 from tests.stores import TestStore, open_test_store
-from tierfs.background.status import StoreStatus, store_status
-from tierfs.fsck.chains import Totals
+from tierfs.backup import store as dump
 from tierfs.fsck.findings import Kind
-from tierfs.fsck.metadata import check_metadata
+from tierfs.fsck.metadata import Totals, check_metadata
 from tierfs.fsck.objects import ObjectTable
-from tierfs.metadata import chain_cuts, chains, directories, dump, keys
+from tierfs.holder.status import StoreStatus, store_status
+from tierfs.metadata import chain_edits, chains, directories, tables
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.records import GarbageRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -93,11 +93,11 @@ def test_suspect_lost_and_failed_rows_are_counted(store: TestStore) -> None:
     store.evict("s")
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, "s")
-        segment = chain_cuts.lose(txn, segment, ByteRange(2, 5))
-        txn.put(SEGMENTS, keys.u64(segment.id), segment)
+        segment = chain_edits.lose(txn, segment, ByteRange(2, 5))
+        txn.put(SEGMENTS, tables.u64(segment.id), segment)
         last = chains.chunk_at(txn, segment.id, Tier.COLD, 7)
         assert last is not None
-        key = keys.chunk(segment.id, Tier.COLD, last.start_offset)
+        key = tables.chunk(segment.id, Tier.COLD, last.start_offset)
         txn.put(CHUNKS, key, replace(last, state=ChunkState.SUSPECT))
         chains.add_garbage(txn, GarbageRecord(due_ms=1, tier=Tier.LOCAL, name="x", length=7, last_error="no"))
     sums = kept(store)
@@ -156,7 +156,7 @@ def test_nothing_written_is_nothing_committed(store: TestStore) -> None:
     before = store.metadata.last_transaction_id()
     with store.metadata.write() as txn:
         assert txn.sums is not None
-        assert not txn.delete(GARBAGE.name, keys.pair(1, 1))
+        assert not txn.delete(GARBAGE.name, tables.pair(1, 1))
     assert store.metadata.last_transaction_id() == before
 
 
@@ -168,7 +168,7 @@ def test_a_chunk_that_ends_without_a_word_is_told_of(store: TestStore) -> None:
         before = txn.store.next_change
     writer.append(b"cd")
     with store.metadata.read() as txn:
-        told = [touch.segment_id for _, touch in txn.scan(TOUCHES, keys.u64(before))]
+        told = [touch.segment_id for _, touch in txn.scan(TOUCHES, tables.u64(before))]
     assert store.segment("s").id in told
 
 

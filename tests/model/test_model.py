@@ -17,9 +17,9 @@ from tests.fsck.looking import findings
 from tests.stores import open_test_store
 from tierfs.errors import Conflict, InvalidRequest, NotFound, Sealed
 from tierfs.fsck.findings import Severity
-from tierfs.metadata import chains, directories, journal, removals
+from tierfs.metadata import chains, changes, directories
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, INTENTS, OBJECTS, SEGMENTS
-from tierfs.segments import dismantle, stat
+from tierfs.segments import delete, stat
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import ByteRange, Tier
 
@@ -35,7 +35,7 @@ class StoreModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="tierfs-model-"))
-        self.patch = patch.object(dismantle, "BATCH_RECORDS", 3)
+        self.patch = patch.object(delete, "BATCH_RECORDS", 3)
         self.patch.start()
         self.context = open_test_store(self.directory / "store")
         self.store = self.context.__enter__()
@@ -159,7 +159,7 @@ class StoreModel(RuleBasedStateMachine):
         below = [name for name in self.model if name.startswith("d/")]
         if not below:
             return
-        with patch.object(dismantle, "dismantle") if not finished else nullcontext():
+        with patch.object(delete, "dismantle_removed") if not finished else nullcontext():
             self.store.engine.delete("d", recursive=True, cold_due_ms=self.store.clock.now_ms())
         for name in below:
             self.writers.pop(name, None)
@@ -179,10 +179,10 @@ class StoreModel(RuleBasedStateMachine):
         self.store.clock.advance(7200)  # what a crashed delete left was queued as garbage only now
         self.store.settle()
         with self.store.metadata.read() as txn:
-            assert removals.next_queued(txn) is None
+            assert directories.next_queued(txn) is None
             holders = [holder for _, holder in txn.scan(OBJECTS)]
             assert txn.count(INTENTS.name) == 0
-            assert list(journal.outbox(txn, 0)) == []
+            assert list(changes.outbox(txn, 0)) == []
         cold = {holder.name for holder in holders if holder.tier is Tier.COLD}
         assert {found.name for found in self.store.cold.list("segments/")} == cold
 
@@ -191,7 +191,7 @@ class StoreModel(RuleBasedStateMachine):
         with self.store.metadata.read() as txn:
             found = {name: record for name, record in directories.segments_below(txn, directories.Entry("", 0, 1), "")}
             assert set(found) == set(self.model)
-            if removals.next_queued(txn) is None:
+            if directories.next_queued(txn) is None:
                 assert txn.count(SEGMENTS.name) == len(self.model)
             self._check_references(txn)
             for name in found:

@@ -13,10 +13,10 @@ import pytest
 
 from tests import forked
 from tests.mount.waiting import eventually
-from tierfs import app
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.app import store as app
 from tierfs.metadata import policies
-from tierfs.mounts import mounts
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.system.mounts import mounts
 from tierfs.types import ROOT_DIRECTORY
 
 STOP_S = 30

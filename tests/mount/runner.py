@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tierfs import app
-from tierfs.background.tasks import BackgroundThreads
-from tierfs.composition.mounting import session_of
+from tierfs.app import store as app
+from tierfs.app.mount import session_of
 from tierfs.fuse import tree
 from tierfs.fuse.options import parse_options
-from tierfs.reading.disk_cache import DiskCache
+from tierfs.holder.tasks import BackgroundThreads
+from tierfs.reading.cache.cache import DiskCache
 
 SLOW_STORE_S = 0.2
 

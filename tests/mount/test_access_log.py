@@ -21,11 +21,10 @@ from tests import verbs
 from tests.commands import tierfs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
-from tierfs import app
+from tierfs.app import store
 from tierfs.clock import ManualClock
-from tierfs.fuse.access_log import IDLE_S, MAX_LINES, AccessLog, Listener
-from tierfs.fuse.edge import operation
-from tierfs.fuse.subjects import Subject
+from tierfs.fuse.access_log import IDLE_S, MAX_LINES, AccessLog, Listener, Subject
+from tierfs.fuse.errors import operation
 from tierfs.metrics import NullMetrics
 
 mounts_for_real = pytest.mark.mount
@@ -167,7 +166,7 @@ def lines_until(process: subprocess.Popen[bytes], wanted: str) -> list[str]:
 
 
 @mounts_for_real
-def test_what_is_done_shows_and_listening_does_not(store: app.Store, mount: Mount) -> None:
+def test_what_is_done_shows_and_listening_does_not(store: store.Store, mount: Mount) -> None:
     append(store, "d/some name", b"x" * 5000)
     mnt = mount().path
     with (mnt / "d/some name").open("rb", buffering=0) as early, listening(mnt) as process:
@@ -189,7 +188,7 @@ def test_what_is_done_shows_and_listening_does_not(store: app.Store, mount: Moun
 
 
 @mounts_for_real
-def test_failures_show_their_errno_and_what_was_deleted_its_inode(store: app.Store, mount: Mount) -> None:
+def test_failures_show_their_errno_and_what_was_deleted_its_inode(store: store.Store, mount: Mount) -> None:
     append(store, "s", b"x", seal=True)
     verbs.offload(store, "s")
     verbs.evict(store, "s")
@@ -206,7 +205,9 @@ def test_failures_show_their_errno_and_what_was_deleted_its_inode(store: app.Sto
 
 @mounts_for_real
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_killed_listener_ends_and_leaves_nothing_open(store: app.Store, mount: Mount, number: signal.Signals) -> None:
+def test_a_killed_listener_ends_and_leaves_nothing_open(
+    store: store.Store, mount: Mount, number: signal.Signals
+) -> None:
     mnt = mount().path
     with listening(mnt) as process:
         process.send_signal(number)
@@ -215,7 +216,7 @@ def test_a_killed_listener_ends_and_leaves_nothing_open(store: app.Store, mount:
 
 
 @mounts_for_real
-def test_the_end_does_not_wait_for_listeners(store: app.Store, mount: Mount) -> None:
+def test_the_end_does_not_wait_for_listeners(store: store.Store, mount: Mount) -> None:
     mounted = mount()
     with listening(mounted.path):
         mounted.process.terminate()

@@ -12,18 +12,18 @@ import pytest
 from tests.adoption.foreign import ForeignBucket
 from tests.conftest import Bucket
 from tests.mount.conftest import Mount
-from tierfs import app
-from tierfs.composition.adopting import OBJECTS, Adopter, Reach
+from tierfs.app import store
+from tierfs.app.adopt import OBJECTS, Adopter, ForeignReach
 
 pytestmark = pytest.mark.mount
 
 DATA = os.urandom(1_500_000)
 
 
-def test_adopted_objects_read_through_a_mount(store: app.Store, mount: Mount, moto_bucket: Bucket) -> None:
+def test_adopted_objects_read_through_a_mount(store: store.Store, mount: Mount, moto_bucket: Bucket) -> None:
     theirs = ForeignBucket(moto_bucket)
     theirs.put({"logs/a": DATA, "logs/b": DATA[::-1], "logs/empty": b""})
-    adopter = Adopter(store, OBJECTS, "in", Reach(moto_bucket[0].endpoint_url, moto_bucket[0].region))
+    adopter = Adopter(store, OBJECTS, "in", ForeignReach(moto_bucket[0].endpoint_url, moto_bucket[0].region))
     planned = adopter.plan(theirs.url("logs"))
     adopter.adopt(planned, 2, lambda size, name: None)
     assert adopter.settle() is None

@@ -16,7 +16,7 @@ from tests import verbs
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
-from tierfs import app
+from tierfs.app import store
 from tierfs.metadata import policies
 from tierfs.segments.create import create
 
@@ -28,7 +28,7 @@ SLACK_S = 5.0
 """For a machine that is busy with other tests."""
 
 
-def test_new_segments_appends_seals_and_deletions_show(store: app.Store, mount: Mount) -> None:
+def test_new_segments_appends_seals_and_deletions_show(store: store.Store, mount: Mount) -> None:
     mnt = mount().path
     assert not (mnt / "d/new").exists()
     assert os.listdir(mnt) == []
@@ -49,7 +49,7 @@ def test_new_segments_appends_seals_and_deletions_show(store: app.Store, mount: 
     assert os.listdir(mnt / "d") == ["other"]
 
 
-def test_a_stream_shows_as_sealed_files_and_one_that_grows(store: app.Store, mount: Mount) -> None:
+def test_a_stream_shows_as_sealed_files_and_one_that_grows(store: store.Store, mount: Mount) -> None:
     append(store, "d/s", b"")
     with store.metadata.write() as txn:
         policies.change(txn, "d", put_settings={"seal_bytes": "10"})
@@ -69,7 +69,7 @@ def test_a_stream_shows_as_sealed_files_and_one_that_grows(store: app.Store, mou
     store.engine.close_writer(writer)
 
 
-def test_a_listing_shows_each_name_once_while_names_come_and_go(store: app.Store, mount: Mount) -> None:
+def test_a_listing_shows_each_name_once_while_names_come_and_go(store: store.Store, mount: Mount) -> None:
     stay = [f"m{number:04d}-stays" for number in range(300)]
     with store.metadata.write() as txn:
         for name in stay:
@@ -87,7 +87,7 @@ def test_a_listing_shows_each_name_once_while_names_come_and_go(store: app.Store
     assert [name for name in seen if name.endswith("stays")] == stay
 
 
-def test_an_open_file_reads_on_while_its_bytes_move(store: app.Store, mount: Mount) -> None:
+def test_an_open_file_reads_on_while_its_bytes_move(store: store.Store, mount: Mount) -> None:
     data = reference(0, 5_000_000)
     append(store, "s", data, seal=True)
     mnt = mount("direct_io").path
@@ -99,7 +99,7 @@ def test_an_open_file_reads_on_while_its_bytes_move(store: app.Store, mount: Mou
             assert os.pread(file.fileno(), 700_001, offset) == data[offset : offset + 700_001]
 
 
-def test_tail_shows_a_new_line(store: app.Store, mount: Mount) -> None:
+def test_tail_shows_a_new_line(store: store.Store, mount: Mount) -> None:
     append(store, "live", b"first\n")
     mnt = mount().path
     tail = subprocess.Popen(["tail", "-n", "+1", "-f", mnt / "live"], stdout=subprocess.PIPE, text=True)
@@ -116,7 +116,7 @@ def test_tail_shows_a_new_line(store: app.Store, mount: Mount) -> None:
         tail.communicate()
 
 
-def test_listings_are_complete_while_names_come(store: app.Store, mount: Mount) -> None:
+def test_listings_are_complete_while_names_come(store: store.Store, mount: Mount) -> None:
     with store.metadata.write() as txn:
         from tierfs.segments import create
 
@@ -143,7 +143,7 @@ def test_listings_are_complete_while_names_come(store: app.Store, mount: Mount) 
         writer.join()
 
 
-def test_listings_begin_with_the_directory_and_the_one_above(store: app.Store, mount: Mount) -> None:
+def test_listings_begin_with_the_directory_and_the_one_above(store: store.Store, mount: Mount) -> None:
     append(store, "d/e/s", b"x")
     mnt = mount().path
     for path, above, names in ((mnt, mnt, ["d"]), (mnt / "d", mnt, ["e"]), (mnt / "d" / "e", mnt / "d", ["s"])):
@@ -210,7 +210,7 @@ def _dd(path: Path, until: float, answers) -> None:  # type: ignore[no-untyped-d
     answers.put(("dd", wrong, total))
 
 
-def test_growth_never_shows_a_wrong_byte(store: app.Store, mount: Mount) -> None:
+def test_growth_never_shows_a_wrong_byte(store: store.Store, mount: Mount) -> None:
     append(store, "grow", reference(0, 1000))
     path = mount().path / "grow"
     answers: multiprocessing.Queue[tuple[str, int, int]] = multiprocessing.Queue()

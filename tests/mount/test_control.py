@@ -16,12 +16,12 @@ from tests.commands import tierfs
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
-from tierfs import app
+from tierfs.app import store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
 
-def test_the_settings_can_be_read_but_are_not_listed(store: app.Store, mount: Mount) -> None:
+def test_the_settings_can_be_read_but_are_not_listed(store: store.Store, mount: Mount) -> None:
     append(store, "s", b"x")
     mnt = mount().path
     assert os.listdir(mnt) == ["s"]
@@ -38,7 +38,7 @@ def test_the_settings_can_be_read_but_are_not_listed(store: app.Store, mount: Mo
     assert errno_of(lambda: os.getxattr(mnt / ".tierfs/config", "user.tierfs.segment")) == errno.ENODATA
 
 
-def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: app.Store, mount: Mount) -> None:
+def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: store.Store, mount: Mount) -> None:
     data = reference(0, 3_000_000)
     append(store, "s", data, seal=True)
     mnt = mount("direct_io").path
@@ -54,7 +54,7 @@ def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: app.Store, moun
         assert errno_of(lambda: os.pread(old.fileno(), 1000, 0)) == errno.ESTALE
 
 
-def test_sigusr1_tells_what_the_process_does(store: app.Store, tmp_path: Path) -> None:
+def test_sigusr1_tells_what_the_process_does(store: store.Store, tmp_path: Path) -> None:
     mnt = tmp_path / "mnt"
     mnt.mkdir()
     tierfs("mount", mnt, store=store.path)

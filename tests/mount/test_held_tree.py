@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.mount.conftest import Mount, append
-from tierfs import app
+from tierfs.app import store
 from tierfs.chunkstore.read_only import ReadOnlyDirectory
 from tierfs.errors import Unavailable
 
@@ -26,7 +26,7 @@ def read(directory: ReadOnlyDirectory) -> bytes:
     return bytes(buffer)
 
 
-def test_a_directory_that_is_mounted_again_is_found_again(store: app.Store, mount: Mount) -> None:
+def test_a_directory_that_is_mounted_again_is_found_again(store: store.Store, mount: Mount) -> None:
     append(store, "s", DATA, seal=True)
     mounted = mount()
     directory = ReadOnlyDirectory(mounted.path)

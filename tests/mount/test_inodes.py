@@ -14,7 +14,7 @@ from tests import verbs
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
-from tierfs import app
+from tierfs.app import store
 from tierfs.metadata import directories
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -25,12 +25,12 @@ CUT = 1 << 20
 OPTIONS = ["", "direct_io"]
 
 
-def cut(store: app.Store, name: str, before: int) -> None:
+def cut(store: store.Store, name: str, before: int) -> None:
     """The bytes below `before` go, and the files that held nothing else."""
     verbs.truncate_head(store, name, before)
 
 
-def grow(store: app.Store, name: str, count: int, *, seal: bool = False) -> None:
+def grow(store: store.Store, name: str, count: int, *, seal: bool = False) -> None:
     """Append the next bytes of the reference stream, one chunk's worth at a time."""
     for number in range(count):
         with store.metadata.read() as txn:
@@ -67,7 +67,7 @@ def has_changed(path: Path, descriptor: int) -> bool:
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("seal", [True, False])
 def test_a_new_inode_is_a_new_file_and_the_old_view_stays(
-    store: app.Store, mount: Mount, options: str, seal: bool
+    store: store.Store, mount: Mount, options: str, seal: bool
 ) -> None:
     grow(store, "s", 3, seal=seal)
     path = mount(options).path / "s"
@@ -83,7 +83,7 @@ def test_a_new_inode_is_a_new_file_and_the_old_view_stays(
 
 
 @pytest.mark.parametrize("seal", [True, False])
-def test_bytes_that_are_gone_are_stale(store: app.Store, mount: Mount, seal: bool) -> None:
+def test_bytes_that_are_gone_are_stale(store: store.Store, mount: Mount, seal: bool) -> None:
     grow(store, "s", 3, seal=seal)
     path = mount("direct_io").path / "s"
     with opened(path) as old:
@@ -94,7 +94,7 @@ def test_bytes_that_are_gone_are_stale(store: app.Store, mount: Mount, seal: boo
         assert size_of(old) == 3 * CUT
 
 
-def test_an_old_inode_that_nobody_has_open_is_stale(store: app.Store, mount: Mount) -> None:
+def test_an_old_inode_that_nobody_has_open_is_stale(store: store.Store, mount: Mount) -> None:
     grow(store, "s", 2, seal=True)
     path = mount().path / "s"
     with opened(path, os.O_PATH) as old:
@@ -106,7 +106,7 @@ def test_an_old_inode_that_nobody_has_open_is_stale(store: app.Store, mount: Mou
         assert path.read_bytes() == reference(CUT, 2 * CUT)
 
 
-def test_the_old_view_of_a_growing_segment_grows(store: app.Store, mount: Mount) -> None:
+def test_the_old_view_of_a_growing_segment_grows(store: store.Store, mount: Mount) -> None:
     grow(store, "s", 2)
     path = mount().path / "s"
     with opened(path) as old:
@@ -118,7 +118,7 @@ def test_the_old_view_of_a_growing_segment_grows(store: app.Store, mount: Mount)
         assert path.stat().st_size == CUT + 4
 
 
-def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: app.Store, mount: Mount) -> None:
+def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: store.Store, mount: Mount) -> None:
     """Pages of its end are in the page cache: bytes behind it would show as NULs."""
     size = CUT + 1000
     append(store, "s", reference(0, size))
@@ -139,7 +139,7 @@ def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: app.Store, 
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_open_files_read_on_through_a_concat(store: app.Store, mount: Mount, options: str) -> None:
+def test_open_files_read_on_through_a_concat(store: store.Store, mount: Mount, options: str) -> None:
     """The target grows; the source's name goes, and who has it open reads its bytes or is told that it is gone."""
     append(store, "t", reference(0, CUT))
     append(store, "s", reference(CUT, 3 * CUT), seal=True)

@@ -13,8 +13,8 @@ import pytest
 from tests import verbs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
-from tierfs import app
-from tierfs.metadata import chain_cuts, chains, directories
+from tierfs.app import store
+from tierfs.metadata import chain_edits, chains, directories
 from tierfs.parallel import Progress
 from tierfs.types import CRC_BLOCK_BYTES, ChunkState, Tier
 
@@ -63,12 +63,12 @@ def quiet(_: Progress) -> None:
     """Nobody watches."""
 
 
-def make_cold(store: app.Store, name: str) -> None:
+def make_cold(store: store.Store, name: str) -> None:
     verbs.offload(store, name)
     verbs.evict(store, name)
 
 
-def test_the_document_has_its_keys_and_the_mounts_options(store: app.Store, mount: Mount) -> None:
+def test_the_document_has_its_keys_and_the_mounts_options(store: store.Store, mount: Mount) -> None:
     found = stats(mount("direct_io,umask=27").path)
     assert list(found) == KEYS
     assert found["store"] == str(store.path)
@@ -78,7 +78,7 @@ def test_the_document_has_its_keys_and_the_mounts_options(store: app.Store, moun
     assert found["memory"] == {"budget_bytes": store.settings.read.budget_bytes, "used_bytes": 0}
 
 
-def test_reads_are_counted_by_the_tier_that_served_them(store: app.Store, mount: Mount) -> None:
+def test_reads_are_counted_by_the_tier_that_served_them(store: store.Store, mount: Mount) -> None:
     append(store, "d/local", DATA, seal=True)
     append(store, "d/cold", DATA, seal=True)
     make_cold(store, "d/cold")
@@ -101,7 +101,7 @@ def test_reads_are_counted_by_the_tier_that_served_them(store: app.Store, mount:
     assert values['tierfs_fuse_operations_total{operation="read"}'] >= found["operations"]["read"]
 
 
-def test_open_segments_show_where_their_readers_are(store: app.Store, mount: Mount) -> None:
+def test_open_segments_show_where_their_readers_are(store: store.Store, mount: Mount) -> None:
     append(store, "d/s", DATA, seal=True)
     make_cold(store, "d/s")
     append(store, "other", b"abc")
@@ -125,7 +125,7 @@ def test_open_segments_show_where_their_readers_are(store: app.Store, mount: Mou
     assert eventually(lambda: stats(mnt)["segments"] == [])
 
 
-def test_the_store_and_its_place_in_the_journal(store: app.Store, mount: Mount) -> None:
+def test_the_store_and_its_place_in_the_journal(store: store.Store, mount: Mount) -> None:
     mnt = mount().path
     before = stats(mnt)
     assert before["store_id"] == store.metadata.store_id
@@ -136,7 +136,7 @@ def test_the_store_and_its_place_in_the_journal(store: app.Store, mount: Mount) 
     assert found["slot"] > before["journal"]["slot"]
 
 
-def test_failed_operations_are_counted_by_errno(store: app.Store, mount: Mount) -> None:
+def test_failed_operations_are_counted_by_errno(store: store.Store, mount: Mount) -> None:
     append(store, "s", DATA, seal=True)
     make_cold(store, "s")
     mnt = mount("read_priority=local-only").path
@@ -148,7 +148,7 @@ def test_failed_operations_are_counted_by_errno(store: app.Store, mount: Mount) 
     assert metrics(mnt)['tierfs_fuse_errors_total{errno="EIO",operation="read"}'] == errors["read"]["EIO"]
 
 
-def test_only_the_holder_tells_the_backlog(store: app.Store, mount: Mount) -> None:
+def test_only_the_holder_tells_the_backlog(store: store.Store, mount: Mount) -> None:
     append(store, "s", DATA)
     holder = mount().path
     assert eventually(lambda: stats(holder)["backlog"] is not None)
@@ -174,7 +174,7 @@ def test_only_the_holder_tells_the_backlog(store: app.Store, mount: Mount) -> No
     assert eventually(lambda: backlog() == 0)
 
 
-def test_served_from_tells_the_tier_of_the_newest_read(store: app.Store, mount: Mount) -> None:
+def test_served_from_tells_the_tier_of_the_newest_read(store: store.Store, mount: Mount) -> None:
     append(store, "s", DATA, seal=True)
     path = mount("direct_io").path / "s"
 
@@ -189,7 +189,7 @@ def test_served_from_tells_the_tier_of_the_newest_read(store: app.Store, mount: 
     assert served_from() == "cold"
 
 
-def test_bytes_of_suspect_and_lost_chunks_are_metrics_of_the_store(store: app.Store, mount: Mount) -> None:
+def test_bytes_of_suspect_and_lost_chunks_are_metrics_of_the_store(store: store.Store, mount: Mount) -> None:
     append(store, "s", DATA, seal=True)
     make_cold(store, "s")
     mnt = mount().path
@@ -197,9 +197,9 @@ def test_bytes_of_suspect_and_lost_chunks_are_metrics_of_the_store(store: app.St
     with store.metadata.read() as txn:
         segment_id = directories.segment_by_name(txn, "s").id
         chunk, *_ = chains.chunks(txn, segment_id, Tier.COLD)
-    chain_cuts.set_state(store.metadata, segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
+    chain_edits.set_state(store.metadata, segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
     assert (metrics(mnt)["tierfs_suspect_bytes"], metrics(mnt)["tierfs_lost_bytes"]) == (chunk.length, 0)
     with store.metadata.write() as txn:
-        segment = chain_cuts.lose(txn, directories.segment_by_name(txn, "s"), chunk.range)
-        chain_cuts.put_segment(txn, segment, journaled=True)
+        segment = chain_edits.lose(txn, directories.segment_by_name(txn, "s"), chunk.range)
+        chain_edits.put_segment(txn, segment, journaled=True)
     assert (metrics(mnt)["tierfs_suspect_bytes"], metrics(mnt)["tierfs_lost_bytes"]) == (0, chunk.length)

@@ -19,8 +19,8 @@ from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tests.servers.gate import Gate, gate_to
-from tierfs import app
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.app import store as app
+from tierfs.setup.create import ColdChoice, init_store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 

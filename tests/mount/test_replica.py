@@ -15,7 +15,7 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.mount.conftest import Mounted, stop
 from tests.mount.waiting import eventually
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.setup.create import ColdChoice, init_store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(240, method="thread")]
 

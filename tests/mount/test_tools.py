@@ -18,7 +18,7 @@ import pytest
 from tests import verbs
 from tests.mount.conftest import Mount, Mounted, append
 from tests.mount.waiting import errno_of
-from tierfs import app
+from tierfs.app import store
 from tierfs.checksum import crc32c
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -32,7 +32,7 @@ def run(*words: object) -> bytes:
 
 
 @pytest.fixture
-def files(store: app.Store) -> None:
+def files(store: store.Store) -> None:
     append(store, "logs/text", TEXT, seal=True)
     append(store, "logs/cold", TEXT, seal=True)
     append(store, "data/binary", BINARY)

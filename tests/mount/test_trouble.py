@@ -18,9 +18,9 @@ from tests.commands import tierfs
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
-from tierfs import app
-from tierfs.initialize import ColdChoice, init_store
-from tierfs.mounts import mounts
+from tierfs.app import store
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.system.mounts import mounts
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
@@ -29,7 +29,7 @@ ENDS_WITHIN_S = 60
 """A read may wait 30 s for a tier; the end of the mount waits less."""
 
 
-def test_a_bug_is_an_eio_and_not_the_end(store: app.Store, mount: Mount) -> None:
+def test_a_bug_is_an_eio_and_not_the_end(store: store.Store, mount: Mount) -> None:
     append(store, "broken", b"x")
     append(store, "fine", b"y")
     mnt = mount(fault="broken-getattr").path
@@ -38,7 +38,7 @@ def test_a_bug_is_an_eio_and_not_the_end(store: app.Store, mount: Mount) -> None
         assert (mnt / "fine").read_bytes() == b"y"
 
 
-def test_slow_reads_do_not_starve_a_stat(store: app.Store, mount: Mount) -> None:
+def test_slow_reads_do_not_starve_a_stat(store: store.Store, mount: Mount) -> None:
     for number in range(150):
         append(store, f"s{number}", reference(0, 1000), seal=True)
     verbs.offload(store)
@@ -60,7 +60,7 @@ def test_slow_reads_do_not_starve_a_stat(store: app.Store, mount: Mount) -> None
             reader.wait(30)
 
 
-def test_killed_readers_do_not_freeze_the_mount(store: app.Store, mount: Mount) -> None:
+def test_killed_readers_do_not_freeze_the_mount(store: store.Store, mount: Mount) -> None:
     append(store, "s", reference(0, 20_000_000), seal=True)
     verbs.offload(store, "s")
     verbs.evict(store, "s")
@@ -85,7 +85,7 @@ def test_signals_unmount(mount: Mount, number: signal.Signals) -> None:
     assert not mounted.is_mounted()
 
 
-def test_the_end_does_not_wait_for_stalled_reads(store: app.Store, mount: Mount) -> None:
+def test_the_end_does_not_wait_for_stalled_reads(store: store.Store, mount: Mount) -> None:
     append(store, "s", reference(0, 1000), seal=True)
     verbs.offload(store, "s")
     verbs.evict(store, "s")
@@ -101,7 +101,7 @@ def test_the_end_does_not_wait_for_stalled_reads(store: app.Store, mount: Mount)
         reader.wait(30)
 
 
-def test_a_linked_mount_point_is_the_mount(store: app.Store, mount: Mount, tmp_path: Path) -> None:
+def test_a_linked_mount_point_is_the_mount(store: store.Store, mount: Mount, tmp_path: Path) -> None:
     append(store, "s", b"x")
     mounted = mount()
     link = tmp_path / "link"
@@ -128,7 +128,7 @@ def test_paths_of_any_letters_can_be_mounted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["uid=-1", "gid=4294967295", "umask=1000", "umask=9", "uid=", "rw", "nonsense"])
-def test_impossible_options_are_refused_before_mounting(store: app.Store, tmp_path: Path, option: str) -> None:
+def test_impossible_options_are_refused_before_mounting(store: store.Store, tmp_path: Path, option: str) -> None:
     mnt = tmp_path / "mnt"
     mnt.mkdir()
     done = tierfs("mount", mnt, "-o", option, store=store.path, check=False)
@@ -143,7 +143,7 @@ def test_unmounting_from_outside_ends_the_process(mount: Mount) -> None:
     assert mounted.process.wait(30) == 0
 
 
-def test_a_busy_mount_says_who_to_ask(store: app.Store, mount: Mount) -> None:
+def test_a_busy_mount_says_who_to_ask(store: store.Store, mount: Mount) -> None:
     append(store, "s", b"x")
     mounted = mount()
     with (mounted.path / "s").open("rb"):
@@ -152,7 +152,7 @@ def test_a_busy_mount_says_who_to_ask(store: app.Store, mount: Mount) -> None:
     assert "fuser -vm" in done.err
 
 
-def test_a_mount_point_of_a_killed_daemon_is_used_again(store: app.Store, mount: Mount, tmp_path: Path) -> None:
+def test_a_mount_point_of_a_killed_daemon_is_used_again(store: store.Store, mount: Mount, tmp_path: Path) -> None:
     append(store, "s", b"x")
     mounted = mount()
     mounted.process.kill()
@@ -172,7 +172,7 @@ def test_a_mount_point_of_a_killed_daemon_is_used_again(store: app.Store, mount:
         again.communicate(timeout=30)
 
 
-def test_a_dead_mount_is_told_by_status_and_doctor(store: app.Store, mount: Mount) -> None:
+def test_a_dead_mount_is_told_by_status_and_doctor(store: store.Store, mount: Mount) -> None:
     mounted = mount()
     assert tierfs("status", "--json", store=store.path).json["dead_mounts"] == []
     mounted.process.kill()
@@ -187,7 +187,7 @@ def test_a_dead_mount_is_told_by_status_and_doctor(store: app.Store, mount: Moun
     assert tierfs("status", "--json", store=store.path).json["mounts"] == []
 
 
-def test_a_mount_whose_daemon_is_stopped_holds_up_neither_status_nor_doctor(store: app.Store, mount: Mount) -> None:
+def test_a_mount_whose_daemon_is_stopped_holds_up_neither_status_nor_doctor(store: store.Store, mount: Mount) -> None:
     mounted = mount()
     point = str(mounted.path)
     mounted.process.send_signal(signal.SIGSTOP)
@@ -203,7 +203,7 @@ def test_a_mount_whose_daemon_is_stopped_holds_up_neither_status_nor_doctor(stor
     assert tierfs("status", "--json", store=store.path).json["silent_mounts"] == []
 
 
-def test_the_daemon_returns_when_the_mount_answers(store: app.Store, tmp_path: Path) -> None:
+def test_the_daemon_returns_when_the_mount_answers(store: store.Store, tmp_path: Path) -> None:
     append(store, "s", b"x")
     mnt = tmp_path / "mnt"
     mnt.mkdir()
@@ -219,7 +219,7 @@ def test_the_daemon_returns_when_the_mount_answers(store: app.Store, tmp_path: P
     assert eventually(lambda: not os.path.ismount(mnt))
 
 
-def test_a_damaged_local_chunk_is_read_from_the_cold_tier(store: app.Store, mount: Mount) -> None:
+def test_a_damaged_local_chunk_is_read_from_the_cold_tier(store: store.Store, mount: Mount) -> None:
     data = reference(0, 3_000_000)
     append(store, "s", data, seal=True)
     append(store, "only", data, seal=True)

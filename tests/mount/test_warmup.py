@@ -12,9 +12,9 @@ from tests import verbs
 from tests.commands import tierfs
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
-from tests.reading.cache_blocks import BLOCK, size_for
-from tierfs import app
-from tierfs.reading.cache_report import CacheReport
+from tests.reading.cache.cache_blocks import BLOCK, size_for
+from tierfs.app import store
+from tierfs.reading.stats import CacheReport
 from tierfs.types import CRC_BLOCK_BYTES
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -22,13 +22,13 @@ pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 SIZE = 9_000_001
 
 
-def switch_on(store: app.Store, slots: int, *settings: str) -> None:
+def switch_on(store: store.Store, slots: int, *settings: str) -> None:
     lines = ["[read]", f"cache_bytes = {size_for(slots)}", *settings]
     (store.path / "store.toml").write_text("\n".join(lines))
 
 
 @pytest.fixture
-def cold(store: app.Store) -> app.Store:
+def cold(store: store.Store) -> store.Store:
     """The store with its cache on and `d/one` and `d/two` cold."""
     switch_on(store, 1000)
     for name in ("d/one", "d/two"):
@@ -42,14 +42,14 @@ def report(mountpoint: Path) -> CacheReport:
     return CacheReport.decode((mountpoint / ".tierfs/cache").read_bytes())
 
 
-def empty_objects(store: app.Store) -> None:
+def empty_objects(store: store.Store) -> None:
     """Make every object of the cold tier useless."""
     for path in (store.path / "cold").rglob("*"):
         if path.is_file():
             os.truncate(path, 0)
 
 
-def test_the_mount_with_the_cache_fills_it(cold: app.Store, mount: Mount, tmp_path: Path) -> None:
+def test_the_mount_with_the_cache_fills_it(cold: store.Store, mount: Mount, tmp_path: Path) -> None:
     first, second = mount(), mount()
     assert (report(first.path).state, report(second.path).state) == ("on", "off")
     done = tierfs("warmup", second.path / "d", "--json", store=cold.path).json
@@ -69,7 +69,7 @@ def test_the_mount_with_the_cache_fills_it(cold: app.Store, mount: Mount, tmp_pa
     assert (third / "d/one").read_bytes() == (third / "d/two").read_bytes() == reference(0, SIZE)
 
 
-def test_bytes_in_the_page_cache_are_read_anew(cold: app.Store, mount: Mount) -> None:
+def test_bytes_in_the_page_cache_are_read_anew(cold: store.Store, mount: Mount) -> None:
     switch_on(cold, 72, 'budget_bytes = "16MiB"', 'max_window_bytes = "2MiB"')
     append(cold, "other", reference(0, 2 * SIZE))
     verbs.offload(cold)
@@ -81,7 +81,7 @@ def test_bytes_in_the_page_cache_are_read_anew(cold: app.Store, mount: Mount) ->
     assert done["already_held_bytes"] < done["held_bytes"] == SIZE
 
 
-def test_a_disk_that_lags_behind_is_waited_for(cold: app.Store, mount: Mount) -> None:
+def test_a_disk_that_lags_behind_is_waited_for(cold: store.Store, mount: Mount) -> None:
     switch_on(cold, 1000, 'budget_bytes = "24MiB"', 'max_window_bytes = "2MiB"')
     append(cold, "large", reference(0, 24_000_000))
     append(cold, "small", reference(0, 1000))
@@ -92,7 +92,7 @@ def test_a_disk_that_lags_behind_is_waited_for(cold: app.Store, mount: Mount) ->
     assert done["held_bytes"] == 24_001_000
 
 
-def test_what_the_mount_reads_locally_is_skipped(cold: app.Store, mount: Mount) -> None:
+def test_what_the_mount_reads_locally_is_skipped(cold: store.Store, mount: Mount) -> None:
     append(cold, "d/three", reference(0, 1000))
     verbs.offload(cold)  # in both tiers, and local bytes go first
     mount()
@@ -100,7 +100,7 @@ def test_what_the_mount_reads_locally_is_skipped(cold: app.Store, mount: Mount) 
     assert (done["held_bytes"], done["local_bytes"]) == (2 * SIZE, 1000)
 
 
-def test_more_than_fits(cold: app.Store, mount: Mount) -> None:
+def test_more_than_fits(cold: store.Store, mount: Mount) -> None:
     switch_on(cold, 64, 'max_window_bytes = "2MiB"')
     mount()
     done = tierfs("warmup", "d/one", "--json", store=cold.path, check=False)
@@ -109,7 +109,7 @@ def test_more_than_fits(cold: app.Store, mount: Mount) -> None:
     assert done.json["held_bytes"] == 32 * BLOCK
 
 
-def test_a_mount_that_cannot_deliver(cold: app.Store, mount: Mount) -> None:
+def test_a_mount_that_cannot_deliver(cold: store.Store, mount: Mount) -> None:
     mount()
     empty_objects(cold)
     done = tierfs("warmup", "d", store=cold.path, check=False)

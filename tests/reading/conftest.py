@@ -8,13 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.disks import disk
-from tests.reading.cache_blocks import (
-    STORE_ID,
-    Open,
-    size_for,
-)
+from tests.reading.cache.cache_blocks import STORE_ID, Open, size_for
 from tierfs.metrics import Metrics
-from tierfs.reading.disk_cache import DiskCache
+from tierfs.reading.cache.cache import DiskCache
 
 
 @pytest.fixture

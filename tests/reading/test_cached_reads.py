@@ -13,16 +13,16 @@ import pytest
 from trio.testing import MockClock
 
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.reading.chaotic_http import serving
+from tests.reading.fetch.chaotic_http import serving
 from tests.reading.test_reader import make_cold, read_all
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.config import ReadSettings
 from tierfs.errors import Unavailable
 from tierfs.metrics import NullMetrics
-from tierfs.reading.cache_files import DATA_NAME
-from tierfs.reading.cache_slots import SLOT_BYTES
-from tierfs.reading.disk_cache import DiskCache
+from tierfs.reading.cache.cache import DiskCache
+from tierfs.reading.cache.files import DATA_NAME
+from tierfs.reading.cache.slots import SLOT_BYTES
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.types import CRC_BLOCK_BYTES, MIB

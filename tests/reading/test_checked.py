@@ -15,9 +15,8 @@ from tierfs.chunkstore.protocol import EtagDiffers, OnReceived
 from tierfs.metadata import checksums
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metrics import NullMetrics
-from tierfs.reading.checked import BlockDiffers, CheckedBlocks, fetch
 from tierfs.reading.etags import Etags
-from tierfs.reading.grid import Grid
+from tierfs.reading.fetch.grid import BlockDiffers, CheckedBlocks, Grid, fetch
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, ObjectId, Tier
 
 BLOCK = CRC_BLOCK_BYTES

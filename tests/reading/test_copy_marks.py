@@ -16,13 +16,12 @@ from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, NotFound, StorageFull
-from tierfs.metadata import chain_cuts, chains, directories
+from tierfs.metadata import chain_edits, chains, directories
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metrics import NullMetrics
-from tierfs.reading.copy_marks import CopyMarks
+from tierfs.reading.copies import CopyMarks, Prover
 from tierfs.reading.etags import Etags
-from tierfs.reading.prove import Prover
 from tierfs.reading.reader import Reader
 from tierfs.types import MIB, ByteRange, ChunkState, ReadPriority, SegmentId, Tier
 
@@ -106,7 +105,7 @@ def lost(store: TestStore, offset: int) -> tuple[SegmentId, PlacedChunk]:
         chunk = chains.chunk_at(txn, segment.id, Tier.COLD, offset)
         assert chunk is not None
         parts = [(chunk.range, ChunkState.LOST)]
-        chain_cuts.put_segment(txn, chain_cuts.replace_chunk(txn, segment, Tier.COLD, chunk, parts), journaled=True)
+        chain_edits.put_segment(txn, chain_edits.replace_chunk(txn, segment, Tier.COLD, chunk, parts), journaled=True)
     return missing(store, offset)
 
 
@@ -127,14 +126,14 @@ async def test_a_mark_that_fails_keeps_no_other_from_being_written_and_is_tried_
     store: TestStore, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str], error: Exception
 ) -> None:
     expected_warnings += ["could not be marked", "marking .* failed"]
-    original, errors = chain_cuts.set_state, [error]
+    original, errors = chain_edits.set_state, [error]
 
     def mark(*some: Any) -> bool:
         if errors:
             raise errors.pop()
         return original(*some)
 
-    monkeypatch.setattr(chain_cuts, "set_state", mark)
+    monkeypatch.setattr(chain_edits, "set_state", mark)
     marks = marks_of(store)
     for offset in (0, MIB):
         marks.failed(*missing(store, offset), NotFound("gone"))
@@ -153,7 +152,7 @@ async def test_a_copy_that_was_cleared_becomes_suspect_again(store: TestStore) -
         await marks.settle()
         assert states(store, Tier.COLD) == [SUSPECT, GOOD, GOOD]
         suspect = missing(store, 0)[1].chunk
-        assert chain_cuts.set_state(store.metadata, segment_id, Tier.COLD, suspect, GOOD)
+        assert chain_edits.set_state(store.metadata, segment_id, Tier.COLD, suspect, GOOD)
 
 
 async def test_a_lost_chunk_that_does_not_prove_right_is_read_whole_once(store: TestStore) -> None:
@@ -202,11 +201,11 @@ def test_proof_of_a_part_does_not_answer_for_what_was_joined_to_it(tmp_path: Pat
         def lose(chunk: ChunkRecord, lost: ByteRange) -> None:
             pieces = [(lost, ChunkState.LOST), (ByteRange(lost.end, chunk.range.end), GOOD)]
             with store.metadata.write() as txn:
-                segment = chain_cuts.replace_chunk(txn, store.segment("s"), Tier.LOCAL, chunk, pieces)
-                chain_cuts.put_segment(txn, chain_cuts.lose(txn, segment, lost), journaled=True)
+                segment = chain_edits.replace_chunk(txn, store.segment("s"), Tier.LOCAL, chunk, pieces)
+                chain_edits.put_segment(txn, chain_edits.lose(txn, segment, lost), journaled=True)
 
         lose(local()[0], ByteRange(0, 2))
         proved, rest = local()
         lose(rest, ByteRange(2, 5))
-        assert not chain_cuts.set_state(store.metadata, store.segment("s").id, Tier.LOCAL, proved, GOOD)
+        assert not chain_edits.set_state(store.metadata, store.segment("s").id, Tier.LOCAL, proved, GOOD)
         assert [(chunk.length, chunk.state) for chunk in local()] == [(5, ChunkState.LOST), (3, GOOD)]

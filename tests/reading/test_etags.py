@@ -14,7 +14,7 @@ import trio
 
 from tests.copied import all_adopted, copy_tier, recorded_etags
 from tests.fsck.looking import flip_cold, holder_at
-from tests.reading.cache_blocks import Open
+from tests.reading.cache.cache_blocks import Open
 from tests.reading.test_reader import DATA, POLICY, WatchedStorage, make_cold, read_all, reader_of
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
@@ -23,11 +23,11 @@ from tierfs.errors import DataLoss
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metrics import Metrics
 from tierfs.parallel import Meter
-from tierfs.reading.checked import BlockDiffers
+from tierfs.reading.cache.fill import Warmer
+from tierfs.reading.cache.fill_plan import WantedBytes
 from tierfs.reading.etags import Etags
-from tierfs.reading.span import Span
-from tierfs.reading.warm import Warmer
-from tierfs.reading.warm_plan import Wanted
+from tierfs.reading.fetch.grid import BlockDiffers
+from tierfs.reading.fetch.span import Span
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK
 from tierfs.types import ByteRange, Tier
 
@@ -171,7 +171,7 @@ def test_warming_up_reads_copied_objects_and_adopts_their_etags(
     copy_tier(storage)
     with store.metadata.read() as txn:
         holders = [holder for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD]
-    wanted = [Wanted("s", 0, holder, ByteRange(0, holder.length)) for holder in holders]
+    wanted = [WantedBytes("s", 0, holder, ByteRange(0, holder.length)) for holder in holders]
     cache = open_cache()
     Warmer(cache, store.metadata, lambda _: storage, metrics, Meter()).run(wanted, 2)
     assert all(cache.holds(holder.id, 0) for holder in holders)

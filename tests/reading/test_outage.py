@@ -13,7 +13,7 @@ import trio
 
 from tests.reading.test_reader import DATA, POLICY, WatchedStorage, make_cold, reader_of
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.protocol import OnReceived
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, Fenced, TierfsError, Unavailable

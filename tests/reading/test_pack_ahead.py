@@ -13,7 +13,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.test_reader import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.reading.reader import Reader
-from tierfs.segments.bulk_create import WholeSegment
+from tierfs.segments.create import WholeSegment
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 FILES = 800

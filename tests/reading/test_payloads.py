@@ -14,7 +14,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import OnReceived
 from tierfs.errors import DataLoss
-from tierfs.metadata import chains, directories, entries, ledgers
+from tierfs.metadata import chains, directories, entries
 from tierfs.metadata.records import ObjectRecord
 from tierfs.reading import payloads
 from tierfs.reading.payloads import Payloads, rows_of
@@ -191,7 +191,7 @@ def test_what_is_remembered_of_one_object_is_not_taken_for_the_next(store: TestS
     known.read_into(store.cold, before, 0, view, before.etag, None)
     segment_id = SegmentId(before.segment_id)
     with store.metadata.read() as txn:
-        uuid = ledgers.find(txn, segment_id).offload.uuid
+        uuid = entries.find(txn, segment_id).offload.uuid
     assert uuid is not None
     offloader(store).delete_offloaded(segment_id, uuid)
     offloader(store, 2000).offload(segment_id, uuid4())

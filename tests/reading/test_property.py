@@ -16,15 +16,15 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.reading.chaos import ChaoticStorage, CheckedPool, Odds
-from tests.reading.chaotic_http import serving
+from tests.reading.fetch.chaos import ChaoticStorage, CheckedPool, Odds
+from tests.reading.fetch.chaotic_http import serving
 from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metrics import NullMetrics
-from tierfs.reading.disk_cache import DiskCache
+from tierfs.reading.cache.cache import DiskCache
+from tierfs.reading.fetch.fetcher import HedgePolicy
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.hedge import HedgePolicy
 from tierfs.reading.reader import Reader
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import MIB, ByteRange, ReadPriority

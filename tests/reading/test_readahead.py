@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tierfs.reading.readahead import FairShare, Session, Sessions, Share
+from tierfs.reading.readahead import FairShare, ReadSession, Sessions, Share
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 BUDGET_BYTES = 256 * MIB
@@ -35,7 +35,7 @@ class File:
         self.sessions = Sessions(self.shares)
         self.plans: list[ByteRange] = []
 
-    def read(self, offset: int, size_bytes: int = BLOCK) -> Session:
+    def read(self, offset: int, size_bytes: int = BLOCK) -> ReadSession:
         """One read; returns the session it belongs to."""
         wanted = ByteRange(offset, min(offset + size_bytes, self.length_bytes))
         session = self.sessions.of(wanted, 0)
@@ -47,7 +47,7 @@ class File:
             self.plans.append(plan)
         return session
 
-    def read_on(self, start: int, end: int, size_bytes: int = BLOCK) -> Session:
+    def read_on(self, start: int, end: int, size_bytes: int = BLOCK) -> ReadSession:
         """Reads one after the other; returns the session of the last one."""
         for offset in range(start, end, size_bytes):
             session = self.read(offset, min(size_bytes, end - offset))
@@ -198,7 +198,7 @@ def test_who_reads_a_mib_has_not_asked_for_much_more() -> None:
 @pytest.mark.parametrize(("count", "window_mib"), [(1, 64), (2, 64), (4, 32), (16, 8), (64, 2), (200, 2)])
 def test_sessions_share_the_memory(count: int, window_mib: int) -> None:
     shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
-    sessions = [Session(0, 0, 0) for _ in range(count)]
+    sessions = [ReadSession(0, 0, 0) for _ in range(count)]
     for session in sessions:
         shares.of(session, 0.0)
     share = shares.of(sessions[0], 1.0)

@@ -19,9 +19,9 @@ from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, Fenced, NotFound, TierfsError, Unavailable
 from tierfs.metadata import chains, checksums
 from tierfs.metrics import NullMetrics
+from tierfs.reading.fetch.span_cache import KEEP_PASSED_BYTES
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.reading.spans import KEEP_PASSED_BYTES
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ReadPriority, Tier
 
 POLICY = {"chunk_bytes": "300000", "object_bytes": "700000", "read_priority": "local-first"}

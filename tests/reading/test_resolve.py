@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tierfs.metadata.layout import Layout, PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.reading.resolve import in_object, resolve
+from tierfs.reading.view import in_object, resolve
 from tierfs.types import (
     ByteRange,
     ChunkState,

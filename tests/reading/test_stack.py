@@ -13,20 +13,20 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.reading.chaotic_http import serving
+from tests.reading.fetch.chaotic_http import serving
 from tests.reading.test_reader import DATA, make_cold
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import StoredObject
-from tierfs.chunkstore.s3 import S3Storage
-from tierfs.chunkstore.s3_location import S3Location
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.config import ColdSettings, ReadSettings
-from tierfs.connect import wrapped
 from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import NullMetrics
-from tierfs.reading.fetch_queue import FetchQueue
+from tierfs.reading.fetch.queue import FetchQueue
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
+from tierfs.setup.connect import wrapped
 from tierfs.types import LocationId
 
 MOST_FRAMES = 15

@@ -11,7 +11,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
 from tierfs.metrics import MetricName, Metrics
 from tierfs.reading import open_handles
-from tierfs.reading.grid import blocks_touched
+from tierfs.reading.fetch.grid import blocks_touched
 from tierfs.reading.reader import Reader
 from tierfs.reading.stats import figures, snapshot
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange

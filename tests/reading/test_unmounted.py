@@ -14,13 +14,13 @@ import trio
 
 from tests.reading.test_copy_marks import DATA, GOOD, SUSPECT, states
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore import directory_tree
-from tierfs.chunkstore.checks import MARK_NAME
-from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.chunkstore.directory import DirectoryStorage
-from tierfs.chunkstore.directory_tree import HeldTree
+from tierfs.chunkstore.directory import tree as directory_tree
+from tierfs.chunkstore.directory.storage import DirectoryStorage
+from tierfs.chunkstore.directory.tree import HeldTree
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyDirectory
+from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.metrics import NullMetrics

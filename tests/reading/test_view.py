@@ -13,12 +13,11 @@ import pytest
 from tests.reading.test_reader import make_cold, reader_of
 from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.errors import Fenced, NotFound
-from tierfs.metadata import keys
+from tierfs.metadata import tables
 from tierfs.metadata.layout import WINDOW_CHUNKS, load
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.reading.resolve import resolve
-from tierfs.reading.view import SegmentView
+from tierfs.reading.view import SegmentView, resolve
 from tierfs.types import MIB, ByteRange, ReadPriority, Tier
 
 CHUNK_BYTES = 4
@@ -54,7 +53,7 @@ def make_long(store: TestStore, chunks: int) -> SegmentRecord:
     store.append("long", b"abcd", seal=True)
     length = chunks * CHUNK_BYTES
     with store.metadata.write() as txn:
-        segment = txn.must_get(SEGMENTS, keys.u64(store.segment("long").id), "the segment")
+        segment = txn.must_get(SEGMENTS, tables.u64(store.segment("long").id), "the segment")
         holder = ObjectRecord(
             id=txn.allocate_id(),
             tier=Tier.COLD,
@@ -64,17 +63,17 @@ def make_long(store: TestStore, chunks: int) -> SegmentRecord:
             etag="e",
             references=chunks,
         )
-        txn.put(OBJECTS, keys.u64(holder.id), holder)
+        txn.put(OBJECTS, tables.u64(holder.id), holder)
         for start in range(0, length, CHUNK_BYTES):
             following = start + CHUNK_BYTES if start + CHUNK_BYTES < length else 0
             record = ChunkRecord(
                 start_offset=start, length=CHUNK_BYTES, next=following, object_id=holder.id, object_offset=start
             )
-            txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, start), record)
+            txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, start), record)
         cold = TierState(count=chunks, bytes=length, first_chunk=0, last_chunk=length - CHUNK_BYTES)
-        txn.delete(CHUNKS.name, keys.chunk(segment.id, Tier.LOCAL, 0))
+        txn.delete(CHUNKS.name, tables.chunk(segment.id, Tier.LOCAL, 0))
         segment = replace(segment, length=length, local=TierState(), cold=cold)
-        txn.put(SEGMENTS, keys.u64(segment.id), segment)
+        txn.put(SEGMENTS, tables.u64(segment.id), segment)
     return segment
 
 
@@ -82,7 +81,7 @@ def cut_head(store: TestStore, name: str, start_offset: int) -> None:
     """The segment begins at `start_offset` from now on."""
     segment = store.segment(name)
     with store.metadata.write() as txn:
-        txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, start_offset=start_offset))
+        txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, start_offset=start_offset))
 
 
 def test_a_segment_of_100_000_chunks_is_opened_without_loading_them(store: TestStore, decoded: Decoded) -> None:

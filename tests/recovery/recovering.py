@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.recovery.replaying import check_store
+from tests.journal.replaying import check_store
 from tests.stores import LOCATION, TestStore, quiet
-from tierfs.background.entry_rows import EntryRows
-from tierfs.background.publish import Publisher
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.journal.publish import Publisher
 from tierfs.metadata.records import LocationRecord
-from tierfs.recovery import recover
+from tierfs.recovery import from_journal
 from tierfs.recovery.loss import SegmentLoss
 from tierfs.segments.engine import Engine
+from tierfs.tiering.ledgers.copies import EntryRows
 
 
 @dataclass(slots=True)
@@ -37,12 +37,12 @@ def recovered(path: Path, cold: ChunkStorage) -> Iterator[Recovered]:
     path.mkdir()
     clock = ManualClock()
     location = LocationRecord(id=LOCATION, url="memory:")
-    rebuilt = recover.owned(path / "metadata", cold, location, clock, quiet)
+    rebuilt = from_journal.owned(path / "metadata", cold, location, clock, quiet)
     metadata, files = rebuilt.metadata, ChunkFiles.create(path / "chunks")
     engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
     store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
     try:
-        losses = recover.settle(metadata, Publisher(metadata, cold))
+        losses = from_journal.settle(metadata, Publisher(metadata, cold))
         unknown = EntryRows(metadata, cold, metadata.write).restore_all()
         with metadata.read() as txn:
             check_store(txn)

@@ -9,19 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.background.batch_writes import APPLICATION, Driver, committed, contents, upload, uploads
-from tests.background.holding import set_policy
+from tests.holder.holding import set_policy
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import follower, following
 from tests.recovery.test_from_objects import rebuilt
 from tests.recovery.test_recover import checkpoint, copy_of, damage
 from tests.stores import TestStore, open_test_store
-from tierfs.background import publish
-from tierfs.background.journal_names import JOURNAL_PREFIX
+from tests.tiering.batch_writes import APPLICATION, Driver, committed, contents, upload, uploads
+from tierfs.backup import store as dump
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Fenced
-from tierfs.metadata import batches, dump
-from tierfs.metadata.batch_records import BatchState
+from tierfs.journal import publish
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.metadata import batches
+from tierfs.metadata.ledger_and_batch_records import BatchState
 from tierfs.metadata.store import MetadataStore
 from tierfs.segments import batch_commit
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tests.recovery.replaying import check_store
-from tierfs.app import open_store
+from tests.journal.replaying import check_store
+from tierfs.app.store import open_store
 from tierfs.errors import PermissionDenied
-from tierfs.metadata import keys
+from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.types import LocationId
@@ -111,7 +111,7 @@ def test_a_place_that_only_the_journal_named_is_unused_until_it_is_allowed(cold:
     place = LocationRecord(id=LocationId(7), url=f"file:{tmp_path / 'theirs'}", from_journal=True)
     with open_store(store) as opened:
         with opened.metadata.write() as txn:
-            txn.put(LOCATIONS, keys.u32(place.id), place)
+            txn.put(LOCATIONS, tables.u32(place.id), place)
         with pytest.raises(PermissionDenied) as refused:
             opened.storage_of(place.id)
     assert refused.value.remedy is not None

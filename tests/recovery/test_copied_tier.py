@@ -21,16 +21,15 @@ from tests import verbs
 from tests.commands import tierfs
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
 from tests.stores import quiet
-from tierfs.app import Store, open_store
-from tierfs.composition.checking import Checking, Options, Outcome
-from tierfs.composition.verifying import verify
+from tierfs.app.fsck import Checking, CheckOutcome, Options, verify
+from tierfs.app.store import Store, open_store
 from tierfs.fsck.findings import Kind, Severity
-from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata import policies
 from tierfs.metadata.tables import OBJECTS
 from tierfs.parallel import unseen
+from tierfs.recovery.from_journal import recover_store
 from tierfs.recovery.from_objects import recover_from_objects
-from tierfs.recovery.recover import recover_store
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB, ROOT_DIRECTORY, Tier
 
 DATA = {
@@ -125,8 +124,8 @@ def assert_drill(origin: Origin) -> None:
     assert [one for one in fsck(origin.store, repair=True) if one.finding.kind is Kind.ETAGS] == []
 
 
-def fsck(store: Path, **options: bool) -> list[Outcome]:
-    found: list[Outcome] = []
+def fsck(store: Path, **options: bool) -> list[CheckOutcome]:
+    found: list[CheckOutcome] = []
     Checking(store, Options(**options), found.append, unseen).run()
     return found
 

@@ -12,23 +12,24 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.faults.two_owners import new_owner
-from tests.recovery.replaying import check_store
+from tests.journal.replaying import check_store
 from tests.stores import LOCATION, TestStore, open_test_store
-from tierfs.background.journal_names import slot_name
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.config import WriteSettings
 from tierfs.errors import DataLoss, Fenced
-from tierfs.metadata import chains, directories, keys, locations, policies, replica
+from tierfs.journal import reader
+from tierfs.journal.names import slot_name
+from tierfs.journal.reader import JournalListing, entries_behind, must_start_over
+from tierfs.metadata import chains, directories, policies, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import LocationRecord, SegmentRecord, TouchRecord
 from tierfs.metadata.tables import GARBAGE, LOCATIONS, TOUCHES
 from tierfs.parallel import Meter
-from tierfs.recovery import bucket
-from tierfs.recovery.bucket import JournalListing, entries_behind, must_start_over
-from tierfs.recovery.follow import Follower
-from tierfs.recovery.rebuild import Rebuilder
+from tierfs.recovery import replica_rows
+from tierfs.recovery.from_journal import Rebuilder
+from tierfs.recovery.replica import Follower
 from tierfs.segments.engine import Engine
 from tierfs.types import ROOT_DIRECTORY, EntryKind, LocationId, Tier
 
@@ -48,8 +49,8 @@ def following(owner: TestStore, path: Path) -> Iterator[TestStore]:
     """A replica of the owner's bucket as it is now."""
     path.mkdir()
     rebuilder = Rebuilder(path / "metadata", owner.cold, HERE, owner.clock, Meter())
-    metadata = rebuilder.rebuild(bucket.list_journal(owner.cold)).metadata
-    replica.become_replica(metadata)
+    metadata = rebuilder.rebuild(reader.list_journal(owner.cold)).metadata
+    replica_rows.become_replica(metadata)
     files = ChunkFiles.create(path / "chunks")
     engine = Engine(metadata, files, path / "writers", owner.clock, WriteSettings())
     store = TestStore(path, owner.clock, metadata, files, engine, owner.cold, owner.settings)
@@ -180,7 +181,7 @@ def test_a_segment_ends_at_the_first_gap_and_is_open_until_all_of_it_is_cold(own
 
 def touches(store: TestStore, after: int) -> list[TouchRecord]:
     with store.metadata.read() as txn:
-        return [touch for _, touch in txn.scan(TOUCHES, keys.u64(after))]
+        return [touch for _, touch in txn.scan(TOUCHES, tables.u64(after))]
 
 
 def test_a_replica_that_was_left_behind_starts_over_and_touches_only_what_changed(
@@ -223,7 +224,7 @@ def test_a_replica_that_was_left_behind_starts_over_and_touches_only_what_change
 def test_a_replica_that_starts_over_knows_the_places_adopted_meanwhile(owner: TestStore, tmp_path: Path) -> None:
     with following(owner, tmp_path / "replica") as store:
         with owner.metadata.write() as txn:
-            adopted = locations.register_foreign(txn, LocationRecord(id=LocationId(0), url=ARCHIVE, writable=False))
+            adopted = policies.register_foreign(txn, LocationRecord(id=LocationId(0), url=ARCHIVE, writable=False))
         for name in "ab":  # slots up to the newest checkpoint but one are void
             owner.append(name, b"x")
             owner.offload()

@@ -12,31 +12,32 @@ import pytest
 
 from tests.commands import tierfs
 from tests.copied import copy_tier
+from tests.journal.replaying import check_store
 from tests.recovery.recovering import recovered
-from tests.recovery.replaying import check_store
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
-from tierfs.background.journal_names import JOURNAL_PREFIX, checkpoint_name, slot_name
-from tierfs.background.objects import object_name
-from tierfs.background.orphans import chunk_objects
 from tierfs.checksum import crc32c
-from tierfs.chunkstore.checks import MARK_NAME
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.clock import ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
 from tierfs.errors import DataLoss, NotFound, Unavailable, WrongColdTier
-from tierfs.initialize import ColdChoice
-from tierfs.metadata import pack
-from tierfs.metadata.pack import PackEntry, PackIndex
+from tierfs.garbage.orphans import chunk_objects
+from tierfs.journal import reader
+from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, slot_name
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OBJECTS
 from tierfs.names import REMOVED_PREFIX
-from tierfs.recovery import bucket, from_objects, inventory, ledgers
-from tierfs.recovery.from_objects import Rebuilding, Rebuilt
+from tierfs.recovery import from_objects, inventory, ledgers
+from tierfs.recovery.from_objects import Rebuilding, RebuiltStore
 from tierfs.segments import stat
 from tierfs.segments.engine import Engine
+from tierfs.setup.create import ColdChoice
+from tierfs.tiering import packs
+from tierfs.tiering.objects import object_name
+from tierfs.tiering.packs import PackEntry, PackIndex
 from tierfs.types import AttemptId, ByteRange, ObjectId, SegmentId, Tier
 
 STORE = "5" * 32
@@ -75,7 +76,7 @@ def put(
 @dataclass(slots=True)
 class Found:
     store: TestStore
-    rebuilt: dict[str, Rebuilt]
+    rebuilt: dict[str, RebuiltStore]
     left: dict[str, str]
     unproven: list[str]
 
@@ -88,7 +89,7 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
     before = [item.name for item in chunk_objects(cold)]
     found = inventory.take(cold, path / "objects")
     offloaded = ledgers.find(cold, found.store_id, found.left)
-    past = from_objects._past(cold, bucket.list_journal(cold), found, offloaded)
+    past = from_objects._past(cold, reader.list_journal(cold), found, offloaded)
     with closing(MetadataStore.create(path / "metadata", clock, found.store_id)) as metadata:
         rebuilding = Rebuilding(metadata, cold, LocationRecord(id=LOCATION, url="memory:"), quiet)
         made = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
@@ -205,8 +206,8 @@ def put_pack(cold: ChunkStorage, *paths: str) -> str:
     attempt = AttemptId(new_id())
     entries = [PackEntry(SegmentId(10 + at), path, 0, 4, 4 * at, crc32c(b"abcd")) for at, path in enumerate(paths)]
     payload = b"abcd" * len(paths)
-    data = payload + pack.index_and_trailer(PackIndex(STORE, 1, attempt, 0, tuple(entries)), len(payload))
-    name = pack.pack_name(ObjectId(99), 1, attempt, crc32c(data))
+    data = payload + packs.index_and_trailer(PackIndex(STORE, 1, attempt, 0, tuple(entries)), len(payload))
+    name = packs.pack_name(ObjectId(99), 1, attempt, crc32c(data))
     cold.put(name, BufferSource(data))
     return name
 

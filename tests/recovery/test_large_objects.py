@@ -10,20 +10,21 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
+from tests.journal.replaying import apply_all, check_store, empty_copy, entries_of, view
 from tests.recovery.recovering import recovered
-from tests.recovery.replaying import apply_all, check_store, empty_copy, entries_of, view
 from tests.recovery.test_follow import follower, following
 from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs import policy
-from tierfs.background.journal_names import JOURNAL_PREFIX, slot_name
-from tierfs.background.segment_dump import dump_segment, find_dump, read_dump
+from tierfs.backup import store as dump
+from tierfs.backup.segment import dump_segment, find_dump, read_dump
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import chains, checksums, directories, dump, journal, keys
+from tierfs.journal import reader
+from tierfs.journal.names import JOURNAL_PREFIX, slot_name
+from tierfs.metadata import chains, changes, checksums, directories, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import CHECKSUMS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.recovery import bucket
 from tierfs.types import ObjectId, Tier
 
 GIB = 1 << 30
@@ -56,9 +57,9 @@ def put_object(txn: WriteTransaction, segment: SegmentRecord, start: int, length
         checksums.put_run(txn, holder.id, ChecksumRun(start=at, crcs=crcs))
     chunk = ChunkRecord(start_offset=start, length=length, object_id=holder.id)
     changed = chains.insert(txn, replace(segment, length=start + length), Tier.COLD, chunk, holder)
-    txn.put(SEGMENTS, keys.u64(segment.id), changed)
-    journal.segment_changed(txn, changed)
-    journal.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+    txn.put(SEGMENTS, tables.u64(segment.id), changed)
+    changes.segment_changed(txn, changed)
+    changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
     return changed, holder.id
 
 
@@ -74,7 +75,7 @@ def object_id(store: TestStore) -> int:
 def test_its_entries_can_be_read_and_say_the_same(store: TestStore, object_id: int, tmp_path: Path) -> None:
     store.cold_work().publish()
     sizes = [item.length_bytes for item in store.cold.list(JOURNAL_PREFIX)]
-    assert max(sizes) <= journal.MAX_OBJECT_BYTES
+    assert max(sizes) <= changes.MAX_OBJECT_BYTES
     with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
         apply_all(copy, entries_of(store.cold))
         with copy.read() as txn, store.metadata.read() as own:
@@ -85,8 +86,8 @@ def test_its_entries_can_be_read_and_say_the_same(store: TestStore, object_id: i
 
 def test_local_bytes_wait_for_the_change_that_links_it(store: TestStore, object_id: int) -> None:
     with store.metadata.read() as txn:
-        holder = txn.must_get(OBJECTS, keys.u64(object_id), "the object")
-        rows = dict(journal.outbox(txn, 0))
+        holder = txn.must_get(OBJECTS, tables.u64(object_id), "the object")
+        rows = dict(changes.outbox(txn, 0))
         assert pb.Change.FromString(rows[holder.linked_sequence]).HasField("cold_link")
 
 
@@ -94,7 +95,7 @@ def test_a_journal_that_ends_before_the_link_has_nothing_of_it(
     store: TestStore, object_id: int, tmp_path: Path
 ) -> None:
     store.cold_work().publish()
-    newest = max(bucket.list_journal(store.cold).slots)
+    newest = max(reader.list_journal(store.cold).slots)
     store.cold.delete(slot_name(newest))
     with recovered(tmp_path / "new", store.cold) as found:
         assert found.store.segment("large").cold.count == 0
@@ -104,7 +105,7 @@ def test_a_journal_that_ends_before_the_link_has_nothing_of_it(
 
 def test_a_checkpoint_of_it_is_enough(store: TestStore, object_id: int, tmp_path: Path) -> None:
     store.cold_work().tools.checkpointer.checkpoint()
-    for slot in bucket.list_journal(store.cold).slots:
+    for slot in reader.list_journal(store.cold).slots:
         store.cold.delete(slot_name(slot))
     with recovered(tmp_path / "new", store.cold) as found:
         assert found.store.segment("large").length == LENGTH
@@ -139,7 +140,7 @@ def test_dumps_of_it_can_be_read(store: TestStore, object_id: int) -> None:
 def test_what_no_reader_would_take_is_not_written(store: TestStore) -> None:
     before = [item.name for item in store.cold.list("")]
     with store.metadata.write() as txn:
-        row = pb.Change(policy=pb.PolicyRecord(settings={"x": "y" * journal.MAX_OBJECT_BYTES}))
+        row = pb.Change(policy=pb.PolicyRecord(settings={"x": "y" * changes.MAX_OBJECT_BYTES}))
         txn.add_to_outbox(row.SerializeToString())
     with pytest.raises(InvalidRequest, match=r"JournalEntry has 8388\d{3} bytes; readers take at most 8388608"):
         store.cold_work().publish()

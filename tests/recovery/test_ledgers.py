@@ -16,15 +16,15 @@ from tests.recovery.test_follow import HERE, following
 from tests.recovery.test_from_objects import rebuilt
 from tests.recovery.test_recover import checkpoint, copy_of, damage
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.background.entry_rows import EntryRows
-from tierfs.background.publish import read_small
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.fsck.findings import Kind, Mend
-from tierfs.fsck.mend_bytes import Mended
-from tierfs.fsck.mender import Mender, MendTools
-from tierfs.metadata import directories, entries, entries_copy
-from tierfs.recovery.follow import Follower
+from tierfs.fsck.repair.copies import Mended
+from tierfs.fsck.repair.mender import Mender, MendTools
+from tierfs.journal.publish import read_small
+from tierfs.metadata import directories, entries
+from tierfs.recovery.replica import Follower
+from tierfs.tiering.ledgers.copies import EntryRows
 
 PAYLOADS = [bytes([index % 251]) * (index % 300) for index in range(100)]
 
@@ -205,10 +205,10 @@ def test_another_ledgers_copy_is_refused(store: TestStore) -> None:
     names = [new_ledger(store, PAYLOADS) for _ in range(2)]
     with store.metadata.read() as txn:
         first, second = (store.segment(name).id for name in names)
-        data = entries_copy.encode(store.metadata.store_id, first, entries.runs(txn, first))
-    assert list(entries_copy.decode(io.BytesIO(data), "copy", first))
+        data = entries.encode(store.metadata.store_id, first, entries.runs(txn, first))
+    assert list(entries.decode(io.BytesIO(data), "copy", first))
     with pytest.raises(DataLoss, match=f"is of ledger {first}, not {second}"):
-        list(entries_copy.decode(io.BytesIO(data), "copy", second))
+        list(entries.decode(io.BytesIO(data), "copy", second))
 
 
 def test_orphans_of_ours_are_found_and_those_of_a_pulsar_are_not(store: TestStore) -> None:

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.journal.replaying import check_store, empty_copy, entries_of, view
 from tests.recovery.recovering import recovered
-from tests.recovery.replaying import check_store, empty_copy, entries_of, view
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.background.publish import Publisher
-from tierfs.metadata import chain_cuts, chains, directories, journal, replay
+from tierfs.journal import replay
+from tierfs.journal.publish import Publisher
+from tierfs.metadata import chain_edits, chains, directories
+from tierfs.metadata import changes as journal
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -46,11 +48,11 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 def edit(store: TestStore, change: Edit) -> None:
     with store.metadata.write() as txn:
-        chain_cuts.put_segment(txn, change(txn, directories.segment_by_name(txn, "s")), journaled=True)
+        chain_edits.put_segment(txn, change(txn, directories.segment_by_name(txn, "s")), journaled=True)
 
 
 def lose(store: TestStore, start: int, end: int) -> None:
-    edit(store, lambda txn, segment: chain_cuts.lose(txn, segment, ByteRange(start, end)))
+    edit(store, lambda txn, segment: chain_edits.lose(txn, segment, ByteRange(start, end)))
 
 
 def cold_chunks(store: TestStore) -> list[ChunkRecord]:
@@ -61,7 +63,7 @@ def cold_chunks(store: TestStore) -> list[ChunkRecord]:
 def set_state(store: TestStore, start: int, state: ChunkState) -> None:
     """Mark the chunk that begins at an offset, as a reader or a check does."""
     (chunk,) = [one for one in cold_chunks(store) if one.start_offset == start]
-    chain_cuts.set_state(store.metadata, store.segment("s").id, Tier.COLD, chunk, state)
+    chain_edits.set_state(store.metadata, store.segment("s").id, Tier.COLD, chunk, state)
 
 
 def lose_and_restore(store: TestStore, start: int, end: int) -> None:
@@ -114,7 +116,7 @@ def test_a_proof_of_one_block_says_nothing_of_what_it_was_joined_to(store: TestS
     seen = cold_chunks(store)[0]
     set_state(store, 4, ChunkState.SUSPECT)
     set_state(store, 0, ChunkState.GOOD)
-    assert not chain_cuts.set_state(store.metadata, store.segment("s").id, Tier.COLD, seen, ChunkState.GOOD)
+    assert not chain_edits.set_state(store.metadata, store.segment("s").id, Tier.COLD, seen, ChunkState.GOOD)
     assert cold_chunks(store)[0].state is ChunkState.SUSPECT
 
 
@@ -194,7 +196,7 @@ class Readers:
 
 def as_older_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave what comes back beside the chunk behind it, as tierfs up to 0.1 did."""
-    monkeypatch.setattr(chain_cuts, "_neighbours", lambda *_: ([], []))
+    monkeypatch.setattr(chain_edits, "_neighbours", lambda *_: ([], []))
     monkeypatch.setattr(truncate, "_keep_rest", lambda *_: None)
 
 
@@ -244,7 +246,7 @@ def take(store: TestStore, readers: Readers, what: str, place: int) -> None:
     if what == "lose" and span:
         lose(store, span.start, span.end)
     elif what == "take out" and span:
-        edit(store, lambda txn, segment: chain_cuts.take_out(txn, segment, span, due_ms=txn.now_ms))
+        edit(store, lambda txn, segment: chain_edits.take_out(txn, segment, span, due_ms=txn.now_ms))
     elif what in ("good", "suspect") and others:
         set_state(store, others[place % len(others)].start_offset, ChunkState[what.upper()])
     elif what == "truncate":

@@ -14,11 +14,11 @@ from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import cold_bytes, follower, following, shown
 from tests.recovery.test_from_objects import rebuilt
 from tests.stores import TestStore, open_test_store
-from tierfs.background.journal_names import JOURNAL_PREFIX, checkpoint_slot, entry_slot
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import Fenced, Unavailable
 from tierfs.fsck.journal import JournalCheck
-from tierfs.metadata import epochs, policies
+from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_slot, entry_slot
+from tierfs.metadata import journal_state, policies
 from tierfs.types import Tier
 
 KINDS = ["memory", "directory", pytest.param("rgw", marks=pytest.mark.s3)]
@@ -106,7 +106,7 @@ def test_a_recovery_begins_where_no_older_owner_can_come(old: TestStore, storage
     lose_all(storage)
     with rebuilt(tmp_path / "new", storage) as new, new.store.metadata.read() as txn:
         slots = [slot for item in storage.list(JOURNAL_PREFIX) if (slot := entry_slot(item.name)) is not None]
-        assert min(slots) == epochs.first_of(txn.store.store_epoch)
+        assert min(slots) == journal_state.first_of(txn.store.store_epoch)
 
 
 def test_entries_and_checkpoints_that_are_left_are_void(old: TestStore, storage: ChunkStorage, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_entries_and_checkpoints_that_are_left_are_void(old: TestStore, storage:
         with recovered(tmp_path / "again", storage) as again:
             assert again.store.read("a") == b"abcdefghijkl"
             with again.store.metadata.read() as txn:
-                assert txn.store.next_id > epochs.first_of(txn.store.store_epoch - 1)
+                assert txn.store.next_id > journal_state.first_of(txn.store.store_epoch - 1)
 
 
 def test_replicas_follow_a_recovery_from_objects_by_themselves(

@@ -12,11 +12,11 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.recovery.recovering import recovered
 from tests.recovery.test_from_objects import put, rebuilt
 from tests.stores import TestStore, open_test_store
-from tierfs.background.journal_names import JOURNAL_PREFIX
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Unavailable
-from tierfs.segments.bulk_create import WholeSegment
-from tierfs.segments.writer_locks import WriterLocks
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.segments.create import WholeSegment
+from tierfs.segments.ownership import WriterLocks
 from tierfs.types import SegmentId, Tier
 
 OTHER = "6" * 32

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal.replaying import check_store, empty_copy, view
+from tests.journal.test_hostile import apply, chunk, holder, run, segment
 from tests.recovery.recovering import recovered
-from tests.recovery.replaying import check_store, empty_copy, view
 from tests.recovery.test_follow import follower, following, shown
-from tests.recovery.test_hostile import apply, chunk, holder, run, segment
 from tests.stores import TestStore, open_test_store
 from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss
@@ -77,10 +77,10 @@ def test_a_checkpoint_names_a_pack_once(tmp_path: Path) -> None:
         for number in range(20):
             store.append(f"s{number}", bytes(100), seal=True)
         store.offload()
-        from tierfs.metadata import journal
+        from tierfs.metadata import changes
 
         with store.metadata.read() as txn:
-            links = [change.cold_link for change in journal.state_changes(txn) if change.HasField("cold_link")]
+            links = [change.cold_link for change in changes.state_changes(txn) if change.HasField("cold_link")]
         assert len(links) == 20
         assert [len(one.objects) for one in links] == [1] + [0] * 19
 

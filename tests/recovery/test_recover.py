@@ -11,13 +11,13 @@ import pytest
 from tests.recovery.recovering import recovered
 from tests.recovery.verbs import VERBS, Content, Life
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
-from tierfs.background import publish
-from tierfs.background.journal_names import checkpoint_name, part_of, slot_name
-from tierfs.background.publish import Publisher, read_small
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import DataLoss, Fenced, NotFound, OffsetMismatch
-from tierfs.metadata import chains, directories, journal, keys, removals
+from tierfs.journal import publish
+from tierfs.journal.names import checkpoint_name, part_of, slot_name
+from tierfs.journal.publish import Publisher, read_small
+from tierfs.metadata import chains, changes, directories, tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
 from tierfs.recovery.takeover import Takeover
@@ -102,10 +102,10 @@ def test_a_gap_becomes_a_lost_extent_and_the_next_recovery_keeps_it(store: TestS
         segment = directories.segment_by_name(txn, "s")
         middle = chains.chunk_at(txn, segment.id, Tier.COLD, 8)
         assert middle is not None
-        after = journal.cold_unlinked(txn, segment.id, [middle.start_offset])
+        after = changes.cold_unlinked(txn, segment.id, [middle.start_offset])
         due_ms = txn.now_ms + 1000
         changed = chains.remove(txn, segment, Tier.COLD, [middle], due_ms=due_ms, after_sequence=after)
-        txn.put(SEGMENTS, keys.u64(segment.id), changed)
+        txn.put(SEGMENTS, tables.u64(segment.id), changed)
     store.settle()
     with recovered(tmp_path / "new", store.cold) as found:
         assert found.losses["s"].lost == (ByteRange(8, 16),)
@@ -125,7 +125,7 @@ def test_chunks_behind_the_end_are_an_unfinished_concat(store: TestStore, tmp_pa
         chunk = chains.chunk_at(txn, source.id, Tier.COLD, 0)
         assert chunk is not None
         moved = chains.ChunkRecord(start_offset=4, length=4, object_id=chunk.object_id)
-        journal.cold_linked(txn, target.id, (moved,), ())
+        changes.cold_linked(txn, target.id, (moved,), ())
     Publisher(store.metadata, store.cold).publish()
     with recovered(tmp_path / "new", store.cold) as found:
         assert (found.store.read("target"), found.store.read("source")) == (b"abcd", b"efgh")
@@ -141,7 +141,7 @@ def test_a_concat_that_ended_in_a_merged_chunk_is_cut_back(store: TestStore, tmp
     with store.metadata.write() as txn:
         chunk = chains.chunk_at(txn, segment.id, Tier.COLD, 0)
         assert chunk is not None
-        journal.segment_changed(txn, chains.replace(segment, length=5))
+        changes.segment_changed(txn, chains.replace(segment, length=5))
     Publisher(store.metadata, store.cold).publish()
     with recovered(tmp_path / "new", store.cold) as found:
         assert_layout(found.store, "target", local=[], cold=[5])
@@ -157,7 +157,7 @@ def test_a_removal_in_the_middle_is_no_loss_and_goes_on(store: TestStore, tmp_pa
     with store.metadata.write() as txn:
         found = directories.find(txn, "d")
         assert found is not None
-        removals.queue(txn, ROOT_DIRECTORY, found)
+        directories.queue(txn, ROOT_DIRECTORY, found)
     store.cold_work().publish()
     with recovered(tmp_path / "new", store.cold) as after:
         assert (after.losses, names_of(after.store)) == ({}, {"kept"})
@@ -242,7 +242,7 @@ def test_an_empty_bucket_has_nothing_to_recover(tmp_path: Path) -> None:
 def test_a_lost_race_is_fenced_and_changes_nothing(store: TestStore, tmp_path: Path) -> None:
     store.append("s", b"abcdefgh", seal=True)
     store.offload()
-    from tests.recovery.replaying import apply_all, empty_copy, entries_of
+    from tests.journal.replaying import apply_all, empty_copy, entries_of
 
     with empty_copy(tmp_path / "slow", store.metadata.store_id) as slow:
         apply_all(slow, entries_of(store.cold))

@@ -12,16 +12,16 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store, quiet
-from tierfs import store_directory
-from tierfs.background.journal_names import JOURNAL_PREFIX
-from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Fenced, StorageFull, TierfsError
-from tierfs.initialize import ColdChoice
+from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import policies
 from tierfs.parallel import Progress
+from tierfs.recovery.from_journal import recover_store
 from tierfs.recovery.from_objects import recover_from_objects
-from tierfs.recovery.recover import recover_store
+from tierfs.setup import create
+from tierfs.setup.create import ColdChoice
 from tierfs.types import ROOT_DIRECTORY
 
 LOST_RACES = 20
@@ -147,7 +147,7 @@ def test_work_on_this_disk_that_fails_takes_nothing(
     def full(_: object) -> None:
         raise StorageFull("the disk is full")
 
-    monkeypatch.setattr(store_directory, "create_files", full)
+    monkeypatch.setattr(create, "create_files", full)
     before = journal_of(directory_owner)
     with pytest.raises(StorageFull):
         RECOVERIES[source](tmp_path / "new", ColdChoice(cold_dir=tmp_path / "cold"))

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from tests import verbs
 from tests.mount.conftest import NEVER_S, append
-from tierfs import app
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.app import store as app
 from tierfs.metadata import policies
-from tierfs.scan.fetching import Fetcher
+from tierfs.scan.extents import Place, PlaceConnections
+from tierfs.scan.fetching import ScanFetcher
 from tierfs.scan.lines import LineFormat, read_lines
-from tierfs.scan.places import Connections, Place
 from tierfs.scan.planning import Partition, Reach, Sizes, plan
 from tierfs.scan.selection import Selection, select
 from tierfs.scan.snapshot import Pinner, Tail, place_of
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY
 
 Row = tuple[str, int, bytes]
@@ -69,7 +69,7 @@ def scan_lines(
 def rows_of(place: Place, partition: Partition, form: LineFormat) -> list[Row]:
     """The lines of one partition, as an executor reads them."""
     sources = tuple(part.source for part in partition.parts)
-    with Fetcher(place, Connections(), sources) as fetcher:
+    with ScanFetcher(place, PlaceConnections(), sources) as fetcher:
         found = read_lines(fetcher, partition, form, with_offsets=True)
         return [
             (partition.parts[number].source.name, offset, value)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests import verbs
 from tests.scan.scanning import Row, fill, scan_lines, store_of
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.scan.batches import Separator
 from tierfs.scan.lines import LineFormat, Mode
 from tierfs.scan.selection import Selection
-from tierfs.scan.separators import Separator
 
 ANY = Separator()
 LF = Separator(b"\n")

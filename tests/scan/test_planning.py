@@ -12,11 +12,12 @@ from tests import verbs
 from tests.ledgers import new_ledger
 from tests.scan.scanning import fill, planned, store_of
 from tests.scan.scanning import rows_of as lines
-from tierfs import app, names
+from tierfs import names
+from tierfs.app import store as app
 from tierfs.errors import InvalidRequest, Unavailable
-from tierfs.scan.entry_batches import EntryBatch, read_entries
-from tierfs.scan.fetching import Fetcher
-from tierfs.scan.places import Connections
+from tierfs.scan.batches import EntryBatch, read_entries
+from tierfs.scan.extents import PlaceConnections
+from tierfs.scan.fetching import ScanFetcher
 from tierfs.scan.planning import Partition, Reach, Sizes
 from tierfs.scan.selection import Selection
 from tierfs.scan.snapshot import Tail
@@ -105,7 +106,7 @@ def entries_of(store: app.Store, split_bytes: int) -> list[list[tuple[str, int, 
     place, partitions = planned(store, Selection(("ml",)), limits, Reach(cuts_at_entries=True))
     found = []
     for partition in partitions:
-        with Fetcher(place, Connections(), tuple(part.source for part in partition.parts)) as fetcher:
+        with ScanFetcher(place, PlaceConnections(), tuple(part.source for part in partition.parts)) as fetcher:
             found.append([row for batch in read_entries(fetcher, partition) for row in rows_of(batch)])
     return found
 

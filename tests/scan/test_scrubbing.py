@@ -13,16 +13,16 @@ import pytest
 from tests import verbs
 from tests.mount.conftest import append
 from tests.scan.scanning import fill, store_of
-from tierfs import app, ranges
-from tierfs.fsck.copy_reader import Fault
-from tierfs.fsck.deep import DeepCheck
-from tierfs.fsck.scrub import Scrubber
+from tierfs import ranges
+from tierfs.app import store as app
+from tierfs.fsck.scrub.copy_reader import Fault
+from tierfs.fsck.scrub.scrub import Scrubber
+from tierfs.fsck.scrub.verify import DeepCheck
 from tierfs.metadata import chains, directories
 from tierfs.metadata.records import ObjectRecord
 from tierfs.parallel import Meter
-from tierfs.scan.places import Connections, Place
-from tierfs.scan.scrub_planning import wanted_segments, waves
-from tierfs.scan.scrubbing import CopyChecks, CopyPiece, CopyReport, joined, report_of
+from tierfs.scan.extents import Place, PlaceConnections
+from tierfs.scan.scrubbing import CopyChecks, CopyPiece, CopyReport, joined, report_of, wanted_segments, waves
 from tierfs.scan.snapshot import place_of
 from tierfs.segments.ledgers import make
 from tierfs.types import ByteRange, Tier
@@ -62,7 +62,7 @@ def reports(store: app.Store, *paths: str, partition_bytes: int = 1 << 20, parti
 def report_of_task(place: Place, partition: Sequence[CopyPiece]) -> CopyReport:
     """One task, which leaves nothing open."""
     place, partition = pickle.loads(pickle.dumps((place, partition)))
-    connections = Connections()
+    connections = PlaceConnections()
     try:
         return report_of(CopyChecks(place, connections, partition).run())
     finally:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.mount.conftest import append
 from tests.scan.scanning import store_of
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.errors import InvalidRequest, NotDirectory, NotFound
 from tierfs.scan.selection import Selection, select
 

@@ -17,21 +17,19 @@ from tests import verbs
 from tests.mount.conftest import append
 from tests.scan.scanning import fill, rows_of, store_of
 from tests.scan.test_lines import lines_of
-from tierfs import app
-from tierfs.composition.sources import open_source, refresh_source
+from tierfs.app import store as app
+from tierfs.app.sources import open_source, refresh_source
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.initialize import ColdChoice, init_store
-from tierfs.scan.byte_batches import read_blocks
-from tierfs.scan.entry_batches import read_entries
-from tierfs.scan.fetching import Fetcher
+from tierfs.scan.batches import Separator, read_blocks, read_entries
+from tierfs.scan.extents import Place, PlaceConnections
+from tierfs.scan.fetching import ScanFetcher
 from tierfs.scan.lines import LineFormat
-from tierfs.scan.places import Connections, Place
 from tierfs.scan.planning import Partition, Reach, Sizes, plan
 from tierfs.scan.selection import Selection
-from tierfs.scan.separators import Separator
 from tierfs.scan.stream import Records, Stream, StreamRead
-from tierfs.scan.stream_offset import StreamOffset
+from tierfs.scan.stream_plan import StreamOffset
 from tierfs.segments import ledgers
+from tierfs.setup.create import ColdChoice, init_store
 
 ANY = Separator()
 ALL = Selection(recursive=True)
@@ -64,7 +62,7 @@ class Query:
     def restart(self, *, latest: bool = False) -> None:
         """As in a new process."""
         self.stream = Stream(
-            self.store.metadata, str(self.store.path), self.store.settings.cold, Connections(), self.read
+            self.store.metadata, str(self.store.path), self.store.settings.cold, PlaceConnections(), self.read
         )
         if not self.checkpoint:
             first = self.stream.latest() if latest else self.stream.earliest()
@@ -93,7 +91,7 @@ class Query:
         if self.read.records is Records.LINES:
             return [*rows_of(place, partition, self.read.lines)]
         names = [part.source.name for part in partition.parts]
-        with Fetcher(place, Connections(), tuple(part.source for part in partition.parts)) as fetcher:
+        with ScanFetcher(place, PlaceConnections(), tuple(part.source for part in partition.parts)) as fetcher:
             if self.read.records is Records.BYTES:
                 return [(names[one.part], one.offset, one.content) for one in read_blocks(fetcher, partition, 4)]
             return [
@@ -351,8 +349,8 @@ def test_what_is_still_to_be_taken_apart_is_gone(store: app.Store, path: str, mo
     append(store, "b", b"two\n" * 9)
     query = Query(store)
     query.trigger()
-    monkeypatch.setattr("tierfs.segments.dismantle.BATCH_RECORDS", 1)
-    monkeypatch.setattr("tierfs.segments.dismantle.dismantle", lambda *_, **__: None)
+    monkeypatch.setattr("tierfs.segments.delete.BATCH_RECORDS", 1)
+    monkeypatch.setattr("tierfs.segments.delete.dismantle_removed", lambda *_, **__: None)
     store.engine.delete(path, recursive=True, cold_due_ms=0)
     with pytest.raises(DataLoss, match="was deleted"):
         query.trigger()

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierfs.errors import InvalidRequest
+from tierfs.scan.batches import Separator
 from tierfs.scan.lines import LineFormat
 from tierfs.scan.record_ends import LineEnds
-from tierfs.scan.separators import Separator
-from tierfs.scan.stream_offset import StreamOffset
-from tierfs.scan.stream_plan import Listed, advance, missing_bytes, reconcile, stretches
+from tierfs.scan.stream_plan import ListedSegment, StreamOffset, advance, missing_bytes, reconcile, stretches
 from tierfs.types import ByteRange, SegmentId
 
 STORE = "s"
@@ -48,9 +47,9 @@ class World:
             self.ticks += 1
             self.sealed[taking[index % len(taking)]] = self.ticks
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[ListedSegment]:
         return [
-            Listed(
+            ListedSegment(
                 SegmentId(one), self.births[one], str(one), one in self.sealed, self.sealed.get(one, 0), 0, size, size
             )
             for one, size in ((one, len(data)) for one, data in self.data.items())
@@ -59,7 +58,7 @@ class World:
     def cutter(self) -> LineEnds:
         return LineEnds(LineFormat(self.separator), self.read, {})
 
-    def read(self, one: Listed, span: ByteRange) -> bytes:
+    def read(self, one: ListedSegment, span: ByteRange) -> bytes:
         self.looked += span.length_bytes
         return self.data[one.segment_id][span.start : span.end]
 
@@ -146,8 +145,8 @@ def test_every_line_once(steps: list[Do], separator: bytes | None) -> None:
         assert world.between(start, end) == batch, "asked again, a batch is another one"
 
 
-def listed(segment_id: int, length: int, *, sealed_ms: int = 0, start: int = 0, birth: int = 0) -> Listed:
-    return Listed(
+def listed(segment_id: int, length: int, *, sealed_ms: int = 0, start: int = 0, birth: int = 0) -> ListedSegment:
+    return ListedSegment(
         SegmentId(segment_id), birth or segment_id, f"n{segment_id}", sealed_ms > 0, sealed_ms, start, length, length
     )
 
@@ -162,7 +161,7 @@ def listed(segment_id: int, length: int, *, sealed_ms: int = 0, start: int = 0, 
         ([listed(1, 10), listed(2, 9, sealed_ms=6)], "segment n2 was unsealed and sealed again", {1: 10}),
     ],
 )
-def test_losses(now: list[Listed], text: str, resumed: dict[int, int]) -> None:
+def test_losses(now: list[ListedSegment], text: str, resumed: dict[int, int]) -> None:
     start = replace(START, done=2, open={SegmentId(1): 10}, sealed_ms=5)
     offset, lost = reconcile(start, now, STORE, 3)
     assert len(lost) == 1

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from tests.stores import TestStore
 from tierfs.checksum import block_crcs, crc32c
-from tierfs.metadata import chains, checksums, directories, journal, keys
+from tierfs.metadata import chains, checksums, directories, tables
+from tierfs.metadata import changes as journal
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.metadata.store import MetadataStore
@@ -62,4 +63,4 @@ def link_local(store: TestStore, name: str, start: int, data: bytes, *, pad: int
         checksums.write_blocks(txn, holder.id, 0, block_crcs(stored))
         changed = chains.insert(txn, segment, Tier.LOCAL, chunk, holder)
         length = max(segment.length, start + len(data))
-        txn.put(SEGMENTS, keys.u64(segment.id), replace(changed, length=length))
+        txn.put(SEGMENTS, tables.u64(segment.id), replace(changed, length=length))

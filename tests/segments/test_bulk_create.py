@@ -11,7 +11,7 @@ import pytest
 
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.errors import DataLoss, NotFound, StorageFull, Unavailable
-from tierfs.segments.bulk_create import BulkCreator, WholeSegment
+from tierfs.segments.create import BulkCreator, WholeSegment
 from tierfs.types import SegmentStatus
 
 

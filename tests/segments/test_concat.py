@@ -13,17 +13,18 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.segments.changes import Crash, crashing, journaled, link_local
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.background.candidates import objects_to_make
-from tierfs.background.objects import ChunksMoved
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, InvalidRequest, IsDirectory, NotFound, OffsetMismatch, Sealed
-from tierfs.metadata import chains, directories, journal, keys, policies
+from tierfs.metadata import chains, directories, policies, tables
+from tierfs.metadata import changes as journal
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.tables import CHUNKS, OBJECTS, POLICIES, SEGMENTS
 from tierfs.segments.concat import concat
 from tierfs.segments.create import create
-from tierfs.segments.writer_locks import WriterLocks
+from tierfs.segments.ownership import WriterLocks
+from tierfs.tiering.candidates import objects_to_make
+from tierfs.tiering.objects import ChunksMoved
 from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentKind, SegmentStatus, Tier
 
 
@@ -146,7 +147,7 @@ def test_adjacent_pieces_of_one_object_become_one_chunk(store: TestStore) -> Non
         source = directories.segment_by_name(txn, "s")
         half = ChunkRecord(start_offset=0, length=4, object_id=shared.id, object_offset=4)
         changed = chains.insert(txn, source, Tier.LOCAL, half, shared)
-        txn.put(SEGMENTS, keys.u64(source.id), replace(changed, length=4))
+        txn.put(SEGMENTS, tables.u64(source.id), replace(changed, length=4))
     store.engine.seal("s")
     store.engine.concat("t", "s")
     assert_layout(store, "t", local=[8], cold=[])
@@ -282,7 +283,7 @@ def test_record_times_generation_inode_and_policy(store: TestStore) -> None:
     assert (after.inode, after.generation) == (before.inode, before.generation + 1)
     assert after.modified_ms == after.changed_ms == store.clock.now_ms()
     with store.metadata.read() as txn:
-        assert txn.get(POLICIES, keys.u64(source.id)) is None
+        assert txn.get(POLICIES, tables.u64(source.id)) is None
 
 
 def test_the_journal_never_shows_a_byte_missing(store: TestStore) -> None:
@@ -400,9 +401,9 @@ def test_lost_extents_come_along(store: TestStore) -> None:
         held = list(chains.chunks(txn, segment.id, Tier.COLD))
         segment = chains.remove(txn, segment, Tier.COLD, held, due_ms=0, after_sequence=0)
         lost = ChunkRecord(start_offset=0, length=8, object_id=ObjectId(0), state=ChunkState.LOST, next=0)
-        txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, 0), lost)
+        txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, 0), lost)
         head = type(segment.cold)(count=1)
-        txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, cold=head))
+        txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, cold=head))
     store.engine.truncate("s", 3, cold_due_ms=0)
     store.engine.concat("t", "s")
     with store.metadata.read() as txn:
@@ -416,7 +417,7 @@ def test_a_segment_sealed_by_policy_can_be_a_source(store: TestStore) -> None:
     store.append("s", b"abc", seal=True)
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, "s")
-        txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, status=SegmentStatus.SEALED_BY_POLICY))
+        txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, status=SegmentStatus.SEALED_BY_POLICY))
     store.engine.concat("t", "s")
     assert store.read("t") == b"01abc"
 

@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.fsck.looking import findings
+from tests.journal.replaying import check_store, empty_copy, entries_of, view
 from tests.recovery.recovering import recovered
-from tests.recovery.replaying import check_store, empty_copy, entries_of, view
 from tests.segments.changes import journaled
 from tests.stores import TestStore, open_test_store
 from tierfs import names
 from tierfs.errors import Conflict, InvalidRequest, NotFound
-from tierfs.metadata import directories, policies, removals, replay
+from tierfs.journal import replay
+from tierfs.metadata import directories, policies
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
-from tierfs.segments import delete, dismantle, usage
+from tierfs.segments import delete, stat
 from tierfs.segments.delete import Deletion
-from tierfs.segments.writer_locks import WriterLocks
+from tierfs.segments.ownership import WriterLocks
 from tierfs.types import SegmentStatus
 
 SEGMENTS_BELOW = ["d/a", "d/b/c", "d/b/d", "d/e", "d/f/g/h"]
@@ -27,7 +28,7 @@ SEGMENTS_BELOW = ["d/a", "d/b/c", "d/b/d", "d/e", "d/f/g/h"]
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestStore]:
-    monkeypatch.setattr(dismantle, "BATCH_RECORDS", 4)
+    monkeypatch.setattr(delete, "BATCH_RECORDS", 4)
     with open_test_store(tmp_path / "store") as opened:
         yield opened
 
@@ -43,14 +44,14 @@ def fill(store: TestStore) -> None:
 def unlink_only(store: TestStore, monkeypatch: pytest.MonkeyPatch, path: str) -> Deletion:
     """The process dies behind the first commit."""
     with monkeypatch.context() as patch:
-        patch.setattr(dismantle, "dismantle", lambda *_, **__: None)
+        patch.setattr(delete, "dismantle_removed", lambda *_, **__: None)
         return store.engine.delete(path, recursive=True, cold_due_ms=store.clock.now_ms())
 
 
 def assert_only_kept(store: TestStore) -> None:
     with store.metadata.read() as txn:
         check_store(txn)
-        assert removals.next_queued(txn) is None
+        assert directories.next_queued(txn) is None
         counts = [txn.count(table.name) for table in (SEGMENTS, DIRECTORIES, DIRENTS)]
         assert counts == [1, 1, 1]
         assert {holder.references for _, holder in txn.scan(OBJECTS)} == {1}
@@ -72,7 +73,7 @@ def test_a_large_directory_goes_in_small_commits(store: TestStore) -> None:
 
 def test_a_small_directory_goes_in_one(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store)
-    monkeypatch.setattr(dismantle, "BATCH_RECORDS", 1000)
+    monkeypatch.setattr(delete, "BATCH_RECORDS", 1000)
     before = store.metadata.last_transaction_id()
     store.engine.delete("d", recursive=True, cold_due_ms=store.clock.now_ms())
     assert store.metadata.last_transaction_id() - before == 1
@@ -92,9 +93,9 @@ def test_no_commit_takes_more_than_a_batch(store: TestStore, monkeypatch: pytest
     while True:
         before = rows()
         with store.metadata.write() as txn:
-            if removals.next_queued(txn) is None:
+            if directories.next_queued(txn) is None:
                 break
-            dismantle.Batch(txn, 0, 4).take_queued()
+            delete.RemovalBatch(txn, 0, 4).take_queued()
         assert before - 4 <= rows() < before
         with store.metadata.read() as txn:
             check_store(txn)
@@ -110,11 +111,11 @@ def test_after_a_crash_the_name_is_gone_and_free_and_the_next_command_goes_on(
     store.reopen()
     with store.metadata.read() as txn:
         assert directories.find(txn, "d") is None
-        queued = removals.next_queued(txn)
+        queued = directories.next_queued(txn)
         assert queued is not None
         assert directories.find(txn, queued.name) is None
         assert [entry.name for entry in directories.entries(txn, directories.ROOT_DIRECTORY)] == ["kept"]
-        assert [found.name for found in usage.usage(txn, "")] == [""]
+        assert [found.name for found in stat.usage(txn, "")] == [""]
     with pytest.raises(NotFound):
         store.engine.delete("d", recursive=True, cold_due_ms=0)
     store.append("d/a", b"new")
@@ -217,17 +218,17 @@ def test_a_store_recovered_in_the_middle_goes_on(
     unlink_only(store, monkeypatch, path)
     for _ in range(steps):
         with store.metadata.write() as txn:
-            dismantle.Batch(txn, store.clock.now_ms() + 10_000, 4).take_queued()
+            delete.RemovalBatch(txn, store.clock.now_ms() + 10_000, 4).take_queued()
     store.cold_work().publish()
     with recovered(tmp_path / "new", store.cold) as found:
         new: MetadataStore = found.store.metadata
         with new.read() as txn:
             assert directories.find(txn, path) is None
-            assert removals.next_queued(txn) is not None
+            assert directories.next_queued(txn) is not None
         found.store.settle()
         with new.read() as txn:
             check_store(txn)
-            assert removals.next_queued(txn) is None
+            assert directories.next_queued(txn) is None
             assert txn.count(SEGMENTS.name) == (2 if path == "d" else 6)
 
 
@@ -240,7 +241,7 @@ def test_members_of_a_stream_are_linked_past_one_that_is_queued(
         store.append("s", b"x" * 20)
     store.append("s", b"y")
     second, third = store.segment("s.20"), store.segment("s.40")
-    monkeypatch.setattr(dismantle, "BATCH_RECORDS", 3)
+    monkeypatch.setattr(delete, "BATCH_RECORDS", 3)
     unlink_only(store, monkeypatch, "s.20")
     assert store.segment("s").successor_id == third.id
     assert store.segment("s.40").predecessor_id == second.predecessor_id

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import DataLoss, StorageFull, TierfsError
 from tierfs.metadata.store import MetadataStore
 from tierfs.segments.group_commit import GroupCommit
-from tierfs.segments.writer_locks import WriterLocks
+from tierfs.segments.ownership import WriterLocks
 from tierfs.types import ByteRange
 
 

@@ -12,7 +12,7 @@ from tests.fsck.looking import findings
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, Sealed, StorageFull
 from tierfs.fsck.findings import Kind, Mend
-from tierfs.metadata import entries, keys
+from tierfs.metadata import entries, tables
 from tierfs.metadata.tables import ENTRIES
 
 NAME = "topic/00000000000000000007"
@@ -188,8 +188,8 @@ def test_fsck_finds_a_gap_between_runs_and_entries_of_no_ledger(store: TestStore
     segment_id = store.segment(NAME).id
     with store.metadata.write() as txn:
         run = next(iter(entries.runs(txn, segment_id)))
-        txn.delete(ENTRIES.name, keys.pair(segment_id, 0))
-        txn.put(ENTRIES, keys.pair(segment_id, 1), run)
-        txn.put(ENTRIES, keys.pair(99, 0), run)
+        txn.delete(ENTRIES.name, tables.pair(segment_id, 0))
+        txn.put(ENTRIES, tables.pair(segment_id, 1), run)
+        txn.put(ENTRIES, tables.pair(99, 0), run)
     assert (Kind.ENTRIES, None) in wrong(store)
     assert (Kind.ENTRIES, Mend.DROP_ROW) in wrong(store)

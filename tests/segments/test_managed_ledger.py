@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.stores import TestStore, open_test_store
-from tierfs.background.retention import Retention
 from tierfs.clock import ManualClock
 from tierfs.config import WriteSettings
 from tierfs.errors import Closed, Conflict, Fenced, InvalidRequest, NotFound, Sealed, Unavailable
-from tierfs.metadata import directories, journal, policies
+from tierfs.metadata import changes as journal
+from tierfs.metadata import directories, policies
 from tierfs.metadata import records_pb2 as pb
+from tierfs.retention.retention import Retention
 from tierfs.segments import ledgers, positions
 from tierfs.segments.engine import Engine
 from tierfs.segments.managed_ledger import Added, ManagedLedger

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.fsck.looking import cold_findings, findings
+from tests.journal.replaying import check_store, empty_copy, entries_of, view
 from tests.recovery.recovering import recovered
-from tests.recovery.replaying import check_store, empty_copy, entries_of, view
 from tests.stores import TestStore, open_test_store
-from tierfs.metadata import journal, replay
+from tierfs.journal import replay
+from tierfs.metadata import changes
 
 NAMES = ["a", "b", "d/c", "d/e"]
 STEPS = 60
@@ -85,7 +86,7 @@ def test_a_checkpoint_afterwards_says_the_same(store: TestStore, tmp_path: Path,
     reshape(store, random.Random(seed))
     with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
         with copy.write() as txn, store.metadata.read() as theirs:
-            replay.apply_state(txn, journal.state_changes(theirs))
+            replay.apply_state(txn, changes.state_changes(theirs))
 
         with copy.read() as ours, store.metadata.read() as theirs:
             assert view(ours) == view(theirs)

@@ -14,9 +14,10 @@ import pytest
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, Fenced, NotFound, OffsetMismatch, Sealed
-from tierfs.metadata import directories, journal, policies
+from tierfs.metadata import changes as journal
+from tierfs.metadata import directories, policies
 from tierfs.metadata import records_pb2 as pb
-from tierfs.segments import streams, succession
+from tierfs.segments import seal, streams
 from tierfs.types import ROOT_DIRECTORY, ByteRange, SegmentStatus
 
 POLICY = {"chunk_bytes": "4", "object_bytes": "8", "seal_bytes": "10"}
@@ -234,7 +235,7 @@ def whole(store: TestStore, name: str) -> bytes:
 APPENDER = """
 import sys
 from pathlib import Path
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import SystemClock
 from tierfs.config import WriteSettings
 from tierfs.metadata.store import MetadataStore
@@ -289,7 +290,7 @@ def test_two_processes_one_writes_one_seals(store: TestStore) -> None:
                 with store.metadata.write() as txn:
                     segment = streams.newest(txn, directories.segment_by_name(txn, "s"))
                     due_ms = segment.began_ms + 1000
-                    assert succession.end_if_due(txn, store.engine._locks, segment.id, now_ms=due_ms)
+                    assert seal.end_if_due(txn, store.engine._locks, segment.id, now_ms=due_ms)
                 with pytest.raises(Conflict, match="is being written by process"):
                     store.engine.open_writer("s")
             assert newest is None or newest in members(store)

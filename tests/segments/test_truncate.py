@@ -9,14 +9,15 @@ import pytest
 
 from tests.segments.changes import Crash, crashing, journaled, link_local
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.background.planning import offload_actions
 from tierfs.errors import DataLoss, InvalidRequest, IsDirectory, NotFound
-from tierfs.metadata import directories, journal, policies
+from tierfs.metadata import changes as journal
+from tierfs.metadata import directories, policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.tables import CHECKSUMS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.segments.create import create
 from tierfs.segments.truncate import Truncation, truncate
+from tierfs.tiering.candidates import offload_actions
 from tierfs.types import ROOT_DIRECTORY, ByteRange, ObjectId, SegmentId, SegmentKind, Tier
 
 DATA = b"abcdefghijkl"

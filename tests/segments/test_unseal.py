@@ -10,12 +10,12 @@ import pytest
 
 from tests.segments.changes import Crash, crashing, journaled
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.background.candidates import objects_to_make
 from tierfs.errors import Conflict, Fenced, InvalidRequest, IsDirectory, NotFound
-from tierfs.metadata import keys
+from tierfs.metadata import tables
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.segments.create import create
-from tierfs.segments.unseal import unseal
+from tierfs.segments.seal import unseal
+from tierfs.tiering.candidates import objects_to_make
 from tierfs.types import ByteRange, SegmentKind, SegmentStatus
 
 
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 def set_status(store: TestStore, name: str, status: SegmentStatus, successor_id: int = 0) -> None:
     segment = store.segment(name)
     with store.metadata.write() as txn:
-        txn.put(SEGMENTS, keys.u64(segment.id), replace(segment, status=status, successor_id=successor_id))
+        txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, status=status, successor_id=successor_id))
 
 
 def test_appends_go_on_in_a_new_chunk(store: TestStore) -> None:
@@ -100,7 +100,7 @@ def test_what_cannot_be_unsealed(store: TestStore) -> None:
     store.append("d/s", b"ab")
     with store.metadata.write() as txn:
         ledger = create(txn, "ledger", SegmentKind.LEDGER)
-        txn.put(SEGMENTS, keys.u64(ledger.id), replace(ledger, status=SegmentStatus.SEALED))
+        txn.put(SEGMENTS, tables.u64(ledger.id), replace(ledger, status=SegmentStatus.SEALED))
     with pytest.raises(NotFound):
         store.engine.unseal("missing")
     with pytest.raises(IsDirectory):

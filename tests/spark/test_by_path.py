@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from tests import verbs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
-from tierfs import app
+from tierfs.app import store
 from tierfs.names import hadoop_warning
 
 pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
@@ -135,7 +135,7 @@ FORMATS: dict[str, tuple[Callable[[Rows], bytes], Callable[[bytes], Sums], Calla
 }
 
 
-def fill(store: app.Store, sources: dict[str, bytes]) -> None:
+def fill(store: store.Store, sources: dict[str, bytes]) -> None:
     """One sealed segment for each source; every second one is cold and has left the local disk."""
     for number, (name, data) in enumerate(sources.items()):
         append(store, name, data, seal=True)
@@ -152,7 +152,7 @@ def assert_half_is_cold(mnt: Path, sources: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_format(kind: str, store: app.Store, mount: Mount, spark: SparkSession) -> None:
+def test_every_format(kind: str, store: store.Store, mount: Mount, spark: SparkSession) -> None:
     as_bytes, plain, read = FORMATS[kind]
     sources = {f"{kind}/{number}": as_bytes(rows(number)) for number in range(4)}
     assert all(SOURCE_BYTES * 0.8 < len(data) < SOURCE_BYTES * 1.8 for data in sources.values())
@@ -166,7 +166,7 @@ def test_every_format(kind: str, store: app.Store, mount: Mount, spark: SparkSes
 
 
 @pytest.fixture
-def logs(store: app.Store) -> dict[str, bytes]:
+def logs(store: store.Store) -> dict[str, bytes]:
     """A directory of text segments, and a directory in it."""
     names = ("logs/2031-01-30", "logs/2031-01-31", "logs/2031-02-01", "logs/2031-02-02", "logs/old/2030", "logs/old/29")
     sources = {name: as_text(rows(number)) for number, name in enumerate(names)}
@@ -200,7 +200,7 @@ def test_globs(logs: dict[str, bytes], mount: Mount, spark: SparkSession) -> Non
         spark_text(spark, f"{mnt}/logs/2032-*")
 
 
-def test_directories_of_a_key_and_a_value_are_a_column(store: app.Store, mount: Mount, spark: SparkSession) -> None:
+def test_directories_of_a_key_and_a_value_are_a_column(store: store.Store, mount: Mount, spark: SparkSession) -> None:
     sources = {f"events/day={number}/part": as_json(rows(number)) for number in range(2)}
     fill(store, sources)
     mnt = mount().path
@@ -211,7 +211,7 @@ def test_directories_of_a_key_and_a_value_are_a_column(store: app.Store, mount: 
 
 
 @pytest.mark.parametrize("cut_bytes", [0, 5], ids=["at a line's end", "within a line"])
-def test_an_unsealed_segment(cut_bytes: int, store: app.Store, mount: Mount, spark: SparkSession) -> None:
+def test_an_unsealed_segment(cut_bytes: int, store: store.Store, mount: Mount, spark: SparkSession) -> None:
     """A table has the lines that begin in, or just after, what was there when it was planned; the next has all.
 
     Hadoop reads to a line's end, and the split after would leave out its first line: see docs/spark.md.
@@ -246,7 +246,7 @@ NAMES = ("xy", "a b", "%20", "größe", "a,b", "k=v", "a#b+c", "_x", ".x", "a:b"
 
 
 def test_names_hadoop_cannot_read_are_those_tierfs_warns_of(
-    store: app.Store, mount: Mount, spark: SparkSession
+    store: store.Store, mount: Mount, spark: SparkSession
 ) -> None:
     for name in NAMES:
         append(store, f"names/{name}", name.encode(), seal=True)

@@ -23,7 +23,7 @@ from tests.ledgers import new_ledger
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
 from tests.servers.spark_cluster import WORKERS, SparkCluster
-from tierfs import app
+from tierfs.app import store
 from tierfs.metadata import policies
 from tierfs.types import ROOT_DIRECTORY
 
@@ -83,7 +83,7 @@ def summed(rows: Iterable[Any]) -> Iterator[tuple[str, str, int, int]]:
         yield os.getcwd(), name, count, crcs
 
 
-def make_cold(store: app.Store, *names: str) -> None:
+def make_cold(store: store.Store, *names: str) -> None:
     for name in names:
         verbs.offload(store, name)
         verbs.evict(store, name)
@@ -97,7 +97,7 @@ def tiers(path: Path) -> tuple[int, int, bool]:
 
 
 def test_sealed_growing_and_ledger_segments(
-    store: app.Store, mount: Mount, cluster_spark: SparkSession, spark_cluster: SparkCluster
+    store: store.Store, mount: Mount, cluster_spark: SparkSession, spark_cluster: SparkCluster
 ) -> None:
     sources = {f"logs/{name}": text(seed) for seed, name in enumerate(("sealed", "cold", "growing"))}
     append(store, "logs/sealed", sources["logs/sealed"], seal=True)
@@ -128,7 +128,7 @@ def test_sealed_growing_and_ledger_segments(
 
 
 def test_more_paths_than_the_driver_lists_by_itself(
-    store: app.Store, mount: Mount, cluster_spark: SparkSession, spark_cluster: SparkCluster
+    store: store.Store, mount: Mount, cluster_spark: SparkSession, spark_cluster: SparkCluster
 ) -> None:
     sources = {f"many/{number:02}": text(number, count=200) for number in range(40)}
     for name, data in sources.items():
@@ -155,7 +155,7 @@ ENDS = {
 
 
 def test_line_ends_at_every_place(
-    store: app.Store, mount: Mount, cluster_spark: SparkSession, spark_cluster: SparkCluster
+    store: store.Store, mount: Mount, cluster_spark: SparkSession, spark_cluster: SparkCluster
 ) -> None:
     """Chunks of 7 bytes end within characters and CRLF, and splits of 61 and 64 bytes begin there."""
     with store.metadata.write() as txn:
@@ -189,7 +189,7 @@ def summed_in_steps(signs: str, rows: Iterable[Any]) -> Iterator[tuple[str, str,
 
 @pytest.mark.parametrize("cut_bytes", [0, 5], ids=["at a line's end", "within a line"])
 def test_an_append_while_a_job_runs(
-    cut_bytes: int, store: app.Store, mount: Mount, cluster_spark: SparkSession, tmp_path: Path
+    cut_bytes: int, store: store.Store, mount: Mount, cluster_spark: SparkSession, tmp_path: Path
 ) -> None:
     """The job gets what was planned, and the line that crosses, or begins at, the planned end; the next gets all."""
     full = text(1) + text(2)

@@ -17,7 +17,7 @@ from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
 from tests.servers.spark_cluster import SparkCluster
 from tests.servers.test_spark_cluster import daemons
-from tierfs import app
+from tierfs.app import store
 from tierfs.errors import Unavailable
 from tierfs.spark.executors import ExecutorQuestion, check_executors
 
@@ -49,7 +49,7 @@ def host() -> str:
 
 @pytest.mark.mount
 def test_executors_with_all_they_need_and_mounts_that_are_not(
-    store: app.Store, mount: Mount, spark_cluster: SparkCluster, tmp_path: Path
+    store: store.Store, mount: Mount, spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
     append(store, "logs/a", b"x\n")
     verbs.offload(store)

@@ -22,7 +22,7 @@ from tests.scan.test_scrubbing import BOTH, SMALL, cold_ledger, file_of, flip, h
 from tests.scan.test_scrubbing import store as scrub_store
 from tests.servers.spark_cluster import ROOT, spark_home
 from tests.spark.conftest import SETTINGS
-from tierfs import app
+from tierfs.app import store
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.ledger.messages import decode
 from tierfs.parallel import Progress
@@ -48,7 +48,7 @@ def pulsar_batch(number: int) -> bytes:
     return batch(*(in_batch(payload) for payload in messages_of(number)))
 
 
-def pipeline(store: app.Store, *words: object, code: int = 0) -> Done:
+def pipeline(store: store.Store, *words: object, code: int = 0) -> Done:
     """The command line, with a JVM of its own."""
     done = tierfs("pipeline", *words, *CONF, "--master", "local[2]", store=store.path, check=False, timeout_s=100)
     assert done.code == code, done
@@ -65,7 +65,7 @@ class Watcher:
         self.last = (progress.done_bytes, progress.total_bytes)
 
 
-def test_scrub_reads_all_copies_and_shows_how_far_it_is(spark: SparkSession, scrub_store: app.Store) -> None:
+def test_scrub_reads_all_copies_and_shows_how_far_it_is(spark: SparkSession, scrub_store: store.Store) -> None:
     watcher = Watcher()
     result = scrub(spark, scrub_store, show=watcher, partition_bytes=1 << 20)
     cold_bytes = len(BOTH) + sum(map(len, SMALL))
@@ -74,7 +74,7 @@ def test_scrub_reads_all_copies_and_shows_how_far_it_is(spark: SparkSession, scr
     assert watcher.last == (2 * cold_bytes + 4, 2 * cold_bytes + 4)
 
 
-def test_scrub_names_what_is_wrong(spark: SparkSession, scrub_store: app.Store) -> None:
+def test_scrub_names_what_is_wrong(spark: SparkSession, scrub_store: store.Store) -> None:
     flip(scrub_store, "logs/both", Tier.LOCAL, 500_000)
     flip(scrub_store, "small/3", Tier.COLD, 10)
     gone, _ = holder_of(scrub_store, "logs/both", Tier.COLD, 0)
@@ -89,11 +89,11 @@ def test_scrub_names_what_is_wrong(spark: SparkSession, scrub_store: app.Store) 
     assert bad[0].object == gone.name
 
 
-def test_a_cold_tier_that_is_away_makes_nothing_damaged(spark: SparkSession, scrub_store: app.Store) -> None:
+def test_a_cold_tier_that_is_away_makes_nothing_damaged(spark: SparkSession, scrub_store: store.Store) -> None:
     cold_bytes = len(BOTH) + sum(map(len, SMALL))
     (scrub_store.path / "cold").rename(scrub_store.path / "unmounted")
     unseen = scrub(spark, scrub_store).summary  # this process has the directory open, and executors find none
-    with app.open_store(scrub_store.path) as again:
+    with store.open_store(scrub_store.path) as again:
         away = scrub(spark, again).summary
     found = [(one["damaged_bytes"], one["unseen_bytes"], one["unreachable_bytes"]) for one in (unseen, away)]
     assert found == [(0, cold_bytes, 0), (0, 0, cold_bytes)]
@@ -103,7 +103,7 @@ def fail(number: int, done: object) -> int:
     raise DataLoss(f"task {number}\nhas {{lost}} it", remedy="run: tierfs fsck")
 
 
-def test_an_error_of_a_task_arrives_as_it_was(spark: SparkSession, scrub_store: app.Store) -> None:
+def test_an_error_of_a_task_arrives_as_it_was(spark: SparkSession, scrub_store: store.Store) -> None:
     with pytest.raises(NotFound, match="nope does not exist in the store"):
         scrub(spark, scrub_store, ["nope"])
     with pytest.raises(DataLoss) as lost:
@@ -111,7 +111,7 @@ def test_an_error_of_a_task_arrives_as_it_was(spark: SparkSession, scrub_store: 
     assert (str(lost.value), lost.value.remedy) == ("task 7\nhas {lost} it", "run: tierfs fsck")
 
 
-def test_the_command_tells_rows_sums_and_exit_code(scrub_store: app.Store, tmp_path: Path) -> None:
+def test_the_command_tells_rows_sums_and_exit_code(scrub_store: store.Store, tmp_path: Path) -> None:
     flip(scrub_store, "small/3", Tier.COLD, 10)
     done = pipeline(scrub_store, "scrub", "--json", "--output", tmp_path / "bad.csv", code=74)
     assert done.err == ""
@@ -121,7 +121,7 @@ def test_the_command_tells_rows_sums_and_exit_code(scrub_store: app.Store, tmp_p
 
 
 @pytest.fixture
-def lines(scrub_store: app.Store) -> list[tuple[str, str]]:
+def lines(scrub_store: store.Store) -> list[tuple[str, str]]:
     """Segments of lines, in chunks of both tiers, with and without an end."""
     texts = {"text/a": b"one\r\ntwo\n" * 100, "text/deep/b": "drei\n\nvier äöü".encode(), "text/empty": b""}
     for name, data in texts.items():
@@ -130,7 +130,7 @@ def lines(scrub_store: app.Store) -> list[tuple[str, str]]:
 
 
 def test_exported_lines_are_those_of_the_segments(
-    spark: SparkSession, scrub_store: app.Store, lines: list[tuple[str, str]], tmp_path: Path
+    spark: SparkSession, scrub_store: store.Store, lines: list[tuple[str, str]], tmp_path: Path
 ) -> None:
     target = str(tmp_path / "table")
     how = Exporting(partition_by=("segment",), verify=True)
@@ -143,7 +143,7 @@ def test_exported_lines_are_those_of_the_segments(
 
 
 def test_a_target_that_holds_something_is_kept(
-    spark: SparkSession, scrub_store: app.Store, lines: list[tuple[str, str]], tmp_path: Path
+    spark: SparkSession, scrub_store: store.Store, lines: list[tuple[str, str]], tmp_path: Path
 ) -> None:
     target = str(tmp_path / "table")
 
@@ -160,7 +160,7 @@ def test_a_target_that_holds_something_is_kept(
 
 
 def test_exported_entries_are_unbatched_by_a_transform(
-    spark: SparkSession, scrub_store: app.Store, tmp_path: Path
+    spark: SparkSession, scrub_store: store.Store, tmp_path: Path
 ) -> None:
     name = cold_ledger(scrub_store, [pulsar_batch(number) for number in range(5)])
     whole, single = str(tmp_path / "whole"), str(tmp_path / "single")
@@ -174,7 +174,7 @@ def test_exported_entries_are_unbatched_by_a_transform(
     assert found == [message for number in range(5) for message in messages_of(number)]
 
 
-def test_what_cannot_be_exported_is_one_error(spark: SparkSession, scrub_store: app.Store, tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_one_error(spark: SparkSession, scrub_store: store.Store, tmp_path: Path) -> None:
     store, target = str(scrub_store.path), str(tmp_path / "table")
     with pytest.raises(NotFound, match="nope does not exist"):
         export(spark, store, ["nope"], target, Exporting())
@@ -185,7 +185,7 @@ def test_what_cannot_be_exported_is_one_error(spark: SparkSession, scrub_store: 
     assert not (tmp_path / "table").exists()
 
 
-def test_rows_of_entries_are_rebuilt_once(spark: SparkSession, scrub_store: app.Store) -> None:
+def test_rows_of_entries_are_rebuilt_once(spark: SparkSession, scrub_store: store.Store) -> None:
     names = [cold_ledger(scrub_store), cold_ledger(scrub_store)]
     before = rows(scrub_store)
     lose(scrub_store)
@@ -211,7 +211,7 @@ def submit(*words: object) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_spark_submit_takes_the_same_words(spark: SparkSession, scrub_store: app.Store, tmp_path: Path) -> None:
+def test_spark_submit_takes_the_same_words(spark: SparkSession, scrub_store: store.Store, tmp_path: Path) -> None:
     table = spark.createDataFrame([("a", "1"), ("b", "2"), ("a", "3")], "k string, value string")
     table.coalesce(1).write.json(str(tmp_path / "table"))
     words = ["--key", "k", "--format", "json", "--into", "t", "--order-by", "value"]

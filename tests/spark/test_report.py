@@ -13,13 +13,12 @@ import pytest
 
 from tests.commands import tierfs
 from tests.scan.scanning import fill, store_of
-from tierfs import app
-from tierfs.composition.reporting import GIB, Prices, age_of, make_report
+from tierfs.app import store as app
+from tierfs.app.report import GIB, Prices, age_of, make_report
 from tierfs.errors import NotFound
 from tierfs.metadata import policies
 from tierfs.metadata.tables import OBJECTS
-from tierfs.spark.jobs.report import result_of
-from tierfs.spark.jobs.report_html import html
+from tierfs.spark.jobs.report import html, result_of
 from tierfs.types import Tier
 
 HOUR_MS = 3_600_000

@@ -15,9 +15,9 @@ from tests import verbs
 from tests.ledgers import new_ledger
 from tests.mount.conftest import Mount, append
 from tests.spark.reading import frame, lines_of, sums, sums_by_path, truth
-from tierfs import app
-from tierfs.background.journal_names import slot_name
-from tierfs.segments.bulk_create import WholeSegment
+from tierfs.app import store
+from tierfs.journal.names import slot_name
+from tierfs.segments.create import WholeSegment
 
 pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
@@ -44,7 +44,7 @@ SOURCES = {
 
 
 @pytest.fixture
-def filled(store: app.Store) -> app.Store:
+def filled(store: store.Store) -> store.Store:
     """Every second segment is cold and has left the disk; one has both: cold in front, local behind."""
     for number, (name, data) in enumerate(SOURCES.items()):
         append(store, f"t/{name}", data, seal=number % 3 == 0)
@@ -65,7 +65,7 @@ TRUTH = {f"t/{name}": truth(data) for name, data in SOURCES.items() if data} | {
 
 
 def test_lines_are_those_of_the_path_and_of_the_truth(
-    filled: app.Store, mount: Mount, cluster_spark: SparkSession
+    filled: store.Store, mount: Mount, cluster_spark: SparkSession
 ) -> None:
     table = frame(cluster_spark, filled.path, "t", maxPartitionBytes=SPLIT)
     assert table.rdd.getNumPartitions() > len(SOURCES)
@@ -74,7 +74,7 @@ def test_lines_are_those_of_the_path_and_of_the_truth(
     assert sums_by_path(cluster_spark.read.text(str(mnt / "t")), mnt) == TRUTH
 
 
-def test_offsets_tell_where_lines_begin(filled: app.Store, cluster_spark: SparkSession) -> None:
+def test_offsets_tell_where_lines_begin(filled: store.Store, cluster_spark: SparkSession) -> None:
     table = frame(cluster_spark, filled.path, "t/mixed", maxPartitionBytes=SPLIT)
     found = {row.offset: row.value.encode() for row in table.collect()}
     data = SOURCES["mixed"]
@@ -82,7 +82,7 @@ def test_offsets_tell_where_lines_begin(filled: app.Store, cluster_spark: SparkS
     assert all(data.startswith(line, offset) for offset, line in found.items())
 
 
-def test_a_snapshot_is_pinned(store: app.Store, cluster_spark: SparkSession) -> None:
+def test_a_snapshot_is_pinned(store: store.Store, cluster_spark: SparkSession) -> None:
     append(store, "s", b"one\ntwo\nthr")
     table = frame(cluster_spark, store.path, "s")
     assert sums(table) == {"s": truth(b"one\ntwo\nthr")}
@@ -93,7 +93,7 @@ def test_a_snapshot_is_pinned(store: app.Store, cluster_spark: SparkSession) -> 
     assert sums(frame(cluster_spark, store.path, "s")) == {"s": truth(b"one\ntwo\nthree\nfour\n")}
 
 
-def test_the_journal_of_a_bucket_is_enough(filled: app.Store, cluster_spark: SparkSession, tmp_path: Path) -> None:
+def test_the_journal_of_a_bucket_is_enough(filled: store.Store, cluster_spark: SparkSession, tmp_path: Path) -> None:
     """Executors see no store: it was moved away."""
     cold = {name: data for name, data in TRUTH.items() if name not in ("t/both",)}
     for name in cold:
@@ -104,7 +104,7 @@ def test_the_journal_of_a_bucket_is_enough(filled: app.Store, cluster_spark: Spa
     assert found == cold | {"t/both": truth(text(8, "\n"))}, "the tail that is not cold is not there"
 
 
-def test_bytes_are_all_bytes(filled: app.Store, cluster_spark: SparkSession) -> None:
+def test_bytes_are_all_bytes(filled: store.Store, cluster_spark: SparkSession) -> None:
     table = frame(
         cluster_spark, filled.path, "t/mixed", "t/lf", type="bytes", blockBytes="100k", maxPartitionBytes=SPLIT
     )
@@ -117,7 +117,7 @@ def test_bytes_are_all_bytes(filled: app.Store, cluster_spark: SparkSession) -> 
 
 
 @pytest.mark.parametrize("cold", [False, True], ids=["local", "cold"])
-def test_entries_of_ledgers(store: app.Store, cluster_spark: SparkSession, cold: bool) -> None:
+def test_entries_of_ledgers(store: store.Store, cluster_spark: SparkSession, cold: bool) -> None:
     chosen = random.Random(5)
     payloads = [chosen.randbytes(chosen.choice((0, 1, 100, 5000))) for _ in range(2000)]
     name = new_ledger(store, payloads, "topic")  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def test_entries_of_ledgers(store: app.Store, cluster_spark: SparkSession, cold:
     assert sorted(row.entry_id for row in some.collect()) == list(range(10, 20))
 
 
-def test_segments_tell_what_the_metadata_say(filled: app.Store, cluster_spark: SparkSession) -> None:
+def test_segments_tell_what_the_metadata_say(filled: store.Store, cluster_spark: SparkSession) -> None:
     table = frame(cluster_spark, filled.path, "t", type="segments")
     rows = {row.segment: row for row in table.collect()}
     assert {name: row.length for name, row in rows.items()} == {
@@ -146,13 +146,13 @@ def test_segments_tell_what_the_metadata_say(filled: app.Store, cluster_spark: S
     assert not rows["t/both"].sealed
 
 
-def test_columns_that_are_not_wanted_are_not_made(filled: app.Store, cluster_spark: SparkSession) -> None:
+def test_columns_that_are_not_wanted_are_not_made(filled: store.Store, cluster_spark: SparkSession) -> None:
     table = frame(cluster_spark, filled.path, "t/lf", schema="offset long, value string")
     assert table.columns == ["offset", "value"]
     assert table.count() == len(lines_of(SOURCES["lf"]))
 
 
-def test_ten_thousand_small_segments(store: app.Store, cluster_spark: SparkSession) -> None:
+def test_ten_thousand_small_segments(store: store.Store, cluster_spark: SparkSession) -> None:
     creator = store.engine.bulk_creator()
     try:
         for first in range(0, 10_000, 500):
@@ -169,7 +169,7 @@ def test_ten_thousand_small_segments(store: app.Store, cluster_spark: SparkSessi
     assert tuple(row) == (len(wanted), 10_000, len(set(wanted)))
 
 
-def test_an_empty_store(store: app.Store, cluster_spark: SparkSession) -> None:
+def test_an_empty_store(store: store.Store, cluster_spark: SparkSession) -> None:
     assert frame(cluster_spark, store.path, "").count() == 0
     append(store, "empty", b"", seal=True)
     assert frame(cluster_spark, store.path, "empty").collect() == []
@@ -192,7 +192,7 @@ ERRORS: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_bad_input_is_one_clear_line(name: str, filled: app.Store, cluster_spark: SparkSession) -> None:
+def test_bad_input_is_one_clear_line(name: str, filled: store.Store, cluster_spark: SparkSession) -> None:
     options, message = ERRORS[name]
     with pytest.raises(PySparkException) as caught:
         frame(cluster_spark, **{"store": str(filled.path), **options}).count()  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ def test_bad_input_is_one_clear_line(name: str, filled: app.Store, cluster_spark
     assert "JVM stacktrace" not in str(caught.value)
 
 
-def test_a_column_that_is_not_there_is_one_clear_line(filled: app.Store, cluster_spark: SparkSession) -> None:
+def test_a_column_that_is_not_there_is_one_clear_line(filled: store.Store, cluster_spark: SparkSession) -> None:
     with pytest.raises(
         PySparkException, match="rows of type lines have no column text; they have value, segment, offset"
     ):
@@ -211,7 +211,7 @@ def test_a_column_that_is_not_there_is_one_clear_line(filled: app.Store, cluster
         frame(cluster_spark, filled.path, "t/lf", schema="offset int").count()
 
 
-def test_a_line_over_the_limit(store: app.Store, cluster_spark: SparkSession) -> None:
+def test_a_line_over_the_limit(store: store.Store, cluster_spark: SparkSession) -> None:
     append(store, "s", b"short\n" + b"x" * (100 << 20) + b"\n", seal=True)
     with pytest.raises(
         PySparkException, match="segment s: a line at or after byte 6 has more than 16777216 bytes; set the"
@@ -220,7 +220,7 @@ def test_a_line_over_the_limit(store: app.Store, cluster_spark: SparkSession) ->
     assert frame(cluster_spark, store.path, "s", maxLineBytes="128m").count() == 2
 
 
-def test_a_journal_behind_a_gap(store: app.Store, cluster_spark: SparkSession) -> None:
+def test_a_journal_behind_a_gap(store: store.Store, cluster_spark: SparkSession) -> None:
     for _ in range(4):
         append(store, "s", b"x\n")
         verbs.offload(store, "s")
@@ -230,7 +230,7 @@ def test_a_journal_behind_a_gap(store: app.Store, cluster_spark: SparkSession) -
         frame(cluster_spark, f"file://{store.paths.cold}", "s").count()
 
 
-def test_damage_is_told_and_never_read(store: app.Store, cluster_spark: SparkSession) -> None:
+def test_damage_is_told_and_never_read(store: store.Store, cluster_spark: SparkSession) -> None:
     append(store, "s", text(1, "\n"), seal=True)
     verbs.offload(store, "s")
     verbs.evict(store, "s", force=True)

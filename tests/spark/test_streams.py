@@ -23,14 +23,13 @@ from tests import verbs
 from tests.mount.conftest import append
 from tests.mount.waiting import eventually
 from tests.servers.spark_cluster import ROOT
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.errors import InvalidRequest
-from tierfs.initialize import ColdChoice, init_store
 from tierfs.segments import ledgers
-from tierfs.spark.options import RowType
-from tierfs.spark.schemas import default_schema
-from tierfs.spark.stream_options import StreamOptions
-from tierfs.spark.streaming import TierfsStreamReader
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.spark.options import RowType, StreamOptions
+from tierfs.spark.partitions import default_schema
+from tierfs.spark.source import TierfsStreamReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420, method="thread")]
 

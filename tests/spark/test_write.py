@@ -16,8 +16,7 @@ from tests import verbs
 from tests.commands import tierfs
 from tests.docs.blocks import ROOT, Reader
 from tests.mount.conftest import Mount
-from tierfs import app
-from tierfs.composition import writing
+from tierfs.app import batch_write, store
 from tierfs.metadata import directories
 from tierfs.metadata.tables import INTENTS
 from tierfs.spark import register
@@ -33,11 +32,11 @@ def lines(spark: SparkSession, values: list[str] | None = None, parts: int = 3) 
     return spark.createDataFrame(spark.sparkContext.parallelize([(one,) for one in rows], parts), "value string")
 
 
-def writer(table: DataFrame, store: app.Store, **options: str) -> DataFrameWriter:
+def writer(table: DataFrame, store: store.Store, **options: str) -> DataFrameWriter:
     return table.write.format("tierfs").mode("append").option("store", str(store.path)).options(**options)
 
 
-def segments(store: app.Store) -> dict[str, bytes]:
+def segments(store: store.Store) -> dict[str, bytes]:
     """Every segment with its bytes, as `tierfs cat` tells."""
     with store.metadata.read() as txn:
         root = directories.find(txn, "")
@@ -46,7 +45,7 @@ def segments(store: app.Store) -> dict[str, bytes]:
     return {name: tierfs("cat", name, store=store.path).out.encode() for name in sorted(names)}
 
 
-def uploads(store: app.Store) -> set[str]:
+def uploads(store: store.Store) -> set[str]:
     """Objects of tasks, once garbage is gone."""
     tierfs("-q", "gc", "--delete", "--grace", "0s", "--yes", store=store.path)
     location_id = store.cold_location_id
@@ -54,7 +53,7 @@ def uploads(store: app.Store) -> set[str]:
     return {one.name for one in store.storage_of(location_id).list("uploads/") if "/manifest-" not in one.name}
 
 
-def test_what_is_written_reads_back_equal_by_every_way(spark: SparkSession, store: app.Store, mount: Mount) -> None:
+def test_what_is_written_reads_back_equal_by_every_way(spark: SparkSession, store: store.Store, mount: Mount) -> None:
     writer(lines(spark), store).save("out/lines")
     found = segments(store)
     names = "|".join(found)
@@ -69,13 +68,13 @@ def test_what_is_written_reads_back_equal_by_every_way(spark: SparkSession, stor
     assert tierfs("info", next(iter(found)), "--json", store=store.path).json["sealed"]
 
 
-def test_empty_partitions_make_no_segment(spark: SparkSession, store: app.Store) -> None:
+def test_empty_partitions_make_no_segment(spark: SparkSession, store: store.Store) -> None:
     writer(lines(spark, ["a"], parts=4), store, into="out").save()
     writer(lines(spark, []), store, into="out").save()
     assert list(segments(store).values()) == [b"a\n"]
 
 
-def test_blocks_of_bytes_go_as_they_are_into_an_open_segment(spark: SparkSession, store: app.Store) -> None:
+def test_blocks_of_bytes_go_as_they_are_into_an_open_segment(spark: SparkSession, store: store.Store) -> None:
     table = lines(spark, ["a", "b\r\n", ""], parts=1).select(F.col("value").cast("binary").alias("content"))
     writer(table, store, type="bytes", seal="false").save("raw")
     ((name, data),) = segments(store).items()
@@ -84,7 +83,7 @@ def test_blocks_of_bytes_go_as_they_are_into_an_open_segment(spark: SparkSession
     assert segments(store)[name] == b"ab\r\nmore"
 
 
-def test_what_was_read_by_segment_is_written_by_segment(spark: SparkSession, store: app.Store) -> None:
+def test_what_was_read_by_segment_is_written_by_segment(spark: SparkSession, store: store.Store) -> None:
     table = lines(spark).withColumn("segment", F.concat(F.lit("s"), F.length("value") % 7))
     writer(table.repartition(2, "segment"), store).save("once")
     copied = spark.read.format("tierfs").option("store", str(store.path)).load("once").drop("offset")
@@ -95,7 +94,7 @@ def test_what_was_read_by_segment_is_written_by_segment(spark: SparkSession, sto
         assert sorted(found[f"twice/{name}"].splitlines()) == sorted(found[name].splitlines())
 
 
-def test_a_segment_in_several_tasks_is_refused(spark: SparkSession, store: app.Store) -> None:
+def test_a_segment_in_several_tasks_is_refused(spark: SparkSession, store: store.Store) -> None:
     table = lines(spark).withColumn("segment", F.lit("web"))
     with pytest.raises(PySparkException, match=r"several tasks have rows of segment out/web, .*repartition\('segment'"):
         writer(table, store).save("out")
@@ -103,7 +102,7 @@ def test_a_segment_in_several_tasks_is_refused(spark: SparkSession, store: app.S
     assert uploads(store) == set()
 
 
-def test_a_version_is_written_once(spark: SparkSession, store: app.Store) -> None:
+def test_a_version_is_written_once(spark: SparkSession, store: store.Store) -> None:
     for version in ("7", "8", "7"):
         writer(lines(spark, ["a", "b"], 2), store, txnAppId="nightly", txnVersion=version).save("out")
     found = segments(store)
@@ -111,7 +110,7 @@ def test_a_version_is_written_once(spark: SparkSession, store: app.Store) -> Non
     assert len(uploads(store)) == len(found)
 
 
-def test_a_task_that_fails_leaves_nothing(spark: SparkSession, store: app.Store) -> None:
+def test_a_task_that_fails_leaves_nothing(spark: SparkSession, store: store.Store) -> None:
     failing = lines(spark).select(F.when(F.col("value") == LINES[-1], F.raise_error(F.lit("bad row"))).otherwise("x"))
     with pytest.raises(PySparkException, match="bad row"):
         writer(failing.toDF("value"), store).save("out")
@@ -121,7 +120,9 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, store: app.Store)
         assert list(txn.scan(INTENTS)) == []
 
 
-def test_a_thread_of_its_own_writes_once_the_format_is_registered_there(spark: SparkSession, store: app.Store) -> None:
+def test_a_thread_of_its_own_writes_once_the_format_is_registered_there(
+    spark: SparkSession, store: store.Store
+) -> None:
     table = lines(spark, ["a"], parts=1)
 
     def write() -> None:
@@ -133,24 +134,24 @@ def test_a_thread_of_its_own_writes_once_the_format_is_registered_there(spark: S
     assert list(segments(store).values()) == [b"a\n"]
 
 
-def replica(store: app.Store, tmp_path: Path) -> Path:
+def replica(store: store.Store, tmp_path: Path) -> Path:
     assert verbs.settle(store) is None
     tierfs("-q", "replica", "--cold-dir", store.path / "cold", store=tmp_path / "other")
     return tmp_path / "other"
 
 
-def superseded(store: app.Store, tmp_path: Path) -> Path:
+def superseded(store: store.Store, tmp_path: Path) -> Path:
     assert verbs.settle(store) is None
     tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
     return store.path
 
 
-def without_cold_tier(_: app.Store, tmp_path: Path) -> Path:
+def without_cold_tier(_: store.Store, tmp_path: Path) -> Path:
     tierfs("-q", "init", "--cold", "none", store=tmp_path / "local")
     return tmp_path / "local"
 
 
-def that_is_none(_: app.Store, tmp_path: Path) -> Path:
+def that_is_none(_: store.Store, tmp_path: Path) -> Path:
     return tmp_path
 
 
@@ -164,7 +165,7 @@ def that_is_none(_: app.Store, tmp_path: Path) -> Path:
     ],
 )
 def test_a_store_that_takes_nothing_says_so_before_tasks_start(
-    kind: Callable[[app.Store, Path], Path], refusal: str, spark: SparkSession, store: app.Store, tmp_path: Path
+    kind: Callable[[store.Store, Path], Path], refusal: str, spark: SparkSession, store: store.Store, tmp_path: Path
 ) -> None:
     where = kind(store, tmp_path)
     never = lines(spark).select(F.raise_error(F.lit("a task ran")).cast("string").alias("value"))
@@ -176,7 +177,7 @@ def test_a_store_that_takes_nothing_says_so_before_tasks_start(
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "errorifexists", "ignore"])
-def test_only_append_is_a_mode(mode: str, spark: SparkSession, store: app.Store) -> None:
+def test_only_append_is_a_mode(mode: str, spark: SparkSession, store: store.Store) -> None:
     with pytest.raises(PySparkException, match=r"tierfs only appends|cannot be written in the"):
         writer(lines(spark), store).mode(mode).save("out")
 
@@ -184,7 +185,7 @@ def test_only_append_is_a_mode(mode: str, spark: SparkSession, store: app.Store)
 class Stream:
     """A query from text files to a store; each `run` ends when everything that is there is written."""
 
-    def __init__(self, spark: SparkSession, store: app.Store, work: Path) -> None:
+    def __init__(self, spark: SparkSession, store: store.Store, work: Path) -> None:
         self._spark = spark
         self._store = store
         self.files = work / "files"
@@ -211,11 +212,11 @@ class Stream:
 
 
 @pytest.fixture
-def stream(spark: SparkSession, store: app.Store, tmp_path: Path) -> Stream:
+def stream(spark: SparkSession, store: store.Store, tmp_path: Path) -> Stream:
     return Stream(spark, store, tmp_path)
 
 
-def test_batches_of_a_stream_are_written_once(stream: Stream, store: app.Store) -> None:
+def test_batches_of_a_stream_are_written_once(stream: Stream, store: store.Store) -> None:
     stream.add("1", "a\nb\n")
     stream.run()
     stream.add("2", "c\n")
@@ -232,7 +233,7 @@ def test_batches_of_a_stream_are_written_once(stream: Stream, store: app.Store) 
 
 
 def test_a_new_checkpoint_is_a_new_stream_unless_it_has_the_name_of_the_old_one(
-    stream: Stream, store: app.Store, tmp_path: Path
+    stream: Stream, store: store.Store, tmp_path: Path
 ) -> None:
     for text in ("a\n", "b\n"):
         stream.add(text[0], text)
@@ -240,13 +241,13 @@ def test_a_new_checkpoint_is_a_new_stream_unless_it_has_the_name_of_the_old_one(
     stream.checkpoint = tmp_path / "new"
     with pytest.raises(PySparkException, match="the checkpoint is a new or an older one"):
         stream.run(txnAppId="web")
-    assert writing.is_committed(store, "web", 1)
-    assert not writing.is_committed(store, "web", 2)
+    assert batch_write.is_committed(store, "web", 1)
+    assert not batch_write.is_committed(store, "web", 2)
     stream.run(txnAppId="web again")
     assert sorted(segments(store).values()) == [b"a\n", b"a\n", b"b\n", b"b\n"]
 
 
-def test_the_examples(spark: SparkSession, store: app.Store, tmp_path: Path) -> None:
+def test_the_examples(spark: SparkSession, store: store.Store, tmp_path: Path) -> None:
     """Every example on writing, in docs/spark.md."""
     text = (ROOT / "docs/spark.md").read_text()
     (tmp_path / "spark.md").write_text(text[text.index("## Writing") : text.index("# Jobs")])

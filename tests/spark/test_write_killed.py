@@ -17,7 +17,7 @@ from tests.servers.spark_cluster import SparkCluster
 from tests.spark.conftest import ON_A_CLUSTER, SETTINGS, open_session
 from tests.spark.write_jobs import GO_S, Gate, kill_executor, line, rows_that_wait
 from tests.spark.written import assert_written_once, bucket_store, garbage, named, uploads
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.spark import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(420, method="thread")]

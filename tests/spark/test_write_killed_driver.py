@@ -16,7 +16,7 @@ from tests.mount.waiting import eventually
 from tests.servers.spark_cluster import ROOT
 from tests.spark.write_jobs import GO_S, Gate
 from tests.spark.written import assert_written_once, bucket_store, contents
-from tierfs import app
+from tierfs.app import store as app
 from tierfs.metadata.tables import BATCHES
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.timeout(420, method="thread")]

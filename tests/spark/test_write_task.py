@@ -14,17 +14,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests import verbs
 from tests.conftest import Bucket
-from tierfs import app
-from tierfs.composition import writing
-from tierfs.composition.writing import WriteJob
+from tierfs.app import batch_write
+from tierfs.app import store as app
+from tierfs.app.batch_write import WriteJob
 from tierfs.errors import InvalidRequest, PermissionDenied
-from tierfs.initialize import ColdChoice, init_store
 from tierfs.metadata.tables import INTENTS
-from tierfs.spark import write_task
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.spark import writer
 from tierfs.spark.write_columns import Columns
 from tierfs.spark.write_options import WriteOptions
-from tierfs.spark.write_task import TaskResult, write_batches
-from tierfs.spark.writer import begin
+from tierfs.spark.writer import TaskResult, begin, write_batches
 
 TEXT = ["one", "größe\r", None, "", "日誌 𝄞"]
 LINES = "one\ngröße\r\n\n\n日誌 𝄞\n".encode()
@@ -39,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
 
 @pytest.fixture
 def job(store: app.Store) -> WriteJob:
-    return writing.begin(store, None, "out")
+    return batch_write.begin(store, None, "out")
 
 
 def batch(**columns: Any) -> Any:
@@ -56,7 +55,7 @@ def write(job: WriteJob, *batches: Any, **options: str) -> TaskResult:
 def written(store: app.Store, job: WriteJob, *batches: Any, **options: str) -> dict[str, bytes]:
     """What a commit makes of a task's rows: segments below `out`, the job's id left out of their names."""
     done = write(job, *batches, **options)
-    writing.commit(store, job, done.uploaded, 0)
+    batch_write.commit(store, job, done.uploaded, 0)
     return {one.segment.replace(job.id[:12], "ID"): read(store, one.segment) for one in done.uploaded}
 
 
@@ -100,7 +99,7 @@ def test_a_row_without_a_key_is_refused_and_nothing_is_left(store: app.Store, jo
     rows = batch(segment=["a", None], value=["a", "b"])
     with pytest.raises(InvalidRequest, match="a row has no segment"):
         write(job, rows[:1], rows)
-    assert writing.abort(store, job) == 0
+    assert batch_write.abort(store, job) == 0
 
 
 def test_a_task_without_rows_makes_no_segment(store: app.Store, job: WriteJob) -> None:
@@ -110,14 +109,14 @@ def test_a_task_without_rows_makes_no_segment(store: app.Store, job: WriteJob) -
 def test_many_open_segments_share_one_limit_of_memory(
     store: app.Store, job: WriteJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write_task, "_GATHERED_BYTES", 100)
+    monkeypatch.setattr(writer, "_GATHERED_BYTES", 100)
     rows = batch(segment=["large", "small", "large"], value=["x" * 60, "y", "z" * 60])
     done = write(job, rows, rows)
     assert {one.segment: [each.length for each in one.objects] for one in done.uploaded} == {
         "out/large": [122, 122],
         "out/small": [4],
     }
-    writing.commit(store, job, done.uploaded, 0)
+    batch_write.commit(store, job, done.uploaded, 0)
     assert read(store, "out/large") == 2 * (b"x" * 60 + b"\n" + b"z" * 60 + b"\n")
     assert read(store, "out/small") == b"y\ny\n"
 

@@ -8,26 +8,26 @@ from pathlib import Path
 
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tierfs import app
-from tierfs.initialize import ColdChoice, init_store
+from tierfs.app import store
 from tierfs.metadata import directories, policies
 from tierfs.metadata.tables import GARBAGE, OBJECTS
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB, ROOT_DIRECTORY
 
 
 @contextmanager
-def bucket_store(path: Path, rgw_bucket: Bucket) -> Iterator[app.Store]:
+def bucket_store(path: Path, rgw_bucket: Bucket) -> Iterator[store.Store]:
     """A store in a bucket, with objects of 1 MiB."""
     endpoint, bucket = rgw_bucket
     choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
     init_store(path, choice)
-    with app.open_store(path) as opened:
+    with store.open_store(path) as opened:
         with opened.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"object_bytes": str(MIB), "read_priority": "local-first"})
         yield opened
 
 
-def contents(store: app.Store) -> list[bytes]:
+def contents(store: store.Store) -> list[bytes]:
     """The bytes of each segment."""
     with store.metadata.read() as txn:
         root = directories.find(txn, "")
@@ -36,26 +36,26 @@ def contents(store: app.Store) -> list[bytes]:
     return sorted(tierfs("cat", name, store=store.path).out.encode() for name in names)
 
 
-def uploads(store: app.Store) -> set[str]:
+def uploads(store: store.Store) -> set[str]:
     """What lies below `uploads/` besides manifests."""
     location_id = store.cold_location_id
     assert location_id is not None
     return {one.name for one in store.storage_of(location_id).list("uploads/") if "/manifest-" not in one.name}
 
 
-def named(store: app.Store) -> set[str]:
+def named(store: store.Store) -> set[str]:
     """Objects that records name."""
     with store.metadata.read() as txn:
         return {record.name for _, record in txn.scan(OBJECTS)}
 
 
-def garbage(store: app.Store) -> set[str]:
+def garbage(store: store.Store) -> set[str]:
     """Objects that the next collection deletes."""
     with store.metadata.read() as txn:
         return {record.name for _, record in txn.scan(GARBAGE)}
 
 
-def assert_written_once(store: app.Store, expected: list[bytes]) -> None:
+def assert_written_once(store: store.Store, expected: list[bytes]) -> None:
     """Every segment is there once, the bucket holds nothing else after a collection, and `fsck` agrees."""
     assert contents(store) == expected
     tierfs("-q", "gc", "--delete", "--grace", "0s", "--yes", store=store.path)

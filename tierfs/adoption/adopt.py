@@ -1,22 +1,32 @@
-"""Adopting planned segments: read in parallel, commit one by one, and say what became of each."""
+"""Adopting planned segments: read in parallel, commit one by one, and say what became of each.
+
+Adopting planned ledgers: several at once, each read ahead, and each made as a whole or not at all.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
+from itertools import takewhile
 
-from tierfs.adoption.ledger_read import FoundLedger
+from tierfs.adoption.ledger_link import LedgerLinker
+from tierfs.adoption.ledger_read import FoundLedger, LedgerReader
 from tierfs.adoption.link import Standing, link, standing
-from tierfs.adoption.plan import AnyPlan, SegmentPlan
-from tierfs.adoption.read import Part, Sums, join, parts_of, read_part
+from tierfs.adoption.plan import AnyPlan, LedgerPlan, SegmentPlan
+from tierfs.adoption.read import PartSums, ReadPart, join, parts_of, read_part
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Closed, Fenced, StorageFull, TierfsError, Unavailable
+from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.parallel import Meter, Pool, caught
+from tierfs.reading.ledger_objects import Pieces
+from tierfs.tiering.objects import ColdTier
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +53,7 @@ STATES = {Standing.NEW: State.ADOPTED, Standing.ADOPTED: State.ALREADY, Standing
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AdoptionOutcome:
     """One segment of a plan and what became of it."""
 
     plan: AnyPlan
@@ -61,7 +71,7 @@ class _Segment:
     plan: SegmentPlan
     waiting: int = 0
     """Parts not read yet, those not begun included."""
-    parts: list[tuple[Part, Sums]] = field(default_factory=list)
+    parts: list[tuple[ReadPart, PartSums]] = field(default_factory=list)
     error: TierfsError | None = None
 
 
@@ -76,11 +86,11 @@ class Adoption:
         self._place = place
         self._jobs = jobs
         self._advance = advance
-        self._outcomes: dict[int, Outcome] = {}
+        self._outcomes: dict[int, AdoptionOutcome] = {}
         self._unanswered = 0
         self._stop = False
 
-    def run(self, plans: Sequence[SegmentPlan]) -> list[Outcome]:
+    def run(self, plans: Sequence[SegmentPlan]) -> list[AdoptionOutcome]:
         """Adopt the segments, each as a whole or not at all; in the order of `plans`."""
         with Pool(self._jobs, "tierfs-adopt") as pool:
             for (segment, part), sums in pool.as_completed(caught(self._read), self._parts(plans)):
@@ -91,12 +101,12 @@ class Adoption:
                 else:
                     self._arrived(segment, part, sums)
         missing = (State.NOT_TRIED, None)
-        return [self._outcomes.get(index) or Outcome(plan, *missing) for index, plan in enumerate(plans)]
+        return [self._outcomes.get(index) or AdoptionOutcome(plan, *missing) for index, plan in enumerate(plans)]
 
-    def _read(self, wanted: tuple[_Segment, Part]) -> Sums:
+    def _read(self, wanted: tuple[_Segment, ReadPart]) -> PartSums:
         return read_part(self._storage, wanted[1])
 
-    def _parts(self, plans: Sequence[SegmentPlan]) -> Iterator[tuple[_Segment, Part]]:
+    def _parts(self, plans: Sequence[SegmentPlan]) -> Iterator[tuple[_Segment, ReadPart]]:
         """The parts to read, until nothing more is to be tried; none more of a segment that failed."""
         for index, plan in enumerate(plans):
             if self._stop:
@@ -107,7 +117,7 @@ class Adoption:
                     break
                 yield segment, part
 
-    def _begin(self, segment: _Segment) -> list[Part]:
+    def _begin(self, segment: _Segment) -> list[ReadPart]:
         """The parts of a segment; none of one that is adopted, failed or empty."""
         try:
             with self._metadata.read() as txn:
@@ -124,7 +134,7 @@ class Adoption:
             self._link(segment)
         return parts
 
-    def _arrived(self, segment: _Segment, part: Part, sums: Sums) -> None:
+    def _arrived(self, segment: _Segment, part: ReadPart, sums: PartSums) -> None:
         segment.parts.append((part, sums))
         segment.waiting -= 1
         self._advance(part.end - part.start, segment.plan.name)
@@ -142,11 +152,74 @@ class Adoption:
 
     def _end(self, segment: _Segment, state: State) -> None:
         self._unanswered = 0
-        self._outcomes[segment.index] = Outcome(segment.plan, state)
+        self._outcomes[segment.index] = AdoptionOutcome(segment.plan, state)
 
     def _fail(self, segment: _Segment, error: TierfsError) -> None:
         log.info("%s is not adopted: %s", printable(segment.plan.name), error)
         segment.error = error
-        self._outcomes[segment.index] = Outcome(segment.plan, State.FAILED, error)
+        self._outcomes[segment.index] = AdoptionOutcome(segment.plan, State.FAILED, error)
         self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
         self._stop = self._stop or isinstance(error, OF_THE_STORE) or self._unanswered >= GIVE_UP_AFTER
+
+
+class LedgerAdoption:
+    """One run over the ledgers of one place; used once."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        storage: ChunkStorage,
+        place: LocationRecord,
+        jobs: int,
+        advance: Meter,
+        *,
+        cold: ColdTier | None = None,
+        accept_loss: bool = False,
+        magic: MagicWords | None = None,
+    ) -> None:
+        """`accept_loss`: ledgers whose last entries are missing are adopted without them."""
+        self._linker = LedgerLinker(metadata, place, cold)
+        self._storage = storage
+        self._jobs = jobs
+        self._advance = advance
+        self._accept_loss = accept_loss
+        self._magic = magic
+        self._unanswered = 0
+        self._stop = False
+
+    def run(self, plans: Sequence[LedgerPlan]) -> list[AdoptionOutcome]:
+        """Adopt the ledgers; returns what became of each, in the order of `plans`."""
+        at_once = max(1, min(self._jobs, len(plans)))
+        pieces = Pieces(self._storage, self._jobs, at_once)
+        reader = LedgerReader(self._storage, pieces, self._advance, accept_loss=self._accept_loss, magic=self._magic)
+        outcomes: dict[int, AdoptionOutcome] = {}
+        begun = takewhile(lambda _: not self._stop, enumerate(plans))
+        with Pool(at_once, "tierfs-adopt") as pool, closing(pieces):
+            for (index, _), outcome in pool.as_completed(partial(self._adopt, reader), begun, ahead=at_once):
+                outcomes[index] = outcome
+                self._note(outcome.error)
+        return [outcomes.get(index) or AdoptionOutcome(plan, State.NOT_TRIED) for index, plan in enumerate(plans)]
+
+    def _note(self, error: TierfsError | None) -> None:
+        """Begin no further ledger after an error that it would meet too."""
+        self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
+        self._stop = self._stop or isinstance(error, OF_THE_STORE) or self._unanswered >= GIVE_UP_AFTER
+
+    def _adopt(self, reader: LedgerReader, numbered: tuple[int, LedgerPlan]) -> AdoptionOutcome:
+        _, plan = numbered
+        try:
+            if self._linker.standing(plan) is Standing.ADOPTED:
+                reader.skip(plan)
+                return AdoptionOutcome(plan, State.ALREADY)
+            with self._linker.rows(plan) as rows:
+                found = reader.read(plan, rows.take)
+                before = self._linker.link(plan, found, rows)
+        except TierfsError as exc:
+            log.info("%s is not adopted: %s", printable(plan.name), exc)
+            return AdoptionOutcome(plan, State.FAILED, exc)
+        return AdoptionOutcome(plan, STATES[before], ledger=_described(found))
+
+
+def _described(found: FoundLedger) -> FoundLedger:
+    """Without what the commit took: checksums of large objects are megabytes."""
+    return FoundLedger([], found.entries, found.payload_bytes, found.lost_entries, found.deviations)

@@ -13,28 +13,18 @@ from dataclasses import dataclass, field, replace
 from tierfs.adoption.ledger_read import FoundLedger, FoundPart
 from tierfs.adoption.link import Standing, other_segment
 from tierfs.adoption.plan import LedgerPlan
-from tierfs.background import ledger_beside, objects
-from tierfs.background.objects import ColdTier
 from tierfs.errors import Conflict
-from tierfs.metadata import (
-    chain_cuts,
-    chains,
-    checksums,
-    directories,
-    entries,
-    entries_copy,
-    journal,
-    keys,
-    ledgers,
-    locations,
-)
-from tierfs.metadata.ledger_records import EntryRun, OffloadProgress
+from tierfs.metadata import chain_edits, chains, changes, checksums, directories, entries, policies, tables
+from tierfs.metadata.ledger_and_batch_records import EntryRun, OffloadProgress
 from tierfs.metadata.records import ChunkRecord, IntentRecord, LocationRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
-from tierfs.segments import create, seal_record
+from tierfs.segments import create
+from tierfs.tiering import objects
+from tierfs.tiering.ledgers import copies
+from tierfs.tiering.objects import ColdTier
 from tierfs.types import (
     AttemptId,
     ChunkState,
@@ -65,12 +55,12 @@ def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> S
 
 
 def _same(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place: LocationRecord) -> bool:
-    offload = ledgers.find(txn, segment.id).offload
+    offload = entries.find(txn, segment.id).offload
     if not segment.sealed or segment.local.count or not offload.complete or offload.uuid != plan.uuid:
         return False
     named = {part.data.name for part in plan.parts}
     return all(
-        holder.foreign and holder.name in named and locations.same_place(_place(txn, holder), place)
+        holder.foreign and holder.name in named and policies.same_place(_place(txn, holder), place)
         for holder in _holders(txn, segment)
     )
 
@@ -85,19 +75,19 @@ def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) ->
 
 
 def _lacks_rows(txn: ReadTransaction, segment: SegmentRecord) -> bool:
-    known = ledgers.find(txn, segment.id)
+    known = entries.find(txn, segment.id)
     return entries.count(txn, segment.id) != known.entries or entries.end(txn, segment.id) != segment.length
 
 
 def _holders(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
     for one in chains.chunks(txn, segment.id, Tier.COLD):
-        holder = txn.get(OBJECTS, keys.u64(one.object_id))
+        holder = txn.get(OBJECTS, tables.u64(one.object_id))
         if holder is not None:
             yield holder
 
 
 def _place(txn: ReadTransaction, holder: ObjectRecord) -> LocationRecord:
-    return locations.location(txn, holder.location_id)
+    return policies.location(txn, holder.location_id)
 
 
 @dataclass(slots=True)
@@ -211,7 +201,7 @@ class LedgerLinker:
             intent = _intent(txn, segment_id, self._cold.location_id)
             txn.put(INTENTS, intent.attempt.encode(), intent)
         try:
-            ledger_beside.put_copy(self._metadata, self._cold.storage, segment_id, intent.name, plan.uuid)
+            copies.put_copy(self._metadata, self._cold.storage, segment_id, intent.name, plan.uuid)
             yield intent
         except BaseException:
             objects.abandon_intent(self._metadata, intent)
@@ -220,7 +210,7 @@ class LedgerLinker:
     def _make(
         self, txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger, segment_id: SegmentId, copy_name: str
     ) -> None:
-        location = self._place if self._owned else locations.register_foreign(txn, self._place)
+        location = self._place if self._owned else policies.register_foreign(txn, self._place)
         parent_id, last = create.make_parent(txn, plan.name)
         new = SegmentRecord(
             id=segment_id,
@@ -234,17 +224,19 @@ class LedgerLinker:
         for part in found.parts:
             if part.length:
                 segment, holder = _link(txn, segment, location.id, part, copy_name, foreign=not self._owned)
-                txn.put(SEGMENTS, keys.u64(segment.id), segment)
-                journal.cold_linked(txn, segment.id, (_chunk(holder),), (replace(holder, references=1),))
-        segment = seal_record.write(txn, segment)
-        known = ledgers.find(txn, segment.id)
-        ledgers.put(txn, replace(known, ledger_id=plan.ledger_id, offload=_offload(plan, self._place, txn.now_ms)))
+                txn.put(SEGMENTS, tables.u64(segment.id), segment)
+                changes.cold_linked(txn, segment.id, (_chunk(holder),), (replace(holder, references=1),))
+        segment = create.write(txn, segment)
+        known = entries.find(txn, segment.id)
+        entries.put_ledger(
+            txn, replace(known, ledger_id=plan.ledger_id, offload=_offload(plan, self._place, txn.now_ms))
+        )
 
 
 def _take_back(txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger) -> None:
     """All of it was read again: where the bytes are what they were when it was adopted, nothing is lost."""
     segment = directories.segment_by_name(txn, plan.name)
-    known = ledgers.find(txn, segment.id)
+    known = entries.find(txn, segment.id)
     holders = {holder.name: holder for holder in _holders(txn, segment)}
     parts = {part.part.data.name: part for part in found.parts if part.length}
     if (found.entries, found.payload_bytes) != (known.entries, segment.length) or holders.keys() != parts.keys():
@@ -254,11 +246,11 @@ def _take_back(txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger) -> N
             raise other_segment(plan.name, f"a ledger of other bytes: {printable(name)} is not what it was")
         if holder.etag != parts[name].part.data.etag:
             renewed = replace(holder, etag=parts[name].part.data.etag)
-            txn.put(OBJECTS, keys.u64(holder.id), renewed)
-            journal.object_changed(txn, renewed)
+            txn.put(OBJECTS, tables.u64(holder.id), renewed)
+            changes.object_changed(txn, renewed)
     while bad := next(_not_good(txn, segment), None):
-        segment = chain_cuts.restore(txn, segment, Tier.COLD, bad)
-    chain_cuts.put_segment(txn, segment, journaled=True)
+        segment = chain_edits.restore(txn, segment, Tier.COLD, bad)
+    chain_edits.put_segment(txn, segment, journaled=True)
 
 
 def _not_good(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ChunkRecord]:
@@ -271,7 +263,7 @@ def _intent(txn: WriteTransaction, segment_id: SegmentId, location_id: LocationI
     return IntentRecord(
         attempt=attempt,
         location_id=location_id,
-        name=entries_copy.object_name(segment_id, epoch, attempt),
+        name=entries.object_name(segment_id, epoch, attempt),
         segment_id=segment_id,
         start_offset=0,
         end_offset=0,

@@ -11,15 +11,14 @@ from tierfs.adoption.plan import LedgerPart, LedgerPlan
 from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import Conflict, DataLoss, InvalidRequest
-from tierfs.ledger.block_reader import EntryMissing
-from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.block_reader import DecoderSource, EntryMissing
+from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import StreamingIndex
 from tierfs.ledger.single_object import MagicWords
-from tierfs.ledger.source import Source
 from tierfs.names import printable
 from tierfs.reading import ledger_objects
-from tierfs.reading.entry_scan import Runs, Take
-from tierfs.reading.ledger_objects import Layout, Pieces
+from tierfs.reading.entries import EntryRuns, Take
+from tierfs.reading.ledger_objects import LedgerLayout, Pieces
 from tierfs.types import MIB, PayloadEncoding
 from tierfs.units import numbered
 
@@ -109,7 +108,7 @@ class LedgerReader:
         for an object that changed; what the storage raises.
         """
         found = FoundLedger()
-        runs = Runs(take)
+        runs = EntryRuns(take)
         for part, following in zip_longest(plan.parts, plan.parts[1:]):
             end = plan.entries if following is None else following.first_entry_id
             laid = self._layout(plan, part, end, found.deviations)
@@ -135,7 +134,7 @@ class LedgerReader:
         with self._lock:
             self._advance(size_bytes, name)
 
-    def _layout(self, plan: LedgerPlan, part: LedgerPart, end: int | None, deviations: Deviations) -> Layout:
+    def _layout(self, plan: LedgerPlan, part: LedgerPart, end: int | None, deviations: Deviations) -> LedgerLayout:
         if part.index is None:
             assert self._magic is not None, "a plan of the first form is made with its magic words"
             laid = ledger_objects.first_form_layout(self._storage, part.data, self._magic, deviations)
@@ -148,7 +147,14 @@ class LedgerReader:
         return ledger_objects.layout(index, part.data, deviations)
 
     def _read_part(
-        self, plan: LedgerPlan, part: LedgerPart, laid: Layout, runs: Runs, deviations: Deviations, *, last: bool
+        self,
+        plan: LedgerPlan,
+        part: LedgerPart,
+        laid: LedgerLayout,
+        runs: EntryRuns,
+        deviations: Deviations,
+        *,
+        last: bool,
     ) -> FoundPart:
         start, sums = runs.payload_bytes, PayloadSums()
         try:
@@ -168,9 +174,15 @@ class LedgerReader:
         return FoundPart(part, laid.encoding, start, found.length_bytes, found.crc32c, found.grid())
 
     def _read_entries(
-        self, plan: LedgerPlan, part: LedgerPart, laid: Layout, runs: Runs, sums: PayloadSums, deviations: Deviations
+        self,
+        plan: LedgerPlan,
+        part: LedgerPart,
+        laid: LedgerLayout,
+        runs: EntryRuns,
+        sums: PayloadSums,
+        deviations: Deviations,
     ) -> None:
-        source = Source(self._told(plan, part, laid), laid.range.start, part.data.name)
+        source = DecoderSource(self._told(plan, part, laid), laid.range.start, part.data.name)
         frame_bytes = laid.encoding.frame_bytes
         for batch in ledger_objects.batches(source, laid, deviations):
             if batch.first_entry_id != runs.entries:
@@ -184,7 +196,7 @@ class LedgerReader:
                     sums.add(piece)
             runs.add(batch, frame_bytes)
 
-    def _told(self, plan: LedgerPlan, part: LedgerPart, laid: Layout) -> Iterator[memoryview]:
+    def _told(self, plan: LedgerPlan, part: LedgerPart, laid: LedgerLayout) -> Iterator[memoryview]:
         """The pieces of a part, each told of once it is read."""
         left = part.read_bytes
         for piece in self._pieces.of(part.data, laid.range):

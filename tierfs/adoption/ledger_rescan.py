@@ -14,18 +14,18 @@ from uuid import UUID
 from tierfs import names
 from tierfs.adoption.ledger_read import FoundLedger, LedgerReader
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
-from tierfs.background.entry_rows import first_missing
-from tierfs.background.segment_dump import ObjectFile
+from tierfs.backup.segment import ObjectFile
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound, TierfsError
-from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import StreamingIndex
-from tierfs.metadata import chains, directories, entries_copy, keys, ledgers
-from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata import chains, directories, entries, tables
+from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LEDGERS, SEGMENTS
 from tierfs.reading.ledger_objects import Pieces, magic_words_of, read_index
+from tierfs.tiering.ledgers.copies import first_missing
 from tierfs.types import LocationId, PayloadEncoding, SegmentId, Tier
 
 _JOBS = 4
@@ -55,7 +55,7 @@ def lost_rows(metadata: MetadataStore) -> Iterator[LostRows]:
     with metadata.read() as txn:
         own = LocationId(txn.store.cold_location_id)
         for _, record in txn.scan(LEDGERS):
-            segment = txn.get(SEGMENTS, keys.u64(SegmentId(record.segment_id)))
+            segment = txn.get(SEGMENTS, tables.u64(SegmentId(record.segment_id)))
             if segment is None or first_missing(txn, segment) is None:
                 continue
             chunks = chains.chunks(txn, segment.id, Tier.COLD)
@@ -63,7 +63,7 @@ def lost_rows(metadata: MetadataStore) -> Iterator[LostRows]:
             holders = tuple(replace(holder, stored=b"") for holder in whole.values())
             if holders:
                 name = directories.path_of(txn, segment.parent_id, segment.name)
-                count = ledgers.find(txn, segment.id).entries
+                count = entries.find(txn, segment.id).entries
                 yield LostRows(segment.id, name, count, segment.length, holders, own)
 
 
@@ -91,7 +91,7 @@ def _copied(lost: LostRows, storage: ChunkStorage) -> Iterator[EntryRun]:
         if not name:
             raise NotFound(f"there is no copy of the entries of {names.printable(lost.name)}")
         file = ObjectFile(storage, storage.stat(name))
-        yield from entries_copy.decode(file, name, lost.segment_id)
+        yield from entries.decode(file, name, lost.segment_id)
 
 
 def _read(

@@ -7,16 +7,16 @@ from dataclasses import replace
 from enum import Enum
 from itertools import groupby, zip_longest
 
-from tierfs.adoption.plan import Extent, SegmentPlan
-from tierfs.adoption.read import Sums
+from tierfs.adoption.plan import ForeignExtent, SegmentPlan
+from tierfs.adoption.read import PartSums
 from tierfs.errors import AlreadyExists
-from tierfs.metadata import chain_cuts, chains, checksums, directories, journal, keys, locations
+from tierfs.metadata import chain_edits, chains, changes, checksums, directories, policies, tables
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, LocationRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
-from tierfs.segments import create, seal_record
+from tierfs.segments import create
 from tierfs.types import ByteRange, ChunkState, EntryKind, LocationId, ObjectId, SegmentId, Tier
 
 _LINK_CHUNKS = 256
@@ -51,7 +51,7 @@ def standing(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord) -> 
     return Standing.IN_DOUBT if any(_in_doubt(txn, segment, plan)) else Standing.ADOPTED
 
 
-def link(metadata: MetadataStore, plan: SegmentPlan, place: LocationRecord, sums: Sequence[Sums]) -> Standing:
+def link(metadata: MetadataStore, plan: SegmentPlan, place: LocationRecord, sums: Sequence[PartSums]) -> Standing:
     """Make the sealed segment, or take back what was lost of it; returns what it was before.
 
     `place` needs no id: its record is found or made. Raises what `standing` raises, and Fenced.
@@ -65,8 +65,8 @@ def link(metadata: MetadataStore, plan: SegmentPlan, place: LocationRecord, sums
         return before
 
 
-def _make(txn: WriteTransaction, plan: SegmentPlan, place: LocationRecord, sums: Sequence[Sums]) -> None:
-    location = locations.register_foreign(txn, place)
+def _make(txn: WriteTransaction, plan: SegmentPlan, place: LocationRecord, sums: Sequence[PartSums]) -> None:
+    location = policies.register_foreign(txn, place)
     newest_ms = max((extent.object.modified_ms for extent in plan.extents), default=plan.modified_ms)
     segment = replace(
         create.create(txn, plan.name),
@@ -76,10 +76,10 @@ def _make(txn: WriteTransaction, plan: SegmentPlan, place: LocationRecord, sums:
     )
     for batch in _batches(plan.extents, sums):
         segment = _link_batch(txn, segment, location.id, batch)
-    seal_record.write(txn, segment)
+    create.write(txn, segment)
 
 
-def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[Sums]) -> None:
+def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[PartSums]) -> None:
     """All objects were read again: where each is what it was when it was adopted, nothing of them is lost."""
     segment = directories.segment_by_name(txn, plan.name)
     for (chunks, holder), extent, found in zip(_objects(txn, segment), plan.extents, sums, strict=True):
@@ -87,11 +87,11 @@ def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[Sums]) -
             raise other_segment(plan.name, f"a segment of other bytes: {printable(holder.name)} is not what it was")
         if holder.etag != extent.object.etag:
             renewed = replace(holder, etag=extent.object.etag)
-            txn.put(OBJECTS, keys.u64(holder.id), renewed)
-            journal.object_changed(txn, renewed)
+            txn.put(OBJECTS, tables.u64(holder.id), renewed)
+            changes.object_changed(txn, renewed)
         while bad := _not_good(txn, segment, ByteRange(chunks[0].start_offset, chunks[-1].end_offset)):
-            segment = chain_cuts.restore(txn, segment, Tier.COLD, bad)
-    chain_cuts.put_segment(txn, segment, journaled=True)
+            segment = chain_edits.restore(txn, segment, Tier.COLD, bad)
+    chain_edits.put_segment(txn, segment, journaled=True)
 
 
 def _not_good(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> ChunkRecord | None:
@@ -108,7 +108,7 @@ def other_segment(name: str, what: str) -> AlreadyExists:
 
 
 def _link_batch(
-    txn: WriteTransaction, segment: SegmentRecord, location_id: LocationId, batch: list[tuple[Extent, Sums]]
+    txn: WriteTransaction, segment: SegmentRecord, location_id: LocationId, batch: list[tuple[ForeignExtent, PartSums]]
 ) -> SegmentRecord:
     chunks: list[ChunkRecord] = []
     holders: list[ObjectRecord] = []
@@ -119,12 +119,12 @@ def _link_batch(
         segment = chains.insert(txn, segment, Tier.COLD, chunk, holder)
         chunks.append(chunk)
         holders.append(replace(holder, references=1))
-    txn.put(SEGMENTS, keys.u64(segment.id), segment)
-    journal.cold_linked(txn, segment.id, chunks, holders)
+    txn.put(SEGMENTS, tables.u64(segment.id), segment)
+    changes.cold_linked(txn, segment.id, chunks, holders)
     return segment
 
 
-def _holder(txn: WriteTransaction, location_id: LocationId, extent: Extent, sums: Sums) -> ObjectRecord:
+def _holder(txn: WriteTransaction, location_id: LocationId, extent: ForeignExtent, sums: PartSums) -> ObjectRecord:
     return ObjectRecord(
         id=ObjectId(txn.allocate_id()),
         tier=Tier.COLD,
@@ -146,8 +146,10 @@ def _put_checksums(txn: WriteTransaction, object_id: ObjectId, packed: bytes) ->
         checksums.put_run(txn, object_id, run)
 
 
-def _batches(extents: Sequence[Extent], sums: Sequence[Sums]) -> Iterator[list[tuple[Extent, Sums]]]:
-    batch: list[tuple[Extent, Sums]] = []
+def _batches(
+    extents: Sequence[ForeignExtent], sums: Sequence[PartSums]
+) -> Iterator[list[tuple[ForeignExtent, PartSums]]]:
+    batch: list[tuple[ForeignExtent, PartSums]] = []
     size_bytes = 0
     for pair in zip(extents, sums, strict=True):
         length = pair[0].object.length_bytes
@@ -180,17 +182,17 @@ def _objects(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[lis
     """The cold chain by objects: the chunks of one are several where a part of it was recorded as lost."""
     chunks = chains.chunks(txn, segment.id, Tier.COLD)
     for object_id, found in groupby(chunks, key=lambda chunk: chunk.object_id):
-        holder = txn.get(OBJECTS, keys.u64(object_id))
+        holder = txn.get(OBJECTS, tables.u64(object_id))
         if holder is not None:  # an extent that is lost for good has none
             yield list(found), holder
 
 
 def _is_extent(
-    txn: ReadTransaction, chunks: list[ChunkRecord], holder: ObjectRecord, extent: Extent, place: LocationRecord
+    txn: ReadTransaction, chunks: list[ChunkRecord], holder: ObjectRecord, extent: ForeignExtent, place: LocationRecord
 ) -> bool:
     length = sum(chunk.length for chunk in chunks)
     if (chunks[0].start_offset, length) != (extent.start_offset, extent.length):
         return False
     if (holder.foreign, holder.name, holder.length) != (True, extent.object.name, extent.object.length_bytes):
         return False
-    return locations.same_place(locations.location(txn, holder.location_id), place)
+    return policies.same_place(policies.location(txn, holder.location_id), place)

@@ -1,17 +1,26 @@
-"""What an adoption will make: segments out of foreign objects, and what cannot become one. Pure."""
+"""What an adoption will make: segments out of foreign objects, and what cannot become one. Pure.
+
+Extents in offset order, cut into runs that touch: each run is a segment. Pure.
+
+Numbers in the names and headers of others: decimal, bounded, ASCII.
+
+adopt objects: every object is a segment of its own.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 from uuid import UUID
 
-from tierfs import names
-from tierfs.chunkstore.checks import check_name
+from tierfs import names, ranges
 from tierfs.chunkstore.protocol import StoredObject
+from tierfs.chunkstore.validate import check_name
 from tierfs.errors import InvalidRequest, NotDirectory, TierfsError
+from tierfs.names import printable
 
 MAX_OBJECTS = 1_000_000
 """Objects looked at below one URL: each takes about 0.5 KiB of memory while the plan is made."""
@@ -26,7 +35,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class ForeignExtent:
     """A run of a segment's bytes: the first `length` bytes of one foreign object."""
 
     start_offset: int
@@ -45,7 +54,7 @@ class SegmentPlan:
 
     name: str
     start_offset: int = 0
-    extents: tuple[Extent, ...] = ()
+    extents: tuple[ForeignExtent, ...] = ()
     modified_ms: int = 0
     """Of an empty segment; else the newest object's counts."""
 
@@ -152,7 +161,7 @@ class LeftOut:
 
 
 @dataclass(slots=True)
-class Plan:
+class AdoptionPlan:
     """Everything found in one place."""
 
     segments: list[AnyPlan] = field(default_factory=list)
@@ -202,7 +211,7 @@ def bounded(found: Iterable[T], what: str) -> Iterator[T]:
         raise InvalidRequest(f"{what} holds more than {MAX_OBJECTS:,} objects", remedy="adopt its parts one by one")
 
 
-def readable(plan: Plan, found: Iterable[StoredObject]) -> Iterator[StoredObject]:
+def readable(plan: AdoptionPlan, found: Iterable[StoredObject]) -> Iterator[StoredObject]:
     """The objects that can be read by name; markers of directories are none, and others are refused."""
     for one in found:
         if one.name.endswith("/") or not one.name:
@@ -213,3 +222,77 @@ def readable(plan: Plan, found: Iterable[StoredObject]) -> Iterator[StoredObject
             plan.refused.append((one.name, exc))
             continue
         yield one
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Extents without a hole between them; empty when only empty objects lie there."""
+
+    start_offset: int
+    extents: tuple[ForeignExtent, ...]
+
+    @property
+    def end_offset(self) -> int:
+        """Offset just past the last byte."""
+        return self.extents[-1].end_offset if self.extents else self.start_offset
+
+
+def add_runs(plan: AdoptionPlan, name: str, extents: Iterable[ForeignExtent], into: str) -> None:
+    """Add INTO/name to the plan, and behind each hole INTO/name.<offset>, with a warning.
+
+    Refuses all of it when two objects hold the same byte.
+    """
+    try:
+        found = runs(extents)
+    except InvalidRequest as exc:
+        plan.refused.append((f"{into}/{name}", exc))
+        return
+    for index, run in enumerate(found):
+        if index:
+            hole = f"bytes {found[index - 1].end_offset} to {run.start_offset} are nowhere"
+            plan.warnings.append(f"{name}: {hole}; what follows becomes a segment of its own")
+        segment = f"{into}/{name}.{run.start_offset}" if index else f"{into}/{name}"
+        plan.add(SegmentPlan(segment, run.start_offset, run.extents), segment)
+
+
+def runs(extents: Iterable[ForeignExtent]) -> list[Run]:
+    """The runs of extents, which may come in any order; empty ones hold no bytes and break nothing.
+
+    Raises InvalidRequest naming two objects that hold the same byte.
+    """
+    placed = sorted(extents, key=lambda one: (one.start_offset, one.length))
+    found = ranges.runs(filter(_has_bytes, placed), _touches)
+    return [Run(run[0].start_offset, tuple(run)) for run in found] or [Run(one.start_offset, ()) for one in placed[:1]]
+
+
+def _has_bytes(extent: ForeignExtent) -> bool:
+    return extent.length > 0
+
+
+def _touches(run: Sequence[ForeignExtent], extent: ForeignExtent) -> bool:
+    last = run[-1]
+    if extent.start_offset < last.end_offset:
+        one, other = printable(last.object.name), printable(extent.object.name)
+        raise InvalidRequest(f"{one} and {other} both hold byte {extent.start_offset}")
+    return extent.start_offset == last.end_offset
+
+
+_MAX_DIGITS = 20
+"""Leading zeros included: RocketMQ pads to 20."""
+
+_DECIMAL = re.compile(rf"[0-9]{{1,{_MAX_DIGITS}}}")
+
+
+def offset(text: str) -> int | None:
+    """The offset that `text` says, or None when it says none, or one that no segment can have."""
+    if not _DECIMAL.fullmatch(text):
+        return None
+    number = int(text)
+    return number if number <= MAX_OFFSET else None
+
+
+def plan_objects(plan: AdoptionPlan, found: Iterable[StoredObject], into: str) -> None:
+    """The object `a/b` becomes the segment INTO/a/b; an empty one an empty segment."""
+    for one in readable(plan, found):
+        extents = (ForeignExtent(0, one.length_bytes, one),) if one.length_bytes else ()
+        plan.add(SegmentPlan(f"{into}/{one.name}", 0, extents, one.modified_ms), one.name)

@@ -1,28 +1,211 @@
-"""adopt pravega: a segment is a segment, at Pravega's own offsets, from SLTS or from rolling storage."""
+"""adopt pravega: a segment is a segment, at Pravega's own offsets, from SLTS or from rolling storage.
+
+Names and headers of Pravega's long-term storage. Pure; every name and byte is hostile.
+
+{segment}.E-{epoch}-O-{offset}.{uuid}     a chunk of simplified long-term storage (SLTS)
+{segment}$header                          the header of a segment in rolling storage, before SLTS
+{segment}$offset.{offset}                 one of its chunks, which the header names
+
+Which bytes of which chunks are a Pravega segment, as far as names, headers and lengths tell. Pure.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
-from tierfs.adoption.plan import LeftOut, Plan, readable
-from tierfs.adoption.pravega_layout import Chunk, cover, rolling
-from tierfs.adoption.pravega_names import (
-    ATTRIBUTES,
-    HEADER_SUFFIX,
-    MAX_HEADER_BYTES,
-    SYSTEM_PREFIX,
-    is_rolling_chunk,
-    parse_chunk_name,
-    parse_header,
+from tierfs.adoption.plan import (
+    MAX_OBJECTS,
+    MAX_OFFSET,
+    AdoptionPlan,
+    ForeignExtent,
+    LeftOut,
+    add_runs,
+    offset,
+    readable,
 )
-from tierfs.adoption.runs import add_runs
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import InvalidRequest, TierfsError
+from tierfs.errors import DataLoss, InvalidRequest, NotFound, TierfsError
 from tierfs.names import printable
 
+HEADER_SUFFIX = "$header"
+SYSTEM_PREFIX = "_system/"
+ATTRIBUTES = "$attributes"
+"""Part of the names of a segment's table of attributes, which is no data of its users."""
 
-def plan_pravega(plan: Plan, storage: ChunkStorage, found: Iterable[StoredObject], into: str) -> None:
+MAX_HEADER_BYTES = 64 * 1024 * 1024
+"""Some hundred thousand chunks; a header is read into memory."""
+
+_UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_CHUNK = re.compile(rf"(?P<segment>.+)\.E-(?P<epoch>\d+)-O-(?P<offset>\d+)\.{_UUID}", re.DOTALL)
+_ROLLING_CHUNK = re.compile(r".+\$offset\.\d+", re.DOTALL)
+
+_SEPARATOR, _EQUALS, _AT = "&", "=", "@"
+_MAX_SIZE, _CONCAT = "maxsize", "concat"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkName:
+    """What the name of a chunk in SLTS says."""
+
+    segment: str
+    epoch: int
+    """Of the container that created it: a later owner has a higher one."""
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderChunk:
+    """One chunk as a header names it."""
+
+    name: str
+    start_offset: int
+
+
+def parse_chunk_name(name: str) -> ChunkName | None:
+    """What a chunk's name says; None for any other name."""
+    found = _CHUNK.fullmatch(name)
+    if found is None:
+        return None
+    epoch, start = offset(found["epoch"]), offset(found["offset"])
+    return None if epoch is None or start is None else ChunkName(found["segment"], epoch, start)
+
+
+def is_rolling_chunk(name: str) -> bool:
+    """Whether a header should name this object."""
+    return _ROLLING_CHUNK.fullmatch(name) is not None
+
+
+def parse_header(data: bytes, name: str) -> list[HeaderChunk]:
+    """The chunks that a header names, by ascending offset. Raises InvalidRequest naming the header.
+
+    Entries are `key=value&`. `concat=COUNT@OFFSET` says that the next COUNT chunks came with another
+    segment and lie OFFSET further than they say; their first one says 0. If it does not, that concat never
+    came to be, and the entry counts for nothing.
+    """
+    found: list[HeaderChunk] = []
+    shift = _Shift()
+    for entry in _entries(data, name):
+        key, equals, value = entry.partition(_EQUALS)
+        if not (key and equals and value):
+            raise _bad(name, entry)
+        if key.lower() == _MAX_SIZE:
+            if offset(value) is None:
+                raise _bad(name, entry)
+        elif key.lower() == _CONCAT:
+            shift = _concat(value, name, entry)
+        else:
+            said = offset(key)
+            if said is None:
+                raise _bad(name, entry)
+            start = shift.apply(said)
+            if start > MAX_OFFSET or (found and start < found[-1].start_offset):
+                raise InvalidRequest(f"{printable(name)}: {printable(entry)!r} is out of order or out of range")
+            found.append(HeaderChunk(value, start))
+    return found
+
+
+class _Shift:
+    """Where the chunks of a concat entry lie."""
+
+    def __init__(self, count: int = 0, by: int = 0) -> None:
+        self._count = self._left = count
+        self._by = by
+
+    def apply(self, start: int) -> int:
+        """The true offset of the next chunk."""
+        if start and self._left == self._count:
+            self._count = self._left = 0  # a concat that never came to be
+            return start
+        if not self._left:
+            return start
+        self._left -= 1
+        return start + self._by
+
+
+def _entries(data: bytes, name: str) -> list[str]:
+    try:
+        entries = [entry for entry in data.decode().split(_SEPARATOR) if entry]
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest(f"{printable(name)} is no header of Pravega's: it is not UTF-8") from exc
+    if len(entries) > MAX_OBJECTS:
+        raise InvalidRequest(f"{printable(name)} names more than {MAX_OBJECTS:,} chunks")
+    return entries
+
+
+def _concat(value: str, name: str, entry: str) -> _Shift:
+    count, _, by = value.partition(_AT)
+    counted, shifted = offset(count), offset(by)
+    if counted is None or shifted is None:
+        raise _bad(name, entry)
+    return _Shift(counted, shifted)
+
+
+def _bad(name: str, entry: str) -> InvalidRequest:
+    return InvalidRequest(f"{printable(name)}: {printable(entry[:80])!r} is no entry of a header")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk of SLTS."""
+
+    name: ChunkName
+    object: StoredObject
+
+
+def cover(chunks: Sequence[Chunk]) -> tuple[list[ForeignExtent], list[StoredObject]]:
+    """The extents of a segment in SLTS, by ascending offset, and the objects that are no part of it.
+
+    Who takes a segment over begins a new chunk at its length, in a higher epoch. So a chunk that begins at
+    or behind one of a higher epoch was written by an owner that did not know yet that it was deposed; and
+    what a chunk holds beyond the beginning of the next one was written and never acknowledged. Of two
+    chunks of one epoch and offset the longer one is taken: the other is a write that was tried again.
+    """
+    taken: list[Chunk] = []
+    rest: list[StoredObject] = []
+    highest = -1
+    for chunk in sorted(chunks, key=lambda one: (one.name.offset, -one.name.epoch, -one.object.length_bytes)):
+        same_start = bool(taken) and taken[-1].name.offset == chunk.name.offset
+        if chunk.name.epoch < highest or same_start:
+            rest.append(chunk.object)
+            continue
+        highest = chunk.name.epoch
+        taken.append(chunk)
+    extents = [_extent(chunk.name.offset, following.name.offset, chunk.object) for chunk, following in pairwise(taken)]
+    extents += [_extent(chunk.name.offset, None, chunk.object) for chunk in taken[-1:]]
+    return extents, rest
+
+
+def rolling(header: Sequence[HeaderChunk], objects: Mapping[str, StoredObject]) -> list[ForeignExtent]:
+    """The extents of a segment in rolling storage.
+
+    A chunk ends where the next one begins, the last one with its object. Chunks that are gone from the
+    head were truncated. Raises NotFound for any other that is gone, DataLoss for one that is too short.
+    """
+    found: list[ForeignExtent] = []
+    ends = [*(chunk.start_offset for chunk in header[1:]), None]
+    for chunk, end in zip(header, ends, strict=True):
+        held = objects.get(chunk.name)
+        if end == chunk.start_offset or (held is None and not found and end is not None):
+            continue
+        if held is None:
+            raise NotFound(f"{printable(chunk.name)}: its segment's header names it, and it is not there")
+        if end is not None and held.length_bytes < end - chunk.start_offset:
+            length = end - chunk.start_offset
+            raise DataLoss(f"{printable(chunk.name)} has {held.length_bytes} of the {length} bytes its header says")
+        found.append(_extent(chunk.start_offset, end, held))
+    return found
+
+
+def _extent(start: int, end: int | None, held: StoredObject) -> ForeignExtent:
+    length = held.length_bytes if end is None else min(held.length_bytes, end - start)
+    return ForeignExtent(start, length, held)
+
+
+def plan_pravega(plan: AdoptionPlan, storage: ChunkStorage, found: Iterable[StoredObject], into: str) -> None:
     """Each segment becomes INTO/<its name>; behind a hole a further one begins, whose name ends in its offset.
 
     Headers are read, small as they are. Pravega's own segments and tables of attributes are left out.
@@ -51,7 +234,7 @@ def plan_pravega(plan: Plan, storage: ChunkStorage, found: Iterable[StoredObject
             plan.left_out.append(LeftOut(one.name, why))
 
 
-def _plan_chunks(plan: Plan, name: str, chunks: list[Chunk], into: str) -> None:
+def _plan_chunks(plan: AdoptionPlan, name: str, chunks: list[Chunk], into: str) -> None:
     extents, rest = cover(chunks)
     why = "a chunk that a later owner or a later try replaced"
     plan.left_out.extend(LeftOut(one.name, why) for one in rest)
@@ -59,7 +242,7 @@ def _plan_chunks(plan: Plan, name: str, chunks: list[Chunk], into: str) -> None:
 
 
 def _plan_header(
-    plan: Plan, storage: ChunkStorage, header: StoredObject, objects: Mapping[str, StoredObject], into: str
+    plan: AdoptionPlan, storage: ChunkStorage, header: StoredObject, objects: Mapping[str, StoredObject], into: str
 ) -> list[str]:
     """Plan one segment of rolling storage; returns the names of the chunks that its header names."""
     name = header.name.removesuffix(HEADER_SUFFIX)

@@ -2,6 +2,13 @@
 
 Names say which objects belong together; the index of each, which is read here, says of which managed ledger they are,
 and where entries begin. What the index describes is read, checked and adopted later (ledger_read).
+
+Names in a place of Pulsar's offloader. Pure; every name is hostile.
+
+{uuid}-ledger-{id}, {uuid}-ledger-{id}-index     the data and the index object of one attempt at a ledger
+{uuid}, {uuid}-index                             those of the streaming form, with several ledgers
+
+Pulsar writes them at the root of the bucket; what is in front of a last slash counts for nothing.
 """
 
 from __future__ import annotations
@@ -9,13 +16,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
-from tierfs.adoption.plan import MAX_OBJECTS, LedgerPart, LedgerPlan, LeftOut, Plan, readable
-from tierfs.adoption.pulsar_names import INDEX_SUFFIX, UNKNOWN, ledger_name, parse_key
+from tierfs import names
+from tierfs.adoption.plan import MAX_OBJECTS, AdoptionPlan, LedgerPart, LedgerPlan, LeftOut, readable
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError, Unavailable
 from tierfs.ledger import keys as object_keys
-from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import LedgerIndex, StreamingIndex
 from tierfs.ledger.single_object import MagicWords
 from tierfs.names import LedgerKey, printable
@@ -23,6 +31,57 @@ from tierfs.parallel import Pool
 from tierfs.reading import ledger_objects
 from tierfs.reading.ledger_objects import METADATA_SUFFIX
 from tierfs.units import count
+
+INDEX_SUFFIX = "-index"
+
+UNKNOWN = "unknown"
+"""The managed ledger of ledgers that do not say theirs."""
+
+_KEPT_BYTES = 160
+"""Of a component that is too long."""
+_DIGEST_DIGITS = 16
+_LEDGER_BYTES = 1 + len(names.of_ledger(0))
+
+
+def parse_key(name: str) -> LedgerKey | None:
+    """What an object's name says behind its last slash; None for any other name."""
+    return names.ledger_key(name.rpartition("/")[2])
+
+
+def ledger_name(into: str, managed_ledger: str, ledger_id: int) -> str:
+    """The segment of a ledger.
+
+    What no name here can have is changed, always in the same way: a forbidden character, and the dots of `.` and `..`,
+    become the percent-encoding of their UTF-8; a component of more than 255 bytes, or a managed ledger that is too
+    long as a whole, ends in `~` and 16 digits of its SHA-256; empty components are left out.
+    """
+    parts = tuple(_component(part) for part in managed_ledger.split("/") if part) or (UNKNOWN,)
+    managed = names.join(parts)
+    room = names.MAX_NAME_BYTES - len(into.encode()) - 1 - _LEDGER_BYTES
+    if len(managed.encode()) > room:
+        managed = _cut(managed.replace("/", "%2F"))
+    return names.join(tuple(part for part in (*into.split("/"), managed, names.of_ledger(ledger_id)) if part))
+
+
+def _component(part: str) -> str:
+    if part in (".", "..") or part.startswith(names.REMOVED_PREFIX):
+        part = part.replace(".", "%2E", 2 if part == ".." else 1)
+    accepted = "".join(map(_accepted, part))
+    return _cut(accepted) if len(accepted.encode()) > names.MAX_COMPONENT_BYTES else accepted
+
+
+def _accepted(character: str) -> str:
+    try:
+        names.check_component(f"a{character}")
+    except InvalidRequest:
+        return "".join(f"%{byte:02X}" for byte in character.encode(errors="surrogatepass"))
+    return character
+
+
+def _cut(text: str) -> str:
+    kept = text.encode()[:_KEPT_BYTES].decode(errors="ignore")
+    return f"{kept}~{sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]}"
+
 
 _LOOKS = 16
 """Indexes that are looked at at once: each is three small requests, and up to 4 MiB (a guess)."""
@@ -42,7 +101,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundObjects:
     """A ledger, or a part of one, as one pair of objects has it."""
 
     managed_ledger: str
@@ -73,16 +132,18 @@ class _Pair:
 class _Look:
     """What looking at a pair showed."""
 
-    found: list[_Found] = field(default_factory=list)
+    found: list[_FoundObjects] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     unversioned: list[str] = field(default_factory=list)
     """Objects in a directory without the file that would tell their format version."""
 
 
-def plan_pulsar(plan: Plan, storage: ChunkStorage, found: Iterable[StoredObject], into: str, reading: Reading) -> None:
+def plan_pulsar(
+    plan: AdoptionPlan, storage: ChunkStorage, found: Iterable[StoredObject], into: str, reading: Reading
+) -> None:
     """Each ledger becomes INTO/<managed ledger>/<ledger id, 20 digits>. Indexes are read; see ledger_name for names."""
     pairs = _pairs(plan, {one.name: one for one in readable(plan, found)}, reading)
-    ledgers: dict[tuple[str, int], list[_Found]] = defaultdict(list)
+    ledgers: dict[tuple[str, int], list[_FoundObjects]] = defaultdict(list)
     unversioned: list[str] = []
     found_count = 0
     for pair, look in _looked(storage, pairs, reading):
@@ -101,7 +162,7 @@ def plan_pulsar(plan: Plan, storage: ChunkStorage, found: Iterable[StoredObject]
     _warn(plan, unversioned, [parts[0] for (managed_ledger, _), parts in ledgers.items() if not managed_ledger])
 
 
-def _warn(plan: Plan, unversioned: list[str], nameless: list[_Found]) -> None:
+def _warn(plan: AdoptionPlan, unversioned: list[str], nameless: list[_FoundObjects]) -> None:
     if unversioned:
         first = printable(unversioned[0])
         plan.warnings.append(
@@ -116,7 +177,7 @@ def _warn(plan: Plan, unversioned: list[str], nameless: list[_Found]) -> None:
         )
 
 
-def _pairs(plan: Plan, objects: Mapping[str, StoredObject], reading: Reading) -> Iterator[_Pair]:
+def _pairs(plan: AdoptionPlan, objects: Mapping[str, StoredObject], reading: Reading) -> Iterator[_Pair]:
     """The pairs by name; all else is left out, and a pair without data is refused."""
     for name, one in objects.items():
         key = parse_key(name)
@@ -190,10 +251,10 @@ def _metadata(storage: ChunkStorage, one: StoredObject, look: _Look, reading: Re
     return metadata
 
 
-def _format_1(index: LedgerIndex, pair: _Pair, managed_ledger: str) -> _Found:
+def _format_1(index: LedgerIndex, pair: _Pair, managed_ledger: str) -> _FoundObjects:
     if pair.key.ledger_id is None:
         raise DataLoss(f"{printable(pair.data.name)}: its index is of one ledger, and its name does not say which")
-    return _Found(
+    return _FoundObjects(
         managed_ledger or ledger_objects.managed_ledger(index.metadata),
         pair.key.ledger_id,
         LedgerPart(pair.data, pair.index, pair.key.uuid, 0, pair.data.length_bytes),
@@ -204,7 +265,7 @@ def _format_1(index: LedgerIndex, pair: _Pair, managed_ledger: str) -> _Found:
     )
 
 
-def _streaming(index: StreamingIndex, pair: _Pair, managed_ledger: str) -> Iterator[_Found]:
+def _streaming(index: StreamingIndex, pair: _Pair, managed_ledger: str) -> Iterator[_FoundObjects]:
     if len(index.sections) > _MAX_LEDGERS_PER_INDEX:
         what = printable(pair.index.name if pair.index else "")
         raise DataLoss(f"{what} describes {len(index.sections)} ledgers; one has at most {_MAX_LEDGERS_PER_INDEX}")
@@ -213,7 +274,7 @@ def _streaming(index: StreamingIndex, pair: _Pair, managed_ledger: str) -> Itera
         if not section.ledger_id >= 0:
             raise DataLoss(f"{printable(pair.data.name)}: there is no ledger {section.ledger_id}")
         first = section.entries[0].first_entry_id if section.entries else 0
-        yield _Found(
+        yield _FoundObjects(
             managed_ledger or ledger_objects.streaming_managed_ledger(section.info),
             section.ledger_id,
             LedgerPart(pair.data, pair.index, pair.key.uuid, first, sizes[section.ledger_id]),
@@ -235,20 +296,20 @@ def _look_at_single(storage: ChunkStorage, pair: _Pair, reading: Reading, look: 
     part = LedgerPart(pair.data, None, pair.key.uuid, 0, pair.data.length_bytes)
     named = managed_ledger or laid.managed_ledger
     size = max(0, laid.payload_bytes or 0)
-    one = _Found(
+    one = _FoundObjects(
         named, pair.key.ledger_id, part, streaming=False, complete=True, entries=laid.entries, payload_bytes=size
     )
     look.found.append(one)
     return look
 
 
-def _add(plan: Plan, name: str, candidates: list[_Found]) -> None:
+def _add(plan: AdoptionPlan, name: str, candidates: list[_FoundObjects]) -> None:
     """Plan one ledger out of all that says to be it: the newest complete attempt counts."""
     ordered = sorted(candidates, key=lambda one: one.age, reverse=True)
     whole = [one for one in ordered if not one.streaming]
     chosen = whole[:1]
     if not whole:
-        parts: dict[int, _Found] = {}
+        parts: dict[int, _FoundObjects] = {}
         for one in ordered:
             parts.setdefault(one.part.first_entry_id, one)
         chosen = [parts[first] for first in sorted(parts)]

@@ -1,16 +1,26 @@
-"""Reading foreign objects once, for the checksums every later read is checked against (invariant 8)."""
+"""Reading foreign objects once, for the checksums every later read is checked against (invariant 8).
+
+What lies in a foreign place and is this store's own all the same: never adopted.
+
+Its names would go with our garbage, and adopting it would promise that nothing deletes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tierfs.adoption.plan import SegmentPlan
+from tierfs.adoption.plan import AdoptionPlan, LeftOut, SegmentPlan
 from tierfs.checksum import GridBuilder, combine
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.errors import Conflict, DataLoss
-from tierfs.metadata import checksums
+from tierfs.metadata import checksums, policies
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
+from tierfs.tiering.ledgers.copies import companions
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 _STEP_BYTES = 8 * MIB
@@ -24,7 +34,7 @@ assert _STEP_BYTES % CRC_BLOCK_BYTES == 0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReadPart:
     """A piece of an object that one job reads."""
 
     extent: int
@@ -35,26 +45,26 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class PartSums:
     """Checksums of consecutive bytes: the packed CRCs of their blocks, and the CRC of all."""
 
     packed: bytes = b""
     crc32c: int = 0
 
-    def plus(self, other: Sums, other_bytes: int) -> Sums:
+    def plus(self, other: PartSums, other_bytes: int) -> PartSums:
         """With the bytes behind."""
-        return Sums(self.packed + other.packed, combine(self.crc32c, other.crc32c, other_bytes))
+        return PartSums(self.packed + other.packed, combine(self.crc32c, other.crc32c, other_bytes))
 
 
-def parts_of(plan: SegmentPlan) -> Iterator[Part]:
+def parts_of(plan: SegmentPlan) -> Iterator[ReadPart]:
     """All bytes of all objects of a segment, in order."""
     for index, extent in enumerate(plan.extents):
         length = extent.object.length_bytes
         for start in range(0, length, _PART_BYTES):
-            yield Part(index, extent.object, start, min(start + _PART_BYTES, length))
+            yield ReadPart(index, extent.object, start, min(start + _PART_BYTES, length))
 
 
-def read_part(storage: ChunkStorage, part: Part) -> Sums:
+def read_part(storage: ChunkStorage, part: ReadPart) -> PartSums:
     """Read one part and sum it up.
 
     Raises Conflict when the object is another by now than the one that was listed, and what the storage
@@ -69,22 +79,22 @@ def read_part(storage: ChunkStorage, part: Part) -> Sums:
     return sums
 
 
-def join(parts: list[tuple[Part, Sums]], extents: int) -> list[Sums]:
+def join(parts: list[tuple[ReadPart, PartSums]], extents: int) -> list[PartSums]:
     """The sums of each extent's object, from those of all parts in any order."""
-    found = [Sums()] * extents
+    found = [PartSums()] * extents
     for part, sums in sorted(parts, key=lambda one: (one[0].extent, one[0].start)):
         found[part.extent] = found[part.extent].plus(sums, part.end - part.start)
     return found
 
 
-def _read(storage: ChunkStorage, part: Part) -> Sums:
+def _read(storage: ChunkStorage, part: ReadPart) -> PartSums:
     buffer = memoryview(bytearray(min(_STEP_BYTES, part.end - part.start)))
     grid = GridBuilder()
     for start in range(part.start, part.end, _STEP_BYTES):
         view = buffer[: min(_STEP_BYTES, part.end - start)]
         storage.read_into(part.object.name, start, view, if_match=part.object.etag)
         grid.feed(view)
-    return Sums(checksums.pack(grid.grid()), grid.crc32c)
+    return PartSums(checksums.pack(grid.grid()), grid.crc32c)
 
 
 def _require_unchanged(storage: ChunkStorage, listed: StoredObject) -> None:
@@ -93,3 +103,46 @@ def _require_unchanged(storage: ChunkStorage, listed: StoredObject) -> None:
         raise Conflict(
             f"{printable(listed.name)}: it changed while it was read", remedy="adopt it when nobody writes to it"
         )
+
+
+_OWN_DIRECTORIES = ("journal/", "uploads/", "dumps/", "ledgers/")
+"""Below our own location these are ours whatever the records say: their objects have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNames:
+    """Full names, URL included, of what is ours. Servers are not compared: one has many names."""
+
+    prefixes: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
+
+    def holds(self, full_name: str) -> bool:
+        """Whether an object is ours."""
+        return full_name in self.names or full_name.startswith(self.prefixes)
+
+
+def own_names(txn: ReadTransaction, place: LocationRecord) -> OwnNames:
+    """What is ours where `place` is; empty unless it overlaps with our own cold location."""
+    if not txn.store.cold_location_id:
+        return OwnNames()
+    ours = policies.location(txn, txn.store.cold_location_id)
+    if not (f"{ours.url}/".startswith(f"{place.url}/") or f"{place.url}/".startswith(f"{ours.url}/")):
+        return OwnNames()
+    named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.location_id == ours.id}
+    named.update(companions(txn))
+    named.update(intent.name for _, intent in txn.scan(INTENTS))
+    named.add(MARK_NAME)
+    named.update(row.name for _, row in txn.scan(GARBAGE) if row.location_id == ours.id)
+    prefixes = tuple(f"{ours.url}/{directory}" for directory in _OWN_DIRECTORIES)
+    return OwnNames(prefixes, frozenset(f"{ours.url}/{name}" for name in named))
+
+
+def without_own(
+    plan: AdoptionPlan, found: Iterable[StoredObject], place: LocationRecord, own: OwnNames
+) -> Iterator[StoredObject]:
+    """What is not ours; the rest is left out of `plan`."""
+    for one in found:
+        if own.holds(f"{place.url}/{one.name}"):
+            plan.left_out.append(LeftOut(one.name, "this store's own"))
+        else:
+            yield one

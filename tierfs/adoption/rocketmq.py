@@ -1,17 +1,128 @@
-"""adopt rocketmq: the file of each queue and type is a segment, at RocketMQ's own offsets."""
+"""adopt rocketmq: the file of each queue and type is a segment, at RocketMQ's own offsets.
+
+Names of RocketMQ's tiered storage. Pure; every name is hostile.
+
+Four layouts are known, told apart by how a name ends. `...` is cluster/broker/topic/queue, and in the two
+that were released a hash of the cluster before or in it:
+
+    .../{type}/seg-{base}/chunk-{position}         .../{type}/seg-{base}/segment              as proposed
+    .../{type}-{base}/chunk-{position}             .../{type}-{base}-seg                      its variant
+    .../{type}/seg-{base}/chunk/chunk-{position}   .../{type}/seg-{base}/segment/segment-0    the S3 plugin
+    .../{TYPE}/{md5 of base, 8 digits}{base, 20 digits}                                       POSIX
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tierfs.adoption.plan import Extent, LeftOut, Plan, readable
-from tierfs.adoption.rocketmq_names import Queue, parse
-from tierfs.adoption.runs import add_runs
+from tierfs.adoption.plan import AdoptionPlan, ForeignExtent, LeftOut, add_runs, offset, readable
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
+
+_QUEUE_COMPONENTS = 3
+"""broker, topic, queue: what RocketMQ calls the path of a file segment."""
+
+_HASH_DIGITS = 8
+
+_IN_SEGMENT = r"seg-(?P<base>\d+)/"
+_PATH = r"((?P<path>.+)/)?"
+_TYPE = r"(?P<type>(?!seg-)[^/]+)"
+_LAYOUTS = (
+    re.compile(rf"{_PATH}{_TYPE}/{_IN_SEGMENT}(chunk/chunk-(?P<position>\d+)|segment/segment-0)", re.DOTALL),
+    re.compile(rf"{_PATH}{_TYPE}/{_IN_SEGMENT}(chunk-(?P<position>\d+)|segment)", re.DOTALL),
+    re.compile(rf"{_PATH}{_TYPE}-(?P<base>\d+)(/chunk-(?P<position>\d+)|-seg)", re.DOTALL),
+)
+_POSIX = re.compile(rf"{_PATH}(?P<type>[A-Z_]+)/(?P<hash>[0-9a-f]{{8}})(?P<base>\d{{20}})", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One file of a queue: `broker/topic/queue/type`, less what the place's own URL says, and what is before it."""
+
+    above: str
+    path: str
+    type: str
+
+    @property
+    def name(self) -> str:
+        """The segment it becomes, below the directory it is adopted into."""
+        return f"{self.path}/{self.type}" if self.path else self.type
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What one object's name says."""
+
+    queue: Queue
+    base: int
+    """Where RocketMQ's file segment begins in the queue's file."""
+    position: int | None
+    """Where the chunk begins in the file segment; None is all of it, sealed."""
+    doubt: str = ""
+    """A hash in the name that is not that of what it stands for."""
+
+
+def parse(name: str) -> Named | None:
+    """What an object of RocketMQ is; None when the name is none of RocketMQ's."""
+    for layout in _LAYOUTS:
+        found = layout.fullmatch(name)
+        if found is not None:
+            position = offset(found["position"]) if found["position"] is not None else None
+            if found["position"] is not None and position is None:
+                return None
+            return _named(found, position, _wrong_java_hash(found["path"] or ""))
+    found = _POSIX.fullmatch(name)
+    if found is None:
+        return None
+    return _named(found, None, _wrong_md5(found))
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: over UTF-16 units, as a signed 32-bit number."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (value * 31 + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def md5_prefix(text: str) -> str:
+    """The first 8 digits of a text's MD5, which spreads names over a file system's directories."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
+
+
+def _named(found: re.Match[str], position: int | None, doubt: str) -> Named | None:
+    base = offset(found["base"])
+    if base is None:
+        return None
+    parts = (found["path"] or "").split("/")
+    above, path = "/".join(parts[:-_QUEUE_COMPONENTS]), "/".join(parts[-_QUEUE_COMPONENTS:])
+    return Named(Queue(above, path, found["type"]), base, position, doubt)
+
+
+def _wrong_java_hash(path: str) -> str:
+    """The plugin's names begin with the cluster's hash; names without one say nothing."""
+    parts = path.split("/")[:-_QUEUE_COMPONENTS]
+    if len(parts) < 2 or not re.fullmatch(r"-?\d{1,10}", parts[-2]):
+        return ""
+    cluster, said = parts[-1], int(parts[-2])
+    return "" if said == java_hash(cluster) else f"{said} is not the hash of cluster {cluster}"
+
+
+def _wrong_md5(found: re.Match[str]) -> str:
+    base = found["base"].lstrip("0") or "0"
+    if found["hash"] != md5_prefix(base):
+        return f"{found['hash']} is not the hash of offset {base}"
+    above = (found["path"] or "").split("/")[:-_QUEUE_COMPONENTS]
+    said, _, cluster = above[-1].partition("_") if above else ("", "", "")
+    if re.fullmatch(r"[0-9a-f]{8}", said) and cluster and said != md5_prefix(cluster):
+        return f"{said} is not the hash of cluster {cluster}"
+    return ""
 
 
 @dataclass(slots=True)
@@ -23,7 +134,7 @@ class _FileSegment:
     chunks: list[tuple[int, StoredObject]] = field(default_factory=list)
 
 
-def plan_rocketmq(plan: Plan, found: Iterable[StoredObject], into: str) -> None:
+def plan_rocketmq(plan: AdoptionPlan, found: Iterable[StoredObject], into: str) -> None:
     """Each queue's file of one type becomes INTO/broker/topic/queue/type.
 
     It begins at the first base offset there is; behind a hole a further segment begins, whose name ends in
@@ -46,7 +157,7 @@ def plan_rocketmq(plan: Plan, found: Iterable[StoredObject], into: str) -> None:
         _plan_queue(plan, queue, segments.values(), into)
 
 
-def _plan_queue(plan: Plan, queue: Queue, segments: Iterable[_FileSegment], into: str) -> None:
+def _plan_queue(plan: AdoptionPlan, queue: Queue, segments: Iterable[_FileSegment], into: str) -> None:
     try:
         extents = [extent for segment in segments for extent in _extents(plan, segment)]
     except InvalidRequest as exc:
@@ -55,7 +166,7 @@ def _plan_queue(plan: Plan, queue: Queue, segments: Iterable[_FileSegment], into
     add_runs(plan, queue.name, extents, into)
 
 
-def _extents(plan: Plan, segment: _FileSegment) -> list[Extent]:
+def _extents(plan: AdoptionPlan, segment: _FileSegment) -> list[ForeignExtent]:
     """Where a file segment's objects lie in the queue's file: the sealed object wins over chunks it replaced.
 
     RocketMQ seals by one multipart upload that copies all chunks, so a sealed object is always complete;
@@ -74,5 +185,5 @@ def _extents(plan: Plan, segment: _FileSegment) -> list[Extent]:
     return [_extent(segment.base, sealed)]
 
 
-def _extent(start_offset: int, one: StoredObject) -> Extent:
-    return Extent(start_offset, one.length_bytes, one)
+def _extent(start_offset: int, one: StoredObject) -> ForeignExtent:
+    return ForeignExtent(start_offset, one.length_bytes, one)

@@ -1,6 +1,9 @@
-"""What `tierfs bench` measures: a mount against what the cold tier and FUSE can do at most, in one run.
+"""Measure a mount against the limits of the cold tier and of FUSE, in one run.
 
-trial.py makes a store for it and removes everything again; mounted.py reads what is mounted already.
-children.py runs the mounts, raw.py and reading.py read, figures.py holds the results. Subjects are
-interleaved and medians compared, because absolute figures belong to the machine and the day.
+`run` makes a store for it and removes everything again; `mounted` reads a mount that is there already. `children`
+runs mounts in processes of their own, `raw` reads without tierfs, `null` is the fastest mount that Python can serve,
+`figures` holds results. Targets are interleaved and medians compared, because absolute figures belong to the machine
+and the day.
 """
+
+__all__ = ["figures", "mounted", "trial"]

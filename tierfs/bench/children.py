@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tierfs import daemonize
 from tierfs.errors import Unavailable
 from tierfs.fuse.mountpoint import FUSERMOUNT, require_usable
+from tierfs.system import processes
 
 NULL_FILE = "null"
 _READY = "ready\n"
@@ -37,7 +37,7 @@ def null_mount(mountpoint: Path, size_bytes: int) -> Iterator[Path]:
 def store_mount(store: Path, log: Path, mountpoint: Path) -> Iterator[None]:
     """A mount of a store. Raises what mounting it raises."""
     arguments = ["--store", str(store), "mount", str(mountpoint), "-f"]
-    with _ended(daemonize.launch(arguments, log, "mount"), mountpoint):
+    with _ended(processes.launch(arguments, log, "mount"), mountpoint):
         yield
 
 

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tierfs.app import Store, open_store
+from tierfs.app.store import Store, open_store
 from tierfs.bench import raw, reading
 from tierfs.bench.children import null_mount
 from tierfs.bench.figures import Results, Series
@@ -16,8 +16,8 @@ from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, NULL, RAW, Tell
 from tierfs.errors import NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
-from tierfs.mounts import Mount
 from tierfs.names import printable
+from tierfs.system.mounts import Mount
 from tierfs.types import MIB, ByteRange
 
 _SERVED_FROM = "user.tierfs.served_from"

@@ -12,15 +12,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tierfs.app import Store
-from tierfs.chunkstore.directory import DirectoryStorage
+from tierfs.app.store import Store
+from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.connect import connect_bare
 from tierfs.errors import Unavailable
-from tierfs.metadata import chains, keys
+from tierfs.metadata import chains, tables
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.parallel import Pool
+from tierfs.setup.connect import connect_bare
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, Tier
 
 RANGE_BYTES = 8 * MIB
@@ -62,7 +62,7 @@ def bare_storage(store: Store) -> Iterator[ChunkStorage]:
     if location_id is None:
         raise Unavailable("there is no cold tier (init --cold none)")
     with store.metadata.read() as txn:
-        location = txn.must_get(LOCATIONS, keys.u32(location_id), f"location {location_id}")
+        location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
     storage = connect_bare(location, store.path, store.settings.cold)
     try:
         yield storage

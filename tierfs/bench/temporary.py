@@ -10,18 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tierfs import app, osio
-from tierfs.app import Store
+from tierfs import osio
+from tierfs.app import store as app
+from tierfs.app.store import Store
 from tierfs.bench.interruption import signals_interrupt, uninterrupted
 from tierfs.clock import SystemClock
-from tierfs.connect import FILE_SCHEME, connect_bare
 from tierfs.errors import StorageFull
-from tierfs.initialize import MAX_PREFIX_BYTES, ColdChoice, init_store
-from tierfs.metadata import keys, policies
+from tierfs.metadata import policies, tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.parallel import Pool
-from tierfs.store_directory import MIN_FREE_BYTES
+from tierfs.setup.connect import FILE_SCHEME, connect_bare
+from tierfs.setup.create import MAX_PREFIX_BYTES, MIN_FREE_BYTES, ColdChoice, init_store
 from tierfs.types import MIB, ROOT_DIRECTORY, ReadPriority
 
 _NEVER_S = "1000000000"
@@ -66,7 +66,7 @@ def _location_beside(original: Store, name: str) -> LocationRecord | None:
     if original.cold_location_id is None:
         return None
     with original.metadata.read() as txn:
-        location = txn.must_get(LOCATIONS, keys.u32(original.cold_location_id), "the cold tier")
+        location = txn.must_get(LOCATIONS, tables.u32(original.cold_location_id), "the cold tier")
     if location.url.startswith(FILE_SCHEME):
         return replace(location, url=f"{FILE_SCHEME}{original.path / location.url.removeprefix(FILE_SCHEME) / name}")
     parts = urlsplit(location.url)

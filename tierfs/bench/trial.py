@@ -7,15 +7,14 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tierfs.app import Store, open_store
-from tierfs.background.perform import perform
-from tierfs.background.verbs import EVICT, OFFLOAD
+from tierfs.app.store import Store, open_store
 from tierfs.bench import raw, reading
 from tierfs.bench.children import null_mount, store_mount
 from tierfs.bench.figures import Figure, Results, Series
 from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, MOUNT_RANDOM, NULL, RAW, RAW_SMALL, Tell
 from tierfs.bench.temporary import temporary_store
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.holder.verbs import EVICT, OFFLOAD, perform
 from tierfs.metadata import directories
 from tierfs.types import MIB, ByteRange
 

@@ -1,7 +1,10 @@
-"""Where immutable objects live: one narrow protocol, one module per provider, wrappers around them.
+"""Store immutable objects behind one narrow protocol; one folder per provider.
 
-Providers (directory, s3, memory) are naive: they map vendor errors and nothing else. Retry, limit and
-metrics wrap any of them behind the same protocol; `Uploads` and `RangeUrls` are what some can do besides.
-chunkfiles.py is the local tier, whose files grow while they are appended to. Synchronous and thread-safe;
-may be imported by every layer above metadata.
+`protocol` states the contract, and the conformance suite runs it on every implementation. Providers (`directory`,
+`s3`, `memory`) are naive: they map vendor errors and do nothing else. `retry` repeats failed calls, `wrappers` limit
+and measure them, `read_only` refuses every change; each of these has the same protocol as the storage inside it.
+`validate` checks names, ranges and metadata the same way for all; `probe` finds out what a cold tier honours.
+`local_files` is the local tier: chunk files that grow while they are active. Synchronous and thread-safe.
 """
+
+__all__ = ["directory", "http", "local_files", "probe", "protocol", "read_only", "retry", "s3", "validate", "wrappers"]

@@ -7,7 +7,15 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tierfs.chunkstore.checks import (
+from tierfs.chunkstore.protocol import (
+    BufferSource,
+    ComposedObject,
+    ObjectPiece,
+    OnReceived,
+    Source,
+    StoredObject,
+)
+from tierfs.chunkstore.validate import (
     STEP_BYTES,
     check_etag,
     check_metadata,
@@ -16,14 +24,6 @@ from tierfs.chunkstore.checks import (
     check_pieces,
     check_range,
     read_source,
-)
-from tierfs.chunkstore.protocol import (
-    BufferSource,
-    ComposedObject,
-    ObjectPiece,
-    OnReceived,
-    Source,
-    StoredObject,
 )
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, NotFound

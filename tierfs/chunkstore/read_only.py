@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tierfs.chunkstore.checks import check_name
-from tierfs.chunkstore.directory_list import list_files
-from tierfs.chunkstore.directory_read import FileReader
-from tierfs.chunkstore.directory_tree import HeldTree
+from tierfs.chunkstore.directory.read import FileReader, list_files
+from tierfs.chunkstore.directory.tree import HeldTree
 from tierfs.chunkstore.protocol import (
     ComposedObject,
     ObjectPiece,
@@ -19,6 +17,7 @@ from tierfs.chunkstore.protocol import (
     Source,
     StoredObject,
 )
+from tierfs.chunkstore.validate import check_name
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.errors import NotFound, PermissionDenied, Unavailable, WrongColdTier
 from tierfs.names import printable

@@ -11,7 +11,6 @@ from typing import NoReturn, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from tierfs.chunkstore.checks import composed_bytes, is_own
 from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
@@ -20,6 +19,7 @@ from tierfs.chunkstore.protocol import (
     Source,
     StoredObject,
 )
+from tierfs.chunkstore.validate import composed_bytes, is_own
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.errors import AlreadyExists, NotFound, Unavailable, WrongColdTier
 from tierfs.metrics import MetricName, MetricSink, NullMetrics

@@ -1,11 +1,10 @@
-"""The command line: one module per command group, loaded when its command is called.
+"""Parse commands, call a verb, print its result. Each command's module is loaded when it is called.
 
-A *session* is what the global options say: the store, JSON or text, how much to tell. *Results* go to
-stdout and nothing else does; notes, warnings, progress and errors go to stderr. edge.py is the only place
-where an exception becomes a message and an exit code. Names, messages and everything else that others
-chose reach the terminal through names.printable.
+A *session* holds the global options: the store, JSON or text, verbosity. *Results* go to stdout and nothing else
+does; notes, warnings, progress and errors go to stderr. `errors` is the only place in which an exception becomes a
+message and an exit code. Names and messages chosen by others reach the terminal through names.printable.
 
-Commands are thin: they parse, call a verb of app.Store and format what it returns. Nobody imports this
-package. `info`, `append` and `ls` must start fast, so that modules import what only some commands need
-inside functions.
+`info`, `append` and `ls` must start fast, so that modules import inside functions what only some commands need.
 """
+
+__all__ = ["main"]

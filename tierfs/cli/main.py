@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from tierfs import __version__
-from tierfs.cli import standard_streams
-from tierfs.cli.commands import SECTIONS
-from tierfs.cli.lazy import LazyGroup
+from tierfs.cli import session
+from tierfs.cli.group import SECTIONS, LazyGroup
 
 _COMMANDS = {name: entry.target for section in SECTIONS.values() for name, entry in section.items()}
 _LINES = {title: {name: entry.line for name, entry in section.items()} for title, section in SECTIONS.items()}
@@ -37,5 +36,5 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    standard_streams.complete()
+    session.complete()
     cli.main(prog_name="tierfs")

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from tierfs import __version__
-from tierfs.cli.commands import SECTIONS
+from tierfs.cli.group import SECTIONS
 from tierfs.cli.main import cli
 from tierfs.cli.session import Session
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tierfs.cli import format
-from tierfs.cli.top_frame import Stats
+from tierfs.cli import output
+from tierfs.cli.drawing.top import Stats
 from tierfs.errors import Conflict, NotFound, TierfsError, Unavailable
-from tierfs.mounts import asked
 from tierfs.names import printable
+from tierfs.system.mounts import asked
 
 _STATS = Path(".tierfs/stats")
 _VERSION = 1
@@ -28,7 +28,7 @@ class WaitingMount:
     why: str
 
     def __str__(self) -> str:
-        reads = format.count(self.reads, "read")
+        reads = output.count(self.reads, "read")
         return f"{reads} at {printable(self.mount)}, up to {self.longest_s:.0f} s: {self.why}"
 
 

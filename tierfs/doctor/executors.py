@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tierfs import __version__
-from tierfs.app import Store
-from tierfs.doctor.findings import Finding, fail, ok, warn
-from tierfs.metadata import keys
+from tierfs.app.store import Store
+from tierfs.doctor.findings import DoctorFinding, fail, ok, warn
+from tierfs.metadata import tables
 from tierfs.metadata.tables import LOCATIONS
-from tierfs.mounts import SILENT, SILENT_REMEDY, MountState
 from tierfs.names import printable
 from tierfs.spark.executor_probe import DRIVER, FORBIDDEN
 from tierfs.spark.executors import ColdPlace, ExecutorQuestion, ExecutorReport, MountReport, check_executors
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState
 
 _INSTALL = f"-m pip install 'tierfs-{__version__}-py3-none-any.whl[spark]'"
 """The wheel that `make wheel` builds."""
@@ -43,18 +43,18 @@ def known_store(store: Store) -> KnownStore:
     """What is compared, of an open store."""
     with store.metadata.read() as txn:
         record, location_id = txn.store, txn.store.cold_location_id
-        location = txn.get(LOCATIONS, keys.u32(location_id)) if location_id else None
+        location = txn.get(LOCATIONS, tables.u32(location_id)) if location_id else None
     cold = None if location is None else ColdPlace(store.path, location, store.settings.cold)
     return KnownStore(record.store_id, max(0, record.journal.next_slot - 1), cold)
 
 
-def check_cluster(cluster: Cluster, known: KnownStore | None) -> Iterator[Finding]:
+def check_cluster(cluster: Cluster, known: KnownStore | None) -> Iterator[DoctorFinding]:
     """Start a session there, ask every executor, and judge the answers."""
     reports = check_executors(ExecutorQuestion(cluster.master, cluster.mounts, known.cold if known else None))
     yield from judge(cluster.master, reports, known)
 
 
-def judge(master: str, reports: Sequence[ExecutorReport], known: KnownStore | None) -> Iterator[Finding]:
+def judge(master: str, reports: Sequence[ExecutorReport], known: KnownStore | None) -> Iterator[DoctorFinding]:
     """The findings of all reports."""
     running = [report for report in reports if report.executor != DRIVER] or reports
     hosts = sorted({printable(report.host) for report in running})
@@ -82,7 +82,7 @@ def _wanted(mount: MountReport, reports: Sequence[ExecutorReport], known: KnownS
     return wanted, max([*slots, known.slot if known is not None else 0])
 
 
-def python(name: str, report: ExecutorReport) -> Finding:
+def python(name: str, report: ExecutorReport) -> DoctorFinding:
     """Whether an executor's Python has this tierfs, and pyarrow."""
     found = f"Python {report.python} ({printable(report.program)})"
     install = f"there: {printable(report.program)} {_INSTALL}"
@@ -95,7 +95,7 @@ def python(name: str, report: ExecutorReport) -> Finding:
     return ok(name, f"{found}, tierfs {report.tierfs}, pyarrow {report.pyarrow}")
 
 
-def cold(name: str, error: str) -> Finding:
+def cold(name: str, error: str) -> DoctorFinding:
     """Whether an executor reaches the store's cold tier with what it has itself."""
     name = f"{name}: cold tier"
     if not error:
@@ -107,7 +107,7 @@ def cold(name: str, error: str) -> Finding:
     )
 
 
-def mounted(name: str, mount: MountReport, store_id: str, newest_slot: int) -> Finding:
+def mounted(name: str, mount: MountReport, store_id: str, newest_slot: int) -> DoctorFinding:
     """Whether a path is a mount of the wanted store, and as new as the others."""
     path = printable(mount.path)
     if mount.state == MountState.SILENT.value:

@@ -1,4 +1,7 @@
-"""What a check found, and the three ways to say it."""
+"""What a check found, and the three ways to say it.
+
+How wrong a clock may be.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tierfs.types import MIB
 _AGAIN = "mend what it names, then run tierfs doctor again"
 
 
-class Level(StrEnum):
+class FindingLevel(StrEnum):
     """How bad it is."""
 
     OK = "OK"
@@ -23,34 +26,34 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """The result of one check."""
 
     name: str
-    level: Level
+    level: FindingLevel
     found: str
     remedy: str | None = None
     """The line that mends it; None when there is nothing to mend."""
 
 
-def ok(name: str, found: str) -> Finding:
+def ok(name: str, found: str) -> DoctorFinding:
     """All is well."""
-    return Finding(name, Level.OK, found)
+    return DoctorFinding(name, FindingLevel.OK, found)
 
 
-def warn(name: str, found: str, remedy: str) -> Finding:
+def warn(name: str, found: str, remedy: str) -> DoctorFinding:
     """It works, and could be better."""
-    return Finding(name, Level.WARN, found, remedy)
+    return DoctorFinding(name, FindingLevel.WARN, found, remedy)
 
 
-def fail(name: str, found: str, remedy: str) -> Finding:
+def fail(name: str, found: str, remedy: str) -> DoctorFinding:
     """It does not work."""
-    return Finding(name, Level.FAIL, found, remedy)
+    return DoctorFinding(name, FindingLevel.FAIL, found, remedy)
 
 
-def guarded(name: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def guarded(name: str, check: Callable[[], Iterable[DoctorFinding]]) -> list[DoctorFinding]:
     """What `check` found; an error that ends it is the last finding, called `name`, and other checks go on."""
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     try:
         found.extend(check())
     except TierfsError as exc:
@@ -64,3 +67,23 @@ def guarded(name: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
 def mebibytes(size_bytes: int) -> str:
     """A size to the MiB; smaller ones in bytes."""
     return f"{size_bytes // MIB:,} MiB" if size_bytes >= MIB else f"{size_bytes} bytes"
+
+
+_MS_PER_S = 1000
+_NOTICED_MS = 60 * _MS_PER_S
+"""Less makes no difference to any lag or grace period."""
+
+_REFUSED_MS = 15 * 60 * _MS_PER_S
+"""S3 refuses signatures that are further off."""
+
+_SET_CLOCK = "as root: timedatectl set-ntp true"
+
+
+def clock_finding(name: str, difference_ms: int, what: str) -> DoctorFinding:
+    """The finding for a clock that is `difference_ms` (not negative) off; `what` says in relation to what."""
+    found = f"{difference_ms / _MS_PER_S:,.0f} s {what}"
+    if difference_ms > _REFUSED_MS:
+        return fail(name, found, _SET_CLOCK)
+    if difference_ms > _NOTICED_MS:
+        return warn(name, found, _SET_CLOCK)
+    return ok(name, found)

@@ -1,4 +1,7 @@
-"""Checks of the machine: what a mount needs of the kernel, of memory and of the user's limits."""
+"""Checks of the machine: what a mount needs of the kernel, of memory and of the user's limits.
+
+Checks of what Spark needs: Java and PySpark. Neither is started or imported but for `java -version`.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ import os
 import re
 import resource
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tierfs.config import Settings
-from tierfs.doctor.findings import Finding, fail, mebibytes, ok, warn
+from tierfs.doctor.findings import DoctorFinding, fail, mebibytes, ok, warn
 from tierfs.fuse.mountpoint import ALLOW_OTHER, FUSE_CONFIGURATION, FUSE_DEVICE, FUSERMOUNT, others_allowed
 from tierfs.types import MIB
 
@@ -33,7 +38,7 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup")
 _KIB = 1024
 
 
-def check_machine(settings: Settings) -> Iterator[Finding]:
+def check_machine(settings: Settings) -> Iterator[DoctorFinding]:
     """Every check that needs no store."""
     yield fuse_device(FUSE_DEVICE)
     root = os.geteuid() == 0
@@ -44,7 +49,7 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
     yield memory(available_bytes(), settings.read.budget_bytes)
 
 
-def fuse_device(device: Path) -> Finding:
+def fuse_device(device: Path) -> DoctorFinding:
     """Whether the kernel's side of FUSE can be opened by this user."""
     name = "fuse device"
     try:
@@ -62,7 +67,7 @@ def fuse_device(device: Path) -> Finding:
     return ok(name, f"{device} can be opened")
 
 
-def fusermount(path: str | None, *, root: bool) -> Finding:
+def fusermount(path: str | None, *, root: bool) -> DoctorFinding:
     """Whether users other than root can mount; `path` is where the program is."""
     name = FUSERMOUNT
     if path is not None:
@@ -72,7 +77,7 @@ def fusermount(path: str | None, *, root: bool) -> Finding:
     return fail(name, "missing, so only root can mount", "as root: apt-get install fuse3")
 
 
-def allow_other(*, root: bool, allowed: bool) -> Finding:
+def allow_other(*, root: bool, allowed: bool) -> DoctorFinding:
     """Whether this user may make a mount that others can read."""
     name = ALLOW_OTHER
     if root:
@@ -86,7 +91,7 @@ def allow_other(*, root: bool, allowed: bool) -> Finding:
     )
 
 
-def kernel(release: str) -> Finding:
+def kernel(release: str) -> DoctorFinding:
     """Whether the kernel takes large FUSE requests."""
     found = re.match(r"(\d+)\.(\d+)", release)
     if found is not None and (int(found[1]), int(found[2])) >= _LARGE_REQUESTS:
@@ -99,7 +104,7 @@ def kernel(release: str) -> Finding:
     )
 
 
-def open_files(soft: int, hard: int, settings: Settings) -> Finding:
+def open_files(soft: int, hard: int, settings: Settings) -> DoctorFinding:
     """Whether the limit of open files has room for all that the settings allow."""
     name = "open files"
     needed = settings.read.open_files + settings.write.open_chunks + settings.cold.connections + _OTHER_FILES
@@ -114,7 +119,7 @@ def open_files(soft: int, hard: int, settings: Settings) -> Finding:
     )
 
 
-def memory(free_bytes: int, budget_bytes: int) -> Finding:
+def memory(free_bytes: int, budget_bytes: int) -> DoctorFinding:
     """Whether a mount can use its budget for fetched bytes without the machine running out of memory."""
     name = "memory"
     found = f"{mebibytes(free_bytes)} available, read.budget_bytes is {mebibytes(budget_bytes)}"
@@ -137,3 +142,70 @@ def available_bytes(memory_file: Path = _MEMORY_FILE, control_group: Path = _CON
     except OSError:
         return machine  # no control group of version 2, or the root's, which has no limit
     return machine if limit == "max" else min(machine, max(0, int(limit) - int(used)))
+
+
+_MIN_JAVA = 17
+_MIN_PYSPARK = (4, 2)
+"""As setup.py asks for; it needs that Java."""
+
+_JAVA_ANSWERS_S = 30
+_INSTALL_JAVA = "as root: apt-get install default-jre-headless"
+INSTALL_PYSPARK = "pip install 'pyspark>=4.2,<5' 'pyarrow>=18,<27' 'pandas>=2.2,<3'"
+"""The extra `spark` of setup.py."""
+
+_OLD_SCHEME = "1"
+"""Java 8 calls itself 1.8."""
+
+
+def check_spark() -> Iterator[DoctorFinding]:
+    """Java and PySpark, as a Spark session started here would find them."""
+    yield java(java_answer(os.environ))
+    try:
+        found: str | None = version("pyspark")
+    except PackageNotFoundError:
+        found = None
+    yield pyspark(found)
+
+
+def java_answer(environ: Mapping[str, str]) -> str | None:
+    """What `java -version` says, of JAVA_HOME first as Spark does; None where there is no Java."""
+    home = environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH"))
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_JAVA_ANSWERS_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stderr + done.stdout
+
+
+def java(answer: str | None) -> DoctorFinding:
+    """Whether Java is there and new enough, from what `java -version` answered."""
+    if answer is None:
+        return fail("java", f"missing; Spark needs Java {_MIN_JAVA} or newer", _INSTALL_JAVA)
+    found = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', answer)
+    if found is None:
+        return fail("java", "`java -version` does not tell its version", _INSTALL_JAVA)
+    major = int(found[2] if found[1] == _OLD_SCHEME and found[2] else found[1])
+    if major < _MIN_JAVA:
+        return fail("java", f"Java {major}; Spark needs {_MIN_JAVA} or newer", _INSTALL_JAVA)
+    return ok("java", f"Java {major}")
+
+
+def pyspark(found: str | None) -> DoctorFinding:
+    """Whether PySpark is there and new enough, from its version."""
+    wanted = ".".join(map(str, _MIN_PYSPARK))
+    if found is None:
+        return fail("pyspark", f"missing; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
+    parts = re.match(r"(\d+)\.(\d+)", found)
+    if parts is None or (int(parts[1]), int(parts[2])) < _MIN_PYSPARK:
+        return fail("pyspark", f"PySpark {found}; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
+    return ok("pyspark", f"PySpark {found}")

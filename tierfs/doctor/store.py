@@ -1,20 +1,21 @@
-"""Checks of a store on this machine: its mounts, its disk, its clock and its owner. Nothing is sent anywhere."""
+"""Checks of a store on this machine: its mounts, its disk, its clock and its owner. Nothing is sent anywhere.
+
+What the store's filesystem can do, by experiment on a file that is removed again.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tierfs.app import Store
-from tierfs.background.clock_check import ACCEPT
-from tierfs.background.pressure import disk_view
-from tierfs.background.status import StoreStatus, shared_filesystem_warning, store_status
-from tierfs.chunkstore.chunkfiles import DiskBytes
+from tierfs.app.store import Store
+from tierfs.chunkstore.local_files import DiskBytes
 from tierfs.config import Settings
-from tierfs.doctor import filesystem
-from tierfs.doctor.clocks import clock_finding
-from tierfs.doctor.findings import Finding, fail, guarded, mebibytes, ok, warn
+from tierfs.doctor.findings import DoctorFinding, clock_finding, fail, guarded, mebibytes, ok, warn
 from tierfs.fuse.mountpoint import (
     BDI,
     CONNECTIONS,
@@ -23,13 +24,65 @@ from tierfs.fuse.mountpoint import (
     READ_AHEAD_FILE,
     READ_AHEAD_KIB,
 )
-from tierfs.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mounts, state_of
+from tierfs.holder.status import StoreStatus, shared_filesystem_warning, store_status
 from tierfs.names import printable
+from tierfs.retention.clocks import ACCEPT
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mounts, state_of
+from tierfs.tiering.policy import disk_view
+
+_BYTES = b"tierfs doctor\n"
+_NO_SUCH_READ = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_LOCAL_DISK = "put the store on ext4, xfs or btrfs"
+
+
+def check_filesystem(directory: Path) -> Iterator[DoctorFinding]:
+    """RWF_NOWAIT and link(2), in a directory of its own below `directory`. Raises OSError where nothing can be made."""
+    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=directory) as own:
+        file = Path(own) / "file"
+        file.write_bytes(_BYTES)
+        yield nowait(_nowait_error(file))
+        yield links(_link_error(file, Path(own) / "link"))
+
+
+def nowait(error: int) -> DoctorFinding:
+    """Whether bytes in the page cache are read without a thread; `error` is the errno of trying, 0 for none."""
+    if error not in _NO_SUCH_READ:
+        return ok("RWF_NOWAIT", "local reads need no thread where the page cache has the bytes")
+    return warn("RWF_NOWAIT", f"not supported ({os.strerror(error)}): every local read takes a thread", _LOCAL_DISK)
+
+
+def links(error: int) -> DoctorFinding:
+    """Whether a name can be taken create-only; `error` is the errno of trying, 0 for none."""
+    if not error:
+        return ok("link(2)", "supported")
+    tell = warn if error in _NO_LINKS else fail
+    return tell("link(2)", f"{os.strerror(error)}: a cold tier in a directory here cannot store objects", _LOCAL_DISK)
+
+
+def _nowait_error(file: Path) -> int:
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.preadv(fd, [bytearray(len(_BYTES))], 0, os.RWF_NOWAIT)
+    except OSError as exc:
+        return exc.errno or 0
+    finally:
+        os.close(fd)
+    return 0
+
+
+def _link_error(file: Path, link: Path) -> int:
+    try:
+        os.link(file, link)
+    except OSError as exc:
+        return exc.errno or 0
+    return 0
+
 
 _DAMAGE = "DataLoss"
 
 
-def check_store(store: Store) -> Iterator[Finding]:
+def check_store(store: Store) -> Iterator[DoctorFinding]:
     """Every check of an open store that needs no cold tier."""
     status = store_status(store.metadata, store.files, store.paths.holder, store.path)
     yield owner(status)
@@ -40,14 +93,14 @@ def check_store(store: Store) -> Iterator[Finding]:
         if mount.store == store.path:
             yield from mounted(mount)
     yield from disk(store.files.disk_bytes(), status, store.settings)
-    yield from guarded("filesystem", lambda: filesystem.check_filesystem(store.path))
+    yield from guarded("filesystem", lambda: check_filesystem(store.path))
     yield cold_place(store.path, status.cold_url)
     with store.metadata.read() as txn:
         last_commit_ms = txn.store.last_wall_ms
     yield commit_clock(store.clock.now_ms(), last_commit_ms)
 
 
-def owner(status: StoreStatus) -> Finding:
+def owner(status: StoreStatus) -> DoctorFinding:
     """Whether this store still owns its bucket."""
     fenced = status.journal.fenced_by_epoch
     if not fenced:
@@ -59,7 +112,7 @@ def owner(status: StoreStatus) -> Finding:
     )
 
 
-def failures(status: StoreStatus) -> Finding:
+def failures(status: StoreStatus) -> DoctorFinding:
     """Work that failed and is tried again; damage does not mend itself."""
     name = "background work"
     if not status.troubles:
@@ -71,7 +124,7 @@ def failures(status: StoreStatus) -> Finding:
     return tell(name, found, f"mend what the errors name: tierfs --store {status.path} status")
 
 
-def damage(status: StoreStatus) -> Iterator[Finding]:
+def damage(status: StoreStatus) -> Iterator[DoctorFinding]:
     """Bytes that no reader may get, or not from every copy."""
     found, command = status.endangered, f"tierfs --store {status.path}"
     if found.lost_bytes:
@@ -86,7 +139,7 @@ def damage(status: StoreStatus) -> Iterator[Finding]:
         yield ok("bytes", "none is known to be lost, suspect or not reachable")
 
 
-def mounted(mount: Mount) -> Iterator[Finding]:
+def mounted(mount: Mount) -> Iterator[DoctorFinding]:
     """Whether one mount of the store answers, and what it was given."""
     state = state_of(mount)
     if state is MountState.DEAD:
@@ -98,19 +151,19 @@ def mounted(mount: Mount) -> Iterator[Finding]:
     yield waiting_reads(mount, CONNECTIONS)
 
 
-def silent_mount(mount: Mount) -> Finding:
+def silent_mount(mount: Mount) -> DoctorFinding:
     """A mount point whose daemon is there and answers nothing."""
     point = printable(str(mount.mountpoint))
     return fail(f"mount of {point}", f"its daemon {SILENT}", f"{SILENT_REMEDY} {point}")
 
 
-def dead_mount(mount: Mount) -> Finding:
+def dead_mount(mount: Mount) -> DoctorFinding:
     """A mount point whose daemon is gone."""
     point = printable(str(mount.mountpoint))
     return fail(f"mount of {point}", "its daemon is gone: everything below it fails", f"tierfs umount {point}")
 
 
-def holder(status: StoreStatus) -> Finding:
+def holder(status: StoreStatus) -> DoctorFinding:
     """Whether anybody moves bytes to the cold tier."""
     if status.holder is not None:
         return ok("holder", str(status.holder))
@@ -123,7 +176,7 @@ def holder(status: StoreStatus) -> Finding:
     )
 
 
-def read_ahead(mount: Mount, bdi: Path) -> Finding:
+def read_ahead(mount: Mount, bdi: Path) -> DoctorFinding:
     """Whether the kernel asks a mount for enough at once; `bdi` is where it keeps its devices' settings."""
     name = f"read-ahead of {printable(str(mount.mountpoint))}"
     setting = bdi / mount.device / READ_AHEAD_FILE
@@ -136,7 +189,7 @@ def read_ahead(mount: Mount, bdi: Path) -> Finding:
     return warn(name, f"{found} KiB; {READ_AHEAD_KIB} is fastest", remedy)
 
 
-def waiting_reads(mount: Mount, connections: Path) -> Finding:
+def waiting_reads(mount: Mount, connections: Path) -> DoctorFinding:
     """Whether reads that wait for the cold tier hold up others; `connections` is where the kernel keeps the limit."""
     name = f"waiting reads of {printable(str(mount.mountpoint))}"
     setting = connections / mount.device.partition(":")[2] / MAX_BACKGROUND_FILE
@@ -157,7 +210,7 @@ def _number_in(setting: Path) -> int | None:
         return None
 
 
-def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[Finding]:
+def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[DoctorFinding]:
     """The store's filesystem against the floor and the watermarks."""
     free, floor = space.free, settings.write.free_space_floor_bytes
     view = disk_view(space, status.local.bytes, floor, settings.background)
@@ -181,7 +234,7 @@ def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[
         yield ok("not offloaded", found)
 
 
-def cold_place(store: Path, cold_url: str | None) -> Finding:
+def cold_place(store: Path, cold_url: str | None) -> DoctorFinding:
     """Whether losing the store's disk loses the cold tier with it."""
     warning = shared_filesystem_warning(store, cold_url)
     if warning is None:
@@ -193,7 +246,7 @@ def cold_place(store: Path, cold_url: str | None) -> Finding:
     )
 
 
-def commit_clock(now_ms: int, last_commit_ms: int) -> Finding:
+def commit_clock(now_ms: int, last_commit_ms: int) -> DoctorFinding:
     """Whether the clock ran back since the newest commit; times of what is written now would be too late."""
     difference_ms = max(0, last_commit_ms - now_ms)
     found = clock_finding("clock since last commit", difference_ms, "behind the newest commit")

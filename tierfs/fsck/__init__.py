@@ -1,11 +1,11 @@
-"""Checking a store against its invariants (design §3): metadata, local files, the bucket, and every byte.
+"""Check a store against its invariants (design §3): metadata, local files, the bucket, and every byte.
 
-Terms: a finding is one thing that is wrong, with what would mend it; a mend is one repair, its own commit
-under the holder's lock, made only where the records or verified bytes prove what is right.
+Terms: a *finding* is one thing that is wrong, with its remedy; a *mend* is one repair, its own commit under the
+holder's lock, made only where the records or verified bytes prove it right.
 
-Checks read one snapshot at the level of messages, in key order, one pass per database: they must get
-through records that the codec would refuse, and through a million chunks in under a minute. What grows
-with the store is kept in flat arrays: some 35 bytes per object.
-
-Everything here is synchronous. Only the composition root, the command line and tests import it.
+Checks read one snapshot at the level of messages, in key order, one pass per database: they must get through records
+that the codec would refuse, and through a million chunks in under a minute. Memory that grows with the store is flat
+arrays of some 35 bytes per object. `scrub` reads bytes, `repair` mends. Synchronous.
 """
+
+__all__ = ["bucket", "files", "findings", "journal", "metadata", "objects", "places", "repair", "scrub"]

@@ -1,32 +1,141 @@
-"""The bucket's objects: one listing against the cold objects, and a look at each of what it does not show."""
+"""The bucket's objects: one listing against the cold objects, and a look at each of what it does not show.
+
+Objects with another etag than their records tell: copies as a rule, whose bytes prove it.
+
+Of each some blocks are read: all of a small one, else the first, one in the middle and the last, where a copy that
+was cut or mixed up shows. `--deep` and every read check the rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from tierfs.background.batch_manifest import is_manifest
-from tierfs.background.ledger_listing import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
-from tierfs.background.objects import JOBS_PREFIX
-from tierfs.background.orphans import chunk_objects
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import NotFound, PermissionDenied, TierfsError, Unavailable
-from tierfs.fsck.changed import Changed, ChangedObjects
+from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.fsck.findings import UNREACHABLE, Finding, Kind, Mend, Severity
-from tierfs.fsck.located import Located, locate
 from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.places import Places
-from tierfs.metadata import keys
-from tierfs.metadata.messages import message, messages
+from tierfs.fsck.repair.checksums import Located, locate
+from tierfs.garbage.orphans import chunk_objects
+from tierfs.metadata import checksums, tables
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
+from tierfs.metadata.untrusted import message, messages
 from tierfs.names import printable
 from tierfs.parallel import Pool
-from tierfs.types import LocationId, Tier
+from tierfs.reading.etags import Etags
+from tierfs.reading.fetch.grid import grid_of
+from tierfs.tiering.batch_job import is_manifest
+from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
+from tierfs.tiering.objects import JOBS_PREFIX
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, Tier
 from tierfs.units import count
+
+_READ_WHOLE_BYTES = MIB
+"""One request for all of it takes hardly longer than for a block (a guess)."""
+
+_IN_PARALLEL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An object whose etag differs, as it was found."""
+
+    holder: ObjectRecord
+    found: StoredObject
+
+
+class ChangedObjects:
+    """Proves objects, and has their new etags adopted if it is told to."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        storage_of: Callable[[LocationId], ChunkStorage],
+        *,
+        adopts: bool = False,
+        reads: bool = True,
+    ) -> None:
+        """`reads`: no when somebody else will read all bytes anyway."""
+        self._metadata = metadata
+        self._storage_of = storage_of
+        self._etags = Etags(metadata)
+        self._adopts = adopts
+        self._reads = reads
+        self.objects = 0
+        """How many have another etag and were not found wrong."""
+        self.bytes = 0
+        self.adopted = 0
+
+    def prove(self, changed: Sequence[Changed]) -> Iterator[tuple[ObjectRecord, str]]:
+        """Those that are wrong, and why. Raises Unavailable when the tier does not answer."""
+        if not changed:
+            return
+        with Pool(_IN_PARALLEL, "tierfs-fsck") as pool:
+            for one, why in zip(changed, pool.in_order(self._prove, changed), strict=True):
+                if why is not None:
+                    yield one.holder, why
+                    continue
+                self.objects += 1
+                self.bytes += one.holder.length
+        if self._adopts:
+            self.adopted += self._etags.adopt()
+
+    @property
+    def summary(self) -> str:
+        """What is to say of those that are right."""
+        how = "their bytes are read by --deep" if not self._reads else "blocks that were read of them prove right"
+        done = (
+            f"; adopted {count(self.adopted, 'etag')}"
+            if self._adopts
+            else "; reads, verify and --repair adopt the etags"
+        )
+        what = f"{count(self.objects, 'object')} of {self.bytes} bytes"
+        return f"{what} with other etags than recorded, as copies have them; {how}{done}"
+
+    def _prove(self, changed: Changed) -> str | None:
+        """Why an object is wrong; None when what was read of it is right."""
+        if not self._reads:
+            return None
+        holder, found = changed.holder, changed.found
+        self._etags.meet(holder, found.etag, found.length_bytes)
+        told = f"its etag is {printable(found.etag)}, its record says {printable(holder.etag)}"
+        try:
+            for span in _samples(holder.length):
+                bad = self._bad(holder, span)
+                if bad is not None:
+                    return f"{told}, and its bytes {bad.start} to {bad.end} do not match their checksums"
+        except (DataLoss, NotFound) as exc:
+            return f"{told}, and it cannot be read: {exc}"
+        except (Unavailable, PermissionDenied):
+            if not holder.foreign:
+                raise
+            return None  # its place does not answer: nothing is known of it
+        self._etags.proved(holder, found.etag)
+        return None
+
+    def _bad(self, holder: ObjectRecord, span: ByteRange) -> ByteRange | None:
+        """The first block of a range that is wrong."""
+        with self._metadata.read() as txn:
+            grid = grid_of(checksums.runs_covering(txn, holder.id, span), span, holder.length)
+        view = memoryview(bytearray(grid.range.length_bytes))
+        self._etags.read_into(self._storage_of(holder.location_id), holder, grid.range.start, view)
+        return grid.first_bad(view, grid.range.start, 0, grid.range.end)[0]
+
+
+def _samples(length: int) -> list[ByteRange]:
+    """Which ranges of an object to read."""
+    if length <= _READ_WHOLE_BYTES:
+        return [ByteRange(0, length)]
+    last = (length - 1) // CRC_BLOCK_BYTES
+    return [
+        ByteRange(block * CRC_BLOCK_BYTES, min((block + 1) * CRC_BLOCK_BYTES, length)) for block in (0, last // 2, last)
+    ]
+
 
 _T = TypeVar("_T")
 
@@ -127,7 +236,7 @@ class BucketCheck:
                 self.totals.listed += 1
                 numbers = list(self._table.names[Tier.COLD].find(listed.name))
                 for number in numbers:
-                    record = message(txn, OBJECTS, keys.u64(self._table.ids[number]))
+                    record = message(txn, OBJECTS, tables.u64(self._table.ids[number]))
                     if record is not None and record.location_id == self._location_id:
                         self._seen[number] = 1
                         self._judge(record, listed)
@@ -150,7 +259,7 @@ class BucketCheck:
         """An etag alone says nothing: the bytes do."""
         waiting, self._waiting = self._waiting, []
         with self._metadata.read() as txn:
-            rows = [(txn.get(OBJECTS, keys.u64(number)), found) for number, found in waiting]
+            rows = [(txn.get(OBJECTS, tables.u64(number)), found) for number, found in waiting]
         changed = [Changed(holder, found) for holder, found in rows if holder is not None]
         for holder, why in self._changed.prove(changed):
             self._bad[holder.id] = _Bad(holder.location_id, why)
@@ -162,7 +271,7 @@ class BucketCheck:
             for batch in _batches(unseen):
                 with self._metadata.read() as txn:
                     ids = (self._table.ids[number] for number in batch)
-                    holders = [holder for one in ids if (holder := txn.get(OBJECTS, keys.u64(one))) is not None]
+                    holders = [holder for one in ids if (holder := txn.get(OBJECTS, tables.u64(one))) is not None]
                 for holder, found in zip(holders, pool.in_order(self._look, holders), strict=True):
                     self.totals.looked_at += 1
                     if isinstance(found, TierfsError):

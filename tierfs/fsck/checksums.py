@@ -1,4 +1,7 @@
-"""Checksum runs: one pass beside the objects. Every byte of every object has its CRC (invariant 8)."""
+"""Checksum runs: one pass beside the objects. Every byte of every object has its CRC (invariant 8).
+
+The entries of ledgers: their runs follow each other without a gap and end where their segment does.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from tierfs.fsck.findings import Finding, Kind, Mend, Severity
+from tierfs.fsck.findings import RECOVER, Finding, FindingPlace, Kind, Mend, Severity
 from tierfs.fsck.objects import ObjectTable
-from tierfs.metadata import keys
-from tierfs.metadata.messages import messages
-from tierfs.metadata.tables import CHECKSUMS
+from tierfs.metadata import tables
+from tierfs.metadata.tables import CHECKSUMS, ENTRIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import CRC_BLOCK_BYTES
+from tierfs.metadata.untrusted import message, messages
+from tierfs.types import CRC_BLOCK_BYTES, SegmentKind
 
 _CRC_BYTES = 4
 
@@ -36,7 +39,7 @@ def check_checksums(txn: ReadTransaction, table: ObjectTable) -> Iterator[Findin
 
 
 def _object_id(row: tuple[bytes, Any]) -> int:
-    return keys.read_u64(row[0])
+    return tables.read_u64(row[0])
 
 
 def _first_gap(rows: Iterator[tuple[bytes, Any]], length: int) -> int | None:
@@ -47,7 +50,7 @@ def _first_gap(rows: Iterator[tuple[bytes, Any]], length: int) -> int | None:
     """
     last_block, end = -1, 0
     for key, run in rows:
-        start = int.from_bytes(key[keys.U64_BYTES :], "big")
+        start = int.from_bytes(key[tables.U64_BYTES :], "big")
         whole = run is not None and run.start == start and run.crcs and not len(run.crcs) % _CRC_BYTES
         if not whole or start > end or start <= last_block:
             return end
@@ -78,3 +81,45 @@ def _orphans(object_id: int, rows: Iterator[tuple[bytes, Any]]) -> Iterator[Find
             mend=Mend.DROP_ROW,
             row=(CHECKSUMS.name, key),
         )
+
+
+def check_entries(txn: ReadTransaction) -> Iterator[Finding]:
+    """Every run, and each ledger's end."""
+    ends: dict[int, tuple[int, int]] = {}
+    """Per ledger met so far: the entry and the offset that its next run must begin with."""
+    for key, run in messages(txn, ENTRIES):
+        segment_id, first = tables.read_u64(key), tables.read_u64(key[tables.U64_BYTES :])
+        subject = f"entries of segment {segment_id} from {first} on"
+        if not _is_ledger(txn, segment_id):
+            text = "there is no ledger of this number"
+            row = (ENTRIES.name, key)
+            yield Finding(Kind.ENTRIES, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
+            continue
+        expected = ends.get(segment_id, (0, 0))
+        if run is None or run.first_entry_id != first or (first, run.payload_start) != expected:
+            text = f"they should begin with entry {expected[0]} at byte {expected[1]}"
+            yield Finding(Kind.ENTRIES, Severity.DAMAGE, subject, text, remedy=RECOVER)
+        if run is not None:
+            ends[segment_id] = (first + len(run.lengths), run.payload_start + sum(run.lengths))
+    yield from _check_ends(txn, ends)
+
+
+def _check_ends(txn: ReadTransaction, ends: dict[int, tuple[int, int]]) -> Iterator[Finding]:
+    for key, segment in messages(txn, SEGMENTS):
+        if segment is None or segment.kind != SegmentKind.LEDGER.value:
+            continue
+        _, end = ends.get(segment.id, (0, 0))
+        if end == segment.length:
+            continue
+        text = f"its entries end at byte {end} of {segment.length}"
+        subject = f"ledger {segment.name} ({tables.read_u64(key)})"
+        if segment.cold.count and not end:
+            mend, place = Mend.RESTORE_ENTRIES, FindingPlace(segment.id)
+            yield Finding(Kind.ENTRIES, Severity.DAMAGE, subject, text, mend=mend, place=place)
+        else:
+            yield Finding(Kind.ENTRIES, Severity.DAMAGE, subject, text, remedy=RECOVER)
+
+
+def _is_ledger(txn: ReadTransaction, segment_id: int) -> bool:
+    segment = message(txn, SEGMENTS, tables.u64(segment_id))
+    return segment is not None and segment.kind == SegmentKind.LEDGER.value

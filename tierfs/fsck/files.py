@@ -6,16 +6,16 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tierfs.chunkstore.chunkfiles import ChunkFiles, FoundFile
+from tierfs.chunkstore.local_files import ChunkFiles, FoundFile
 from tierfs.errors import NotFound
 from tierfs.fsck.findings import UNREACHABLE, Finding, Kind, Mend, Severity
-from tierfs.fsck.located import Located, locate
 from tierfs.fsck.objects import ObjectTable
-from tierfs.metadata import keys
-from tierfs.metadata.messages import messages
+from tierfs.fsck.repair.checksums import Located, locate
+from tierfs.metadata import tables
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.untrusted import messages
 from tierfs.types import ObjectId, Tier
 from tierfs.units import count
 
@@ -87,7 +87,7 @@ class FileCheck:
         """A chunk that has ended; the process that ended it may be about to change the mode."""
         object_id = ObjectId(self._table.ids[number])
         with self._metadata.read() as txn:
-            holder = txn.get(OBJECTS, keys.u64(object_id))
+            holder = txn.get(OBJECTS, tables.u64(object_id))
         if holder is not None and self._file(holder.name).mode & _WRITABLE:
             text = "its chunk has ended, but it can be written to"
             yield Finding(

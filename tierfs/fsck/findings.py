@@ -99,7 +99,7 @@ UNREACHABLE = "is it mounted, and the right one? nothing there is taken for lost
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FindingPlace:
     """Where in a segment: the chunk that starts at `start_offset` in one tier, or all of the segment."""
 
     segment_id: int
@@ -122,7 +122,7 @@ class Finding:
     """What --repair does about it; None when it can do nothing."""
     remedy: str | None = None
     """What mends it otherwise."""
-    place: Place | None = None
+    place: FindingPlace | None = None
     object_id: int = 0
     row: tuple[bytes, bytes] | None = field(default=None, repr=False)
     """Database and key of the row concerned."""

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tierfs.background.journal_names import (
-    JOURNAL_PREFIX,
-    checkpoint_name,
-    checkpoint_slot,
-    entry_slot,
-    part_name,
-    slot_name,
-)
-from tierfs.background.publish import read_small
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.fsck.findings import Finding, Kind, Mend, Severity
-from tierfs.metadata import journal
+from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, part_name, slot_name
+from tierfs.journal.publish import read_small
+from tierfs.metadata import changes
 from tierfs.metadata.records import StoreRecord
 from tierfs.metadata.store import MetadataStore
 
@@ -51,9 +44,9 @@ class JournalCheck:
         """Whether one slot or checkpoint is this store's."""
         try:
             if entry_slot(name) is not None:
-                return journal.parse_entry(read_small(self._storage, name), name).store_id == store_id
+                return changes.parse_entry(read_small(self._storage, name), name).store_id == store_id
             if checkpoint_slot(name) is not None:
-                return journal.parse_manifest(read_small(self._storage, name), name).store_id == store_id
+                return changes.parse_manifest(read_small(self._storage, name), name).store_id == store_id
             return False
         except (NotFound, DataLoss):
             return False
@@ -99,7 +92,7 @@ class JournalCheck:
             yield _bad(name, "it is missing")
             return
         try:
-            entry = journal.parse_entry(read_small(self._storage, name), name)
+            entry = changes.parse_entry(read_small(self._storage, name), name)
         except (DataLoss, NotFound) as exc:
             yield _bad(name, str(exc))
             return
@@ -109,13 +102,13 @@ class JournalCheck:
     def _checkpoint(self, slot: int) -> Iterator[Finding]:
         name = checkpoint_name(slot)
         try:
-            manifest = journal.parse_manifest(read_small(self._storage, name), name)
+            manifest = changes.parse_manifest(read_small(self._storage, name), name)
             if manifest.parts != len(manifest.part_crc32c):
                 yield _bad(name, f"it names {manifest.parts} parts and {len(manifest.part_crc32c)} checksums")
             for index, crc in enumerate(manifest.part_crc32c):
                 name = part_name(slot, manifest.attempt, index)
                 data = read_small(self._storage, name)
-                journal.parse_part(data, name)
+                changes.parse_part(data, name)
                 if crc32c(data) != crc:
                     yield _bad(name, "it is not the part that its manifest names")
         except (DataLoss, NotFound) as exc:

@@ -1,4 +1,7 @@
-"""Objects: one pass over the database, and what the other checks need to know of each, in flat arrays."""
+"""Objects: one pass over the database, and what the other checks need to know of each, in flat arrays.
+
+Which object has a name, in 12 bytes each: files and listings are matched with records through it.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,54 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Severity
-from tierfs.fsck.names_index import NamesIndex
-from tierfs.metadata import keys
-from tierfs.metadata.messages import messages
+from tierfs.metadata import tables
 from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.untrusted import messages
 from tierfs.types import Tier
+
+
+class NamesIndex:
+    """Numbers of objects by the hash of their name.
+
+    Python's hash of a string is keyed anew in each process, so nobody can prepare two names that share one,
+    and by accident a million names meet another million with a chance of 5 in 10^8.
+    """
+
+    def __init__(self) -> None:
+        self._hashes = array("q")
+        self._numbers = array("I")
+        self._sorted = True
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def add(self, name: str, number: int) -> None:
+        """One more name."""
+        self._hashes.append(hash(name))
+        self._numbers.append(number)
+        self._sorted = False
+
+    def find(self, name: str) -> Iterator[int]:
+        """The numbers of the objects of this name; more than one only where records are damaged."""
+        if not self._sorted:
+            self._sort()
+        wanted, hashes = hash(name), self._hashes
+        at = bisect_left(hashes, wanted)
+        while at < len(hashes) and hashes[at] == wanted:
+            yield self._numbers[at]
+            at += 1
+
+    def numbers(self) -> array[int]:
+        """The numbers of all objects, in no order."""
+        return self._numbers
+
+    def _sort(self) -> None:
+        order = sorted(range(len(self._hashes)), key=self._hashes.__getitem__)
+        self._hashes = array("q", map(self._hashes.__getitem__, order))
+        self._numbers = array("I", map(self._numbers.__getitem__, order))
+        self._sorted = True
 
 
 class ObjectTable:
@@ -72,7 +116,7 @@ def load_objects(txn: ReadTransaction, locations: set[int], table: ObjectTable) 
     """Fill the table; yields records that are damaged. `locations` are the ids there are."""
     tiers = {int(tier) for tier in Tier}
     for key, record in messages(txn, OBJECTS):
-        if record is None or record.id != keys.read_u64(key) or record.tier not in tiers or not record.name:
+        if record is None or record.id != tables.read_u64(key) or record.tier not in tiers or not record.name:
             yield _damaged(key)
             continue
         table.add(record)
@@ -118,7 +162,7 @@ def _damaged(key: bytes) -> Finding:
     return Finding(
         Kind.RECORD,
         Severity.DAMAGE,
-        f"object {int.from_bytes(key[: keys.U64_BYTES], 'big')}",
+        f"object {int.from_bytes(key[: tables.U64_BYTES], 'big')}",
         "its record is damaged",
         remedy=RECOVER,
         row=(OBJECTS.name, key),

@@ -1,19 +1,34 @@
-"""Whether the places that hold copies can be reached at all: one that cannot makes nothing lost (invariant 13)."""
+"""Whether the places that hold copies can be reached at all: one that cannot makes nothing lost (invariant 13).
+
+Reading all of the metadata in a child process first: a damaged LMDB map can kill who reads it.
+
+LMDB has no checksums and believes its page numbers: a damaged one is a SIGBUS or SIGSEGV, or a page that
+leads back to itself. A child that dies, or finds keys out of order, is a finding, and nothing else dies.
+"""
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 import threading
 from array import array
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from tierfs import errors
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import NotFound, PermissionDenied, Unavailable, WrongColdTier
+from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable, WrongColdTier
+from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
 from tierfs.fsck.journal import JournalCheck
-from tierfs.metadata import keys, locations
-from tierfs.metadata.messages import messages
+from tierfs.metadata import policies, tables
+from tierfs.metadata.environment import open_environment
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.tables import ALL_NAMES, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction, read_transaction
+from tierfs.metadata.untrusted import messages
 from tierfs.names import printable
 from tierfs.types import LocationId, Tier
 from tierfs.units import count
@@ -46,7 +61,7 @@ class Places:
 
     def _look(self, location_id: LocationId) -> str | None:
         with self._metadata.read() as txn:
-            place, store = locations.location(txn, location_id), txn.store
+            place, store = policies.location(txn, location_id), txn.store
         own = location_id == store.cold_location_id
         try:
             storage = self._storage_of(location_id)
@@ -87,9 +102,68 @@ class Places:
         """The names of some objects, from the first to the last."""
         step = max(1, len(ids) // _ASKED_FOR)
         with self._metadata.read() as txn:
-            records = [txn.get(OBJECTS, keys.u64(one)) for one in {*ids[::step], *ids[-1:]}]
+            records = [txn.get(OBJECTS, tables.u64(one)) for one in {*ids[::step], *ids[-1:]}]
         yield from (record.name for record in records if record is not None)
 
 
 def _text(place: LocationRecord, why: str) -> str:
     return f"{printable(place.url)} is not reachable: {why}"
+
+
+_FAILED = 1
+"""Exit code of a child that found an error and wrote it as JSON to standard output."""
+
+
+def probe(path: Path) -> Finding | None:
+    """Read all of the metadata in directory `path` in a child; what is wrong with it, or None.
+
+    Raises what else keeps it from being opened: NotFound, PermissionDenied, Conflict.
+    """
+    command = [sys.executable, "-m", __name__, str(path)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode == 0:
+        return None
+    if done.returncode != _FAILED or not done.stdout:
+        return _unreadable(_how_it_ended(done.returncode))
+    told = json.loads(done.stdout)
+    kind = errors.named(told["kind"])
+    if not issubclass(kind, DataLoss):
+        raise kind(told["message"], remedy=told["remedy"])
+    return _unreadable(told["message"])
+
+
+def read_everything(txn: ReadTransaction) -> int:
+    """Touch every row; returns how many there are. Raises DataLoss for keys out of order."""
+    rows = 0
+    for name in ALL_NAMES:
+        last = b""
+        for key, _ in txn.scan_raw(name):
+            if key <= last:
+                raise DataLoss(f"the keys of {name.decode()} are out of order")
+            last = key
+            rows += 1
+    return rows
+
+
+def _how_it_ended(code: int) -> str:
+    if code < 0:
+        return f"reading the metadata ended in {signal.Signals(-code).name}"
+    return f"reading the metadata failed with exit code {code}"
+
+
+def _unreadable(text: str) -> Finding:
+    return Finding(Kind.METADATA_UNREADABLE, Severity.DAMAGE, "metadata", text, remedy=RECOVER)
+
+
+def _main() -> int:
+    try:
+        with read_transaction(open_environment(Path(sys.argv[1]).resolve())) as txn:
+            read_everything(txn)
+    except TierfsError as exc:
+        print(json.dumps({"kind": type(exc).__name__, "message": str(exc), "remedy": exc.remedy}))
+        return _FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

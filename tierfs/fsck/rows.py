@@ -9,8 +9,7 @@ from typing import Any
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Severity
 from tierfs.fsck.objects import ObjectTable
-from tierfs.metadata import batches, keys
-from tierfs.metadata.messages import messages
+from tierfs.metadata import batches, tables
 from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.sums import recount
 from tierfs.metadata.tables import (
@@ -28,6 +27,7 @@ from tierfs.metadata.tables import (
     Table,
 )
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.untrusted import messages
 from tierfs.policy import inherit
 from tierfs.types import Tier
 
@@ -51,7 +51,7 @@ def load_locations(txn: ReadTransaction) -> set[int]:
 def check_locations(txn: ReadTransaction, locations: set[int]) -> Iterator[Finding]:
     """Location records are sound, and the one that offload writes to is there."""
     for key, record in messages(txn, LOCATIONS):
-        if record is None or keys.u32(record.id) != key or not record.url:
+        if record is None or tables.u32(record.id) != key or not record.url:
             yield _damaged(LOCATIONS, key, f"location {int.from_bytes(key, 'big')}")
     cold = txn.store.cold_location_id
     if cold and cold not in locations:
@@ -63,7 +63,7 @@ def check_policies(txn: ReadTransaction) -> Iterator[Finding]:
     """Settings belong to a directory or segment and are understood."""
     for key, record in messages(txn, POLICIES):
         subject = f"policy of {int.from_bytes(key, 'big')}"
-        if record is None or keys.u64(record.target_id) != key:
+        if record is None or tables.u64(record.target_id) != key:
             yield _damaged(POLICIES, key, subject)
             continue
         if not any(txn.get_raw(table.name, key) for table in (DIRECTORIES, SEGMENTS)):
@@ -100,9 +100,9 @@ def check_intents(txn: ReadTransaction, table: ObjectTable, locations: set[int])
 def check_garbage(txn: ReadTransaction, table: ObjectTable, counted: Counted) -> Iterator[Finding]:
     """Rows of garbage are sound and none names an object there is."""
     for key, record in messages(txn, GARBAGE):
-        subject = f"garbage {int.from_bytes(key[keys.U64_BYTES :], 'big')}"
+        subject = f"garbage {int.from_bytes(key[tables.U64_BYTES :], 'big')}"
         row = (GARBAGE.name, key)
-        if record is None or keys.pair(record.due_ms, record.sequence) != key or record.tier not in iter(Tier):
+        if record is None or tables.pair(record.due_ms, record.sequence) != key or record.tier not in iter(Tier):
             yield _damaged(GARBAGE, key, subject)
             continue
         counted.next_garbage = max(counted.next_garbage, record.sequence + 1)
@@ -136,7 +136,7 @@ def check_outbox(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
     """Rows follow each other from the last published one to the next to be given out."""
     expected = txn.store.journal.published_sequence + 1
     for key, data in txn.scan_raw(OUTBOX_NAME):
-        sequence = keys.read_u64(key)
+        sequence = tables.read_u64(key)
         if sequence < expected:
             text = f"row {sequence} is published already"
             row = (OUTBOX_NAME, key)
@@ -186,13 +186,13 @@ def least_counters(txn: ReadTransaction) -> dict[str, int]:
     """Each counter of the superblock, one beyond the highest number that any record has."""
     highest = 0
     for key, directory in messages(txn, DIRECTORIES):
-        highest = max(highest, keys.read_u64(key), 0 if directory is None else directory.inode)
+        highest = max(highest, tables.read_u64(key), 0 if directory is None else directory.inode)
     for key, segment in messages(txn, SEGMENTS):
-        highest = max(highest, keys.read_u64(key), 0 if segment is None else max(segment.inode, segment.commit_id))
+        highest = max(highest, tables.read_u64(key), 0 if segment is None else max(segment.inode, segment.commit_id))
     holder = txn.last_key(OBJECTS.name)
     sequences = (record.sequence for _, record in messages(txn, GARBAGE) if record is not None)
     return {
-        "next_id": max(highest, keys.read_u64(holder) if holder is not None else 0) + 1,
+        "next_id": max(highest, tables.read_u64(holder) if holder is not None else 0) + 1,
         "next_outbox": max(_behind_last(txn, OUTBOX_NAME), txn.store.journal.published_sequence + 1),
         "next_garbage": max(sequences, default=0) + 1,
         "next_change": _behind_last(txn, TOUCHES.name),
@@ -202,7 +202,7 @@ def least_counters(txn: ReadTransaction) -> dict[str, int]:
 
 def _behind_last(txn: ReadTransaction, database: bytes) -> int:
     last = txn.last_key(database)
-    return 0 if last is None else keys.read_u64(last) + 1
+    return 0 if last is None else tables.read_u64(last) + 1
 
 
 def _outbox_gap(first: int, end: int) -> Finding:

@@ -9,11 +9,11 @@ from typing import Any
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
-from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Place, Severity
-from tierfs.metadata import keys
-from tierfs.metadata.messages import message, messages
+from tierfs.fsck.findings import RECOVER, Finding, FindingPlace, Kind, Mend, Severity
+from tierfs.metadata import tables
 from tierfs.metadata.tables import DIRECTORIES, DIRENTS, SEGMENTS, Table
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.untrusted import message, messages
 from tierfs.types import ROOT_DIRECTORY, EntryKind
 
 _TABLES: dict[EntryKind, Table[Any]] = {EntryKind.DIRECTORY: DIRECTORIES, EntryKind.SEGMENT: SEGMENTS}
@@ -30,12 +30,12 @@ def check_dirents(txn: ReadTransaction) -> Iterator[Finding]:
 def check_dirent(txn: ReadTransaction, key: bytes, dirent: Any | None) -> Iterator[Finding]:
     """One name."""
     if dirent is None or dirent.kind not in _TABLES:
-        yield damaged(DIRENTS.name, key, f"name {_name(key)} in directory {keys.read_u64(key)}")
+        yield damaged(DIRENTS.name, key, f"name {_name(key)} in directory {tables.read_u64(key)}")
         return
-    found = message(txn, _TABLES[dirent.kind], keys.u64(dirent.id))
-    if found is not None and found.parent_id == keys.read_u64(key) and found.name.encode() == key[keys.U64_BYTES :]:
+    found = message(txn, _TABLES[dirent.kind], tables.u64(dirent.id))
+    if found is not None and found.parent_id == tables.read_u64(key) and found.name.encode() == key[tables.U64_BYTES :]:
         return
-    subject = f"name {_name(key)} in directory {keys.read_u64(key)}"
+    subject = f"name {_name(key)} in directory {tables.read_u64(key)}"
     if found is None:
         yield _dangling(txn, key, dirent, subject)
     else:
@@ -47,7 +47,7 @@ def check_directories(txn: ReadTransaction, inodes: array[int]) -> Iterator[Find
     rooted = {int(ROOT_DIRECTORY)}
     seen_root = False
     for key, record in messages(txn, DIRECTORIES):
-        number = keys.read_u64(key)
+        number = tables.read_u64(key)
         if record is None or record.id != number:
             yield damaged(DIRECTORIES.name, key, f"directory {number}")
             continue
@@ -58,16 +58,16 @@ def check_directories(txn: ReadTransaction, inodes: array[int]) -> Iterator[Find
         yield from named(txn, record, EntryKind.DIRECTORY)
         yield from _way_up(txn, record, rooted)
     if not seen_root:
-        yield damaged(DIRECTORIES.name, keys.u64(ROOT_DIRECTORY), "the root directory")
+        yield damaged(DIRECTORIES.name, tables.u64(ROOT_DIRECTORY), "the root directory")
 
 
 def named(txn: ReadTransaction, record: Any, kind: EntryKind) -> Iterator[Finding]:
     """Whether the directory that a record names knows it by the same name."""
-    dirent = message(txn, DIRENTS, keys.dirent(record.parent_id, record.name))
+    dirent = message(txn, DIRENTS, tables.dirent(record.parent_id, record.name))
     if dirent is not None and (dirent.kind, dirent.id) == (kind, record.id):
         return
     what = kind.name.lower()
-    parent = message(txn, DIRECTORIES, keys.u64(record.parent_id))
+    parent = message(txn, DIRECTORIES, tables.u64(record.parent_id))
     taken = dirent is not None
     mendable = parent is not None and not taken and _allowed(record.name)
     why = "that name leads elsewhere" if taken else "its directory does not know it"
@@ -78,8 +78,8 @@ def named(txn: ReadTransaction, record: Any, kind: EntryKind) -> Iterator[Findin
         f"it is {names.printable(record.name)} in directory {record.parent_id}, but {why}",
         mend=Mend.ADD_DIRENT if mendable else None,
         remedy=None if mendable else RECOVER,
-        row=(_TABLES[kind].name, keys.u64(record.id)),
-        place=Place(record.id) if kind is EntryKind.SEGMENT else None,
+        row=(_TABLES[kind].name, tables.u64(record.id)),
+        place=FindingPlace(record.id) if kind is EntryKind.SEGMENT else None,
     )
 
 
@@ -111,7 +111,7 @@ def _way_up(txn: ReadTransaction, record: Any, rooted: set[int]) -> Iterator[Fin
                 remedy=RECOVER,
             )
             return
-        parent = message(txn, DIRECTORIES, keys.u64(at))
+        parent = message(txn, DIRECTORIES, tables.u64(at))
         if parent is None:
             yield Finding(
                 Kind.DIRECTORY_PARENT,
@@ -130,8 +130,8 @@ def _dangling(txn: ReadTransaction, key: bytes, dirent: Any, subject: str) -> Fi
     """A name without its record. Only if nothing below or of it is left, dropping it loses nothing."""
     kind = EntryKind(dirent.kind)
     below = DIRENTS.name if kind is EntryKind.DIRECTORY else b"chunks"
-    row = txn.get_raw(_TABLES[kind].name, keys.u64(dirent.id))
-    left = row is not None or next(txn.scan_raw(below, prefix=keys.u64(dirent.id)), None) is not None
+    row = txn.get_raw(_TABLES[kind].name, tables.u64(dirent.id))
+    left = row is not None or next(txn.scan_raw(below, prefix=tables.u64(dirent.id)), None) is not None
     return Finding(
         Kind.DIRENT_DANGLING,
         Severity.DAMAGE,
@@ -145,7 +145,7 @@ def _dangling(txn: ReadTransaction, key: bytes, dirent: Any, subject: str) -> Fi
 
 def _wrong(txn: ReadTransaction, key: bytes, dirent: Any, found: Any, subject: str) -> Finding:
     """A second name. It is the wrong one for sure only if the record's own name leads there too."""
-    own = message(txn, DIRENTS, keys.dirent(found.parent_id, found.name))
+    own = message(txn, DIRENTS, tables.dirent(found.parent_id, found.name))
     second = own is not None and (own.kind, own.id) == (dirent.kind, dirent.id)
     return Finding(
         Kind.DIRENT_WRONG,
@@ -159,7 +159,7 @@ def _wrong(txn: ReadTransaction, key: bytes, dirent: Any, found: Any, subject: s
 
 
 def _name(key: bytes) -> str:
-    return names.printable(key[keys.U64_BYTES :].decode(errors="replace"))
+    return names.printable(key[tables.U64_BYTES :].decode(errors="replace"))
 
 
 def _allowed(name: str) -> bool:

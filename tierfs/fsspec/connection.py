@@ -2,28 +2,32 @@
 
 The last one to let go of it closes it; the end of the process does too. A child of fork opens its own: locks,
 metadata and connections of its parent are not for two.
+
+tierfs's errors as those that users of Python's files expect: FileNotFoundError, PermissionError, OSError.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from tierfs import app, forks
-from tierfs.background.holder import HeldElsewhere
-from tierfs.composition import holding
-from tierfs.composition.sources import open_source
-from tierfs.errors import TierfsError
+from tierfs.app import mount, store
+from tierfs.app.sources import open_source
+from tierfs.errors import Closed, DataLoss, Fenced, Sealed, StorageFull, TierfsError, Unavailable
 from tierfs.fsspec.paths import is_url
 from tierfs.fsspec.read_loop import ReadLoop
+from tierfs.holder.lock import HeldElsewhere
+from tierfs.system import processes
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorePlace:
     """Where a store is, and how a bucket is reached."""
 
     where: str
@@ -36,7 +40,7 @@ class Place:
 class Connection:
     """One open store and the thread that reads from it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StorePlace) -> None:
         self.place = place
         self.store = store = open_source(
             place.where, endpoint_url=place.endpoint_url, region=place.region, profile=place.profile
@@ -62,7 +66,7 @@ class Connection:
         """Take in what a bucket's journal says now; a store in a directory is always as it is now."""
         if is_url(self.place.where):
             with suppress(HeldElsewhere):  # another process brings it up to date at this moment
-                holding.refresh(self.store)
+                mount.refresh(self.store)
 
     @property
     def is_inherited(self) -> bool:
@@ -70,7 +74,7 @@ class Connection:
         return self.pid != os.getpid()
 
 
-def _end(pid: int, store: app.Store, loop: ReadLoop | None) -> None:
+def _end(pid: int, store: store.Store, loop: ReadLoop | None) -> None:
     """Close what a connection held. In a child of fork nothing happens: it is the parent's."""
     if pid != os.getpid():
         return
@@ -85,10 +89,10 @@ class Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: weakref.WeakValueDictionary[Place, Connection] = weakref.WeakValueDictionary()
-        forks.register(self)
+        self._open: weakref.WeakValueDictionary[StorePlace, Connection] = weakref.WeakValueDictionary()
+        processes.register(self)
 
-    def get(self, place: Place) -> Connection:
+    def get(self, place: StorePlace) -> Connection:
         """The connection to a store, opened on first use. Raises what open_source raises."""
         with self._lock:
             found = self._open.get(place)
@@ -100,8 +104,35 @@ class Connections:
         """In a child of fork: begin with none, and never close the parent's."""
         self._lock = threading.Lock()
         for connection in self._open.values():
-            forks.leak(connection)
+            processes.leak(connection)
         self._open = weakref.WeakValueDictionary()
 
 
 CONNECTIONS = Connections()
+
+
+@contextmanager
+def as_os_errors(*, writing: bool = False) -> Iterator[None]:
+    """Turn tierfs's errors into OSError and its subclasses, with the message and the remedy in their text."""
+    try:
+        yield
+    except TierfsError as exc:
+        raise os_error(exc, writing=writing) from exc
+
+
+def os_error(error: TierfsError, *, writing: bool = False) -> OSError:
+    """The OSError for one of tierfs's; the class follows from the number, as Python chooses it.
+
+    A write that is refused for good is a PermissionError. A tier that does not answer is EIO, as on a mount:
+    EAGAIN would be a BlockingIOError, which callers take for a file that does not block.
+    """
+    text = str(error) if error.remedy is None else f"{error}; {error.remedy}"
+    return OSError(_number(error, writing=writing), text)
+
+
+def _number(error: TierfsError, *, writing: bool) -> int:
+    if writing and isinstance(error, Sealed | Fenced):
+        return errno.EPERM
+    if isinstance(error, Unavailable | DataLoss | Closed) and not isinstance(error, StorageFull):
+        return errno.EIO
+    return error.errno

@@ -2,6 +2,8 @@
 
 Length and start are fixed when a file is opened, so that whoever seeks from the end sees one file, however the
 segment grows.
+
+Joining of ranges that lie close together, so that one read serves several of them.
 """
 
 from __future__ import annotations
@@ -13,18 +15,19 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tierfs.errors import TierfsError
-from tierfs.fsspec.connection import CONNECTIONS, Connection
-from tierfs.fsspec.os_errors import as_os_errors
+from tierfs.fsspec.connection import CONNECTIONS, Connection, as_os_errors
 from tierfs.metadata.records import SegmentRecord
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ReadPriority
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -39,7 +42,7 @@ APPEND_BYTES = 4 * MIB
 """One append: large enough that its sync and commit are a small part of it."""
 
 
-class OpenSegment:
+class SegmentHandle:
     """A segment open for reading; reads are of the bytes it had when it was opened."""
 
     def __init__(self, connection: Connection, segment: SegmentRecord, priority: ReadPriority | None) -> None:
@@ -95,7 +98,7 @@ class _RawSegment(io.RawIOBase):
     It fills a buffer of `buffer_bytes` as far as is needed, to the end of a block, and further as reads go on.
     """
 
-    def __init__(self, opened: OpenSegment, buffer_bytes: int) -> None:
+    def __init__(self, opened: SegmentHandle, buffer_bytes: int) -> None:
         super().__init__()
         self.opened = opened
         self._position = 0
@@ -172,7 +175,9 @@ class SegmentFile(io.BufferedReader):
     where it sought itself. Other threads share the position, as with every file of Python.
     """
 
-    def __init__(self, opened: OpenSegment, path: str, details: dict[str, Any], block_size: int | None = None) -> None:
+    def __init__(
+        self, opened: SegmentHandle, path: str, details: dict[str, Any], block_size: int | None = None
+    ) -> None:
         buffer_bytes = block_size or _BUFFER_BYTES
         self._raw_segment = _RawSegment(opened, buffer_bytes)
         super().__init__(self._raw_segment, buffer_bytes)
@@ -289,3 +294,44 @@ class AppendFile(io.BufferedWriter):
         if kind is not None:
             self._append.seal = False
         super().__exit__(kind, error, trace)
+
+
+GAP_BYTES = CRC_BLOCK_BYTES
+"""Two ranges closer than a block share one that is fetched and checked anyway."""
+
+JOINED_BYTES = 8 * MIB
+"""A joined range grows no longer: several of this length are fetched at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Ranges of one file, and fewer ones that hold them all."""
+
+    reads: tuple[ByteRange, ...]
+    places: tuple[tuple[int, int], ...]
+    """For each range that was asked for: the read that holds it, and where it begins there."""
+
+
+def join(wanted: Sequence[ByteRange], gap_bytes: int = GAP_BYTES, joined_bytes: int = JOINED_BYTES) -> Joined:
+    """Join neighbours, in order of where they begin; a range is never cut."""
+    reads: list[ByteRange] = []
+    places = [(0, 0)] * len(wanted)
+    for index in sorted(range(len(wanted)), key=lambda index: (wanted[index].start, wanted[index].end)):
+        one = wanted[index]
+        last = reads[-1] if reads else None
+        if last is not None and one.start - last.end <= gap_bytes and _length(last, one) <= joined_bytes:
+            reads[-1] = ByteRange(last.start, max(last.end, one.end))
+        elif last is None or not last.contains(one):
+            reads.append(one)
+        places[index] = (len(reads) - 1, one.start - reads[-1].start)
+    return Joined(tuple(reads), tuple(places))
+
+
+def _length(last: ByteRange, one: ByteRange) -> int:
+    return max(last.end, one.end) - last.start
+
+
+def of_slice(start: int | None, end: int | None, size: int) -> ByteRange:
+    """The bytes of `data[start:end]` for data of `size` bytes, as Python slices."""
+    first, behind, _ = slice(start, end).indices(size)
+    return ByteRange(first, max(first, behind))

@@ -17,14 +17,12 @@ from fsspec.spec import AbstractFileSystem, make_instance
 from fsspec.utils import stringify_path
 
 from tierfs import names
-from tierfs.composition import verbs
-from tierfs.composition.sources import STORE_VARIABLE, store_of
+from tierfs.app import verbs
+from tierfs.app.sources import STORE_VARIABLE, store_of
 from tierfs.errors import AlreadyExists, InvalidRequest
-from tierfs.fsspec import listing, paths
-from tierfs.fsspec.connection import CONNECTIONS, Connection, Place
-from tierfs.fsspec.files import APPEND_BYTES, AppendFile, OpenSegment, SegmentFile
-from tierfs.fsspec.os_errors import as_os_errors
-from tierfs.fsspec.ranges import GAP_BYTES, join, of_slice
+from tierfs.fsspec import paths
+from tierfs.fsspec.connection import CONNECTIONS, Connection, StorePlace, as_os_errors
+from tierfs.fsspec.files import APPEND_BYTES, GAP_BYTES, AppendFile, SegmentFile, SegmentHandle, join, of_slice
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.types import ReadPriority
@@ -116,17 +114,17 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         with as_os_errors():
             self._connected().refresh()
 
-    def info(self, path: str, **_: Any) -> listing.Info:
+    def info(self, path: str, **_: Any) -> paths.Info:
         """Name, size, type, kind, mtime, created; of segments also sealed, generation, segment_id, start_offset."""
         path = self._strip_protocol(path)
         with as_os_errors():
-            return listing.info(self._connected().store.metadata, self._name(path), path)
+            return paths.info(self._connected().store.metadata, self._name(path), path)
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         """What is in a directory, by name; a segment is a list of itself."""
         path = self._strip_protocol(path)
         with as_os_errors():
-            found = listing.children(self._connected().store.metadata, self._name(path), path)
+            found = paths.children(self._connected().store.metadata, self._name(path), path)
         return found if detail else [one["name"] for one in found]
 
     def exists(self, path: str, **_: Any) -> bool:
@@ -256,7 +254,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         if mode == "rb":
             with as_os_errors():
                 segment, details = self._look(path)
-                opened = OpenSegment(self._connected(), segment, self._priority)
+                opened = SegmentHandle(self._connected(), segment, self._priority)
             return SegmentFile(opened, path, details, block_size)
         if mode not in _WRITING:
             raise ValueError(f"mode {mode!r}: a segment is opened with {', '.join(('rb', *_WRITING))}")
@@ -290,7 +288,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         self, path: str, slices: Sequence[tuple[int | None, int | None]], max_gap: int | None = None
     ) -> list[bytes]:
         with as_os_errors():
-            opened = OpenSegment(self._connected(), self._look(path)[0], self._priority)
+            opened = SegmentHandle(self._connected(), self._look(path)[0], self._priority)
             with closing(opened):
                 joined = join(
                     [of_slice(*one, opened.size) for one in slices], GAP_BYTES if max_gap is None else max_gap
@@ -310,8 +308,8 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         if late is not None:
             log.info("the bucket will be told later: %s", late)
 
-    def _look(self, path: str) -> tuple[SegmentRecord, listing.Info]:
-        return listing.segment(self._connected().store.metadata, self._name(path), path)
+    def _look(self, path: str) -> tuple[SegmentRecord, paths.Info]:
+        return paths.segment(self._connected().store.metadata, self._name(path), path)
 
     def _name(self, path: str) -> str:
         return paths.name_in(self.store, path)
@@ -322,7 +320,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         if found is None or found.is_inherited or self._connected_to != store:
             where = store if paths.is_url(store) else os.path.realpath(store)
             with as_os_errors():
-                found = CONNECTIONS.get(Place(where if store else "", **self._bucket))
+                found = CONNECTIONS.get(StorePlace(where if store else "", **self._bucket))
             self._connection, self._connected_to = found, store
         return found
 

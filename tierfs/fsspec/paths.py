@@ -5,15 +5,27 @@
 
 A path keeps the form it was given in: listing `/srv/store/logs` gives `/srv/store/logs/web`, and listing `logs` gives
 `logs/web`, because fsspec compares what it lists with what it asked for.
+
+What `ls` and `info` tell of segments and directories, from one snapshot of the metadata.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any, TypeAlias
 
-from tierfs.composition.sources import URL_PREFIX, below, store_of
-from tierfs.errors import InvalidRequest
+from tierfs import names
+from tierfs.app.sources import URL_PREFIX, below, store_of
+from tierfs.errors import InvalidRequest, NotFound
+from tierfs.metadata import directories, tables
+from tierfs.metadata.directories import Entry
+from tierfs.metadata.records import DirectoryRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
+from tierfs.segments.stat import modified_ns
+from tierfs.types import DirectoryId, EntryKind
 
 PROTOCOL = "tierfs"
 
@@ -44,3 +56,73 @@ def name_in(store: str, path: str) -> str:
             remedy=f"open it as {URL_PREFIX}{printable(path)}, without another store in storage_options",
         )
     return path.strip("/") if other is None else below(other, path) or ""
+
+
+Info: TypeAlias = dict[str, Any]
+
+_MS_PER_S = 1000
+_NS_PER_S = 1_000_000_000
+
+
+def info(metadata: MetadataStore, name: str, path: str) -> Info:
+    """What there is under a name; `path` is how the caller calls it. Raises NotFound."""
+    with metadata.read() as txn:
+        return _of_entry(txn, _find(txn, name), path)
+
+
+def segment(metadata: MetadataStore, name: str, path: str) -> tuple[SegmentRecord, Info]:
+    """A segment's record and what `info` tells of it. Raises NotFound, or IsDirectory."""
+    with metadata.read() as txn:
+        record = directories.segment_by_name(txn, name)
+        return record, _of_segment(record, path)
+
+
+def children(metadata: MetadataStore, name: str, path: str) -> list[Info]:
+    """What is in a directory, by name; a segment is a list of itself. Raises NotFound."""
+    with metadata.read() as txn:
+        entry = _find(txn, name)
+        if entry.kind is EntryKind.SEGMENT:
+            return [_of_entry(txn, entry, path)]
+        below = f"{path}/" if path else ""
+        return [
+            _of_entry(txn, child, f"{below}{child.name}") for child in directories.entries(txn, DirectoryId(entry.id))
+        ]
+
+
+def _find(txn: ReadTransaction, name: str) -> Entry:
+    entry = directories.find(txn, name)
+    if entry is None:
+        raise NotFound(f"{names.printable(name)} does not exist in this store")
+    return entry
+
+
+def _of_entry(txn: ReadTransaction, entry: Entry, path: str) -> Info:
+    if entry.kind is EntryKind.DIRECTORY:
+        return _of_directory(directories.directory(txn, entry.id), path)
+    return _of_segment(txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(path)}"), path)
+
+
+def _of_segment(record: SegmentRecord, path: str) -> Info:
+    return {
+        "name": path,
+        "size": record.range.length_bytes,
+        "type": "file",
+        "kind": record.kind.name.lower(),
+        "mtime": modified_ns(record) / _NS_PER_S,
+        "created": record.created_ms / _MS_PER_S,
+        "sealed": record.sealed,
+        "generation": record.generation,
+        "segment_id": record.id,
+        "start_offset": record.start_offset,
+    }
+
+
+def _of_directory(record: DirectoryRecord, path: str) -> Info:
+    return {
+        "name": path,
+        "size": 0,
+        "type": "directory",
+        "kind": "directory",
+        "mtime": record.modified_ms / _MS_PER_S,
+        "created": record.created_ms / _MS_PER_S,
+    }

@@ -1,6 +1,10 @@
-"""The mount: segments as read-only files, directories as directories (design §9).
+"""Mount a store: segments as read-only files, directories as directories (design §9).
 
-operations.py is thin: names and inodes in, records and bytes out. edge.py is the only place where an
-error becomes an errno; nothing else may end the mount. watch.py tells the kernel what other processes
-changed. session.py owns the mount's life; pyfuse3 is imported in this folder only.
+`operations` is thin: names and inodes in, records and bytes out. `tree` gives inodes from the records, so that they
+survive a remount; `attributes` is what stat shows. `errors` is the only place in which an error becomes an errno:
+pyfuse3 catches FUSEError alone, and anything else would end the mount. `watch` tells the kernel about changes of
+other processes. `control_files` serves `.tierfs`. `session` owns the mount's life. The only folder that imports
+pyfuse3.
 """
+
+__all__ = ["control_files", "mountpoint", "options", "session", "stats"]

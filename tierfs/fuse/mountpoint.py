@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, PermissionDenied, TierfsError, Unavailable
-from tierfs.mounts import Mount, mounts
+from tierfs.system.mounts import Mount, mounts
 
 FUSE_DEVICE = Path("/dev/fuse")
 READ_AHEAD_KIB = 1024

@@ -2,6 +2,8 @@
 
 One trio thread serves everything, so nothing here waits for a disk but by awaiting the reader; metadata
 comes from LMDB's shared mapping. Mutations are pyfuse3's defaults, overridden to EROFS in readonly.py.
+
+Everything that would change something: EROFS.
 """
 
 from __future__ import annotations
@@ -11,28 +13,54 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import pyfuse3
 
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.config import MountSettings
 from tierfs.errors import Fenced
-from tierfs.fuse import attributes, xattrs
-from tierfs.fuse.access_log import AccessLog
-from tierfs.fuse.control import ControlFiles, OpenControl, Text
-from tierfs.fuse.edge import operation, reported
-from tierfs.fuse.inodes import Inodes, Known
-from tierfs.fuse.listing import DOTS, Listing
+from tierfs.fuse import attributes
+from tierfs.fuse.access_log import AccessLog, Subjects
+from tierfs.fuse.control_files import ControlFiles, OpenControl, Text
+from tierfs.fuse.errors import operation, reported
 from tierfs.fuse.options import MountOptions
-from tierfs.fuse.readonly import ReadOnlyOperations
-from tierfs.fuse.subjects import Subjects
-from tierfs.fuse.tree import Tree
+from tierfs.fuse.tree import DOTS, DirectoryListing, Inodes, Known, Tree
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.types import DirectoryId, EntryKind, SegmentId
+
+
+async def _refuse(self: pyfuse3.Operations, *arguments: Any) -> NoReturn:
+    raise pyfuse3.FUSEError(errno.EROFS)
+
+
+_refused: Any = _refuse
+"""One method in the place of twelve with different parameters."""
+
+
+class ReadOnlyOperations(pyfuse3.Operations):
+    """Operations of a read-only filesystem."""
+
+    supports_dot_lookup = True
+    enable_writeback_cache = False
+
+    create = _refused
+    link = _refused
+    mkdir = _refused
+    mknod = _refused
+    rename = _refused
+    removexattr = _refused
+    rmdir = _refused
+    setattr = _refused
+    setxattr = _refused
+    symlink = _refused
+    unlink = _refused
+    write = _refused
+
 
 _NAME_MAX = 255
 
@@ -75,7 +103,7 @@ class Operations(ReadOnlyOperations):
         self._files_open: dict[int, _OpenFile] = {}
         self._control = control
         self._control_open: dict[int, OpenControl] = {}
-        self._listings: dict[int, Listing] = {}
+        self._listings: dict[int, DirectoryListing] = {}
 
     @operation
     async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
@@ -105,7 +133,7 @@ class Operations(ReadOnlyOperations):
         if self._control.owns(inode):
             self._control_open[handle] = Text(b"")
             return handle
-        self._listings[handle] = Listing(DirectoryId(self._tree.require(inode).id))
+        self._listings[handle] = DirectoryListing(DirectoryId(self._tree.require(inode).id))
         return handle
 
     @operation
@@ -205,10 +233,10 @@ class Operations(ReadOnlyOperations):
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
         known = self._tree.require(inode)
         value: bytes | None = None
-        if known.kind is EntryKind.SEGMENT and name.startswith(xattrs.PREFIX):
+        if known.kind is EntryKind.SEGMENT and name.startswith(attributes.PREFIX):
             with self._metadata.read() as txn:
-                shown = xattrs.Shown(txn, self._tree.segment(txn, known.id), self._priority, known.served_from)
-                value = xattrs.value_of(shown, name)
+                shown = attributes.Shown(txn, self._tree.segment(txn, known.id), self._priority, known.served_from)
+                value = attributes.value_of(shown, name)
         if value is None:
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
         return value

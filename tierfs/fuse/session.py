@@ -13,22 +13,22 @@ from pathlib import Path
 import pyfuse3
 import trio
 
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.config import MountSettings
 from tierfs.errors import Unavailable
 from tierfs.fuse import access_log
 from tierfs.fuse import mountpoint as points
 from tierfs.fuse.access_log import AccessLog
-from tierfs.fuse.control import Content, ControlFiles, made_when_opened
+from tierfs.fuse.control_files import Content, ControlFiles, made_when_opened
 from tierfs.fuse.operations import Operations
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.watch import ChangeWatcher
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
-from tierfs.mounts import FSNAME_PREFIX
+from tierfs.reading.prime import rehearse
 from tierfs.reading.reader import Reader
-from tierfs.reading.rehearsal import rehearse
-from tierfs.signals import HEARD, Reload, until_told_to_end
+from tierfs.system.mounts import FSNAME_PREFIX
+from tierfs.system.signals import HEARD, Reload, until_told_to_end
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import pyfuse3
 import trio
 
-from tierfs.fuse.inodes import Inodes
-from tierfs.metadata import keys
+from tierfs.fuse.tree import Inodes
+from tierfs.metadata import tables
 from tierfs.metadata.records import TouchRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import TOUCHES
@@ -67,9 +67,9 @@ class ChangeWatcher:
     def _next_touches(self) -> list[TouchRecord] | None:
         """The next changes in order, `_BATCH` at most; None when some were trimmed before they were read."""
         with self._metadata.read() as txn:
-            rows = list(itertools.islice(txn.scan(TOUCHES, keys.u64(self._next_sequence)), _BATCH))
+            rows = list(itertools.islice(txn.scan(TOUCHES, tables.u64(self._next_sequence)), _BATCH))
             newest = txn.store.next_change
-        first = keys.read_u64(rows[0][0]) if rows else newest
+        first = tables.read_u64(rows[0][0]) if rows else newest
         if first != self._next_sequence:
             self._next_sequence = newest
             return None

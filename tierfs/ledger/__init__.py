@@ -1,12 +1,13 @@
-"""Ledgers as Pulsar offloads them: the bytes of data objects, index objects, keys and records. Pure.
+"""Encode and decode ledgers as Pulsar offloads them: data objects, index objects, keys and records. Pure.
 
-A *ledger* is a segment made of numbered *entries*. Its data object is a row of *blocks*, each a header, whole
-entries and end padding; its *index* says where each block begins. `blocks` plans and writes blocks,
-`block_reader` reads them, `index` and `metadata` hold what lies beside them, `keys` their names.
-`single_object` is the form of PIP-17's first version, which no Pulsar ever wrote. `messages` takes apart what Pulsar
-puts into entries.
+A *ledger* is a segment made of numbered *entries*. Its data object is a row of *blocks*, each a header, whole entries
+and end padding; its *index* gives the offset of each block. `blocks` plans and writes blocks, `block_reader` reads
+them, `index` and `metadata` hold the records beside them, `keys` their names. `single_object` is the form of PIP-17's
+first version. `message_bytes` and `messages` take apart what Pulsar puts into entries; `unbatch` makes one entry of
+each message.
 
-Writers are strict. Readers take what Pulsar's reader takes and note it as a *deviation*; on everything else they
-end with DataLoss, never in a loop. Everything they are given is hostile. May be imported by the layers above
-chunkstore.
+Writers are strict. Readers take what Pulsar's reader takes and note it as a *deviation*; on everything else they end
+with DataLoss, never in a loop. All input is hostile.
 """
+
+__all__ = ["block_reader", "blocks", "index", "keys", "messages", "metadata", "single_object", "unbatch"]

@@ -3,14 +3,17 @@
 With an index, its offsets and entry ids decide, as in Pulsar's reader: headers and padding are compared, and what
 differs is a deviation. Without one the headers decide. Each step consumes bytes of the object, so no input makes a
 reader loop, and a length is believed only while the block has that many bytes left.
+
+The bytes of an object that a decoder reads in order.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tierfs.checksum import Buffer
 from tierfs.errors import DataLoss
@@ -22,9 +25,76 @@ from tierfs.ledger.blocks import (
     STREAMING_FIXED_BYTES,
     STREAMING_MAGIC,
     BlockHeader,
+    Deviations,
 )
-from tierfs.ledger.deviations import Deviations
-from tierfs.ledger.source import Source
+from tierfs.names import printable
+
+
+class DecoderSource:
+    """The bytes of an object in order, whatever the sizes of the pieces they arrive in."""
+
+    def __init__(self, pieces: Iterable[Buffer], position: int, name: str) -> None:
+        self._pieces = iter(pieces)
+        self._piece = memoryview(b"")
+        self.position = position
+        self.name = printable(name)
+
+    @property
+    def piece(self) -> memoryview:
+        """What is left of the piece that arrived last; there may be more behind it."""
+        return self._piece
+
+    def advance(self, size: int) -> None:
+        """Leave out bytes of that piece."""
+        self._piece = self._piece[size:]
+        self.position += size
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes. Raises DataLoss when the object ends before."""
+        if size <= len(self._piece):
+            self.position += size
+            data, self._piece = self._piece[:size].tobytes(), self._piece[size:]
+            return data
+        end = self.position + size
+        data = b"".join(self.pieces_to(end))
+        self._require(end)
+        return data
+
+    def skip_to(self, offset: int) -> None:
+        """Drop the bytes in front of `offset`. Raises DataLoss when the object ends before."""
+        for _ in self.pieces_to(offset):
+            pass
+        self._require(offset)
+
+    def pieces_to(self, end: int) -> Iterator[memoryview]:
+        """The bytes up to `end`; fewer when the object ends before."""
+        while self.position < end:
+            if not self._piece and not self._next_piece():
+                return
+            part = self._piece[: end - self.position]
+            self._piece = self._piece[len(part) :]
+            self.position += len(part)
+            yield part
+
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        """The next fields. Raises DataLoss when the object ends before."""
+        return form.unpack(self.take(form.size))
+
+    def damage(self, why: str) -> DataLoss:
+        """The error for damage of this object."""
+        return DataLoss(f"{self.name}: {why}")
+
+    def _next_piece(self) -> bool:
+        for piece in self._pieces:
+            self._piece = memoryview(piece)
+            if self._piece:
+                return True
+        return False
+
+    def _require(self, offset: int) -> None:
+        if self.position < offset:
+            raise self.damage(f"it ends at {self.position}, bytes up to {offset} are missing")
+
 
 _BATCH_ENTRIES = 4096
 """At once: a hundred times what one entry costs to begin with, and what a row of the store holds."""
@@ -37,7 +107,7 @@ class EntryMissing(DataLoss):
     """The entries of a block end in front of one that should be there: Pulsar drops those that fit into no block."""
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """Consecutive entries that follow each other in a block, each behind its frame."""
 
     first_entry_id: int
@@ -48,7 +118,7 @@ class Batch(NamedTuple):
     """All of them back to back; None: one entry, whose payload is what the source has next."""
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """One entry, and where its payload lies in the data object."""
 
     entry_id: int
@@ -83,18 +153,18 @@ class BlockSpan:
 
 def read_entries(
     pieces: Iterable[Buffer], spans: Iterable[BlockSpan], name: str, deviations: Deviations, start_offset: int = 0
-) -> Iterator[Entry]:
+) -> Iterator[LedgerEntry]:
     """The entries of the blocks that an index names, from the object's bytes from `start_offset` on.
 
     Raises DataLoss naming the object and the entry once one is not there. Spans must ascend; blocks of an index
     whose offsets do not are read one by one.
     """
-    source = Source(pieces, start_offset, name)
+    source = DecoderSource(pieces, start_offset, name)
     for batch in read_batches(source, spans, deviations):
         yield from _entries(source, batch)
 
 
-def read_batches(source: Source, spans: Iterable[BlockSpan], deviations: Deviations) -> Iterator[Batch]:
+def read_batches(source: DecoderSource, spans: Iterable[BlockSpan], deviations: Deviations) -> Iterator[EntryBatch]:
     """The same, many entries at once where they are whole in a piece.
 
     A payload that is not read may be taken from `source`, in pieces even, before the next batch is asked for. Raises
@@ -108,33 +178,35 @@ def read_batches(source: Source, spans: Iterable[BlockSpan], deviations: Deviati
         yield from _batches(source, span, deviations)
 
 
-def _entries(source: Source, batch: Batch) -> Iterator[Entry]:
+def _entries(source: DecoderSource, batch: EntryBatch) -> Iterator[LedgerEntry]:
     """The entries of a batch, one by one."""
     if batch.payload is None:
         offset = source.position
-        yield Entry(batch.first_entry_id, source.take(batch.lengths[0]), offset)
+        yield LedgerEntry(batch.first_entry_id, source.take(batch.lengths[0]), offset)
         return
     at, offset = 0, batch.offset
     for entry_id, length in enumerate(batch.lengths, batch.first_entry_id):
         offset += FRAME.size
-        yield Entry(entry_id, batch.payload[at : at + length], offset)
+        yield LedgerEntry(entry_id, batch.payload[at : at + length], offset)
         at, offset = at + length, offset + length
 
 
 def scan_blocks(
     pieces: Iterable[Buffer], object_bytes: int, name: str, deviations: Deviations
-) -> Iterator[tuple[BlockHeader, Entry]]:
+) -> Iterator[tuple[BlockHeader, LedgerEntry]]:
     """The entries of a whole data object without its index, each with the header of its block.
 
     Raises DataLoss where a block does not begin with a header, or does not continue its ledger.
     """
-    source = Source(pieces, 0, name)
+    source = DecoderSource(pieces, 0, name)
     for header, batch in scan_batches(source, object_bytes, deviations):
         for entry in _entries(source, batch):
             yield header, entry
 
 
-def scan_batches(source: Source, object_bytes: int, deviations: Deviations) -> Iterator[tuple[BlockHeader, Batch]]:
+def scan_batches(
+    source: DecoderSource, object_bytes: int, deviations: Deviations
+) -> Iterator[tuple[BlockHeader, EntryBatch]]:
     """The same, many entries at once; see `read_batches`."""
     ledger_id, expected = None, None
     while source.position < object_bytes:
@@ -149,7 +221,7 @@ def scan_batches(source: Source, object_bytes: int, deviations: Deviations) -> I
             deviations.add(f"{source.name}: the block at {span.offset} holds no entries")
 
 
-def _scan_header(source: Source, object_bytes: int) -> tuple[BlockSpan, BlockHeader]:
+def _scan_header(source: DecoderSource, object_bytes: int) -> tuple[BlockSpan, BlockHeader]:
     """The header at the position of the source, which moves past it."""
     offset = source.position
     fixed = source.take(FIXED_BYTES)
@@ -163,7 +235,7 @@ def _scan_header(source: Source, object_bytes: int) -> tuple[BlockSpan, BlockHea
     return span, header
 
 
-def _enter(source: Source, span: BlockSpan, deviations: Deviations) -> None:
+def _enter(source: DecoderSource, span: BlockSpan, deviations: Deviations) -> None:
     """Go to the first entry of a block that an index names, past its header."""
     if span.offset < source.position:
         raise source.damage(f"the block at {span.offset} begins before the one in front of it ends")
@@ -176,7 +248,7 @@ def _enter(source: Source, span: BlockSpan, deviations: Deviations) -> None:
     _compare_header(head, span, source, deviations)
 
 
-def _compare_header(head: bytes, span: BlockSpan, source: Source, deviations: Deviations) -> None:
+def _compare_header(head: bytes, span: BlockSpan, source: DecoderSource, deviations: Deviations) -> None:
     """Note how a header differs from what the index says; another ledger's block is never read as this one's."""
     try:
         found = BlockHeader.parse(head, source.name)
@@ -198,7 +270,7 @@ def _described(header: BlockHeader) -> str:
     )
 
 
-def _batches(source: Source, span: BlockSpan, deviations: Deviations) -> Iterator[Batch]:
+def _batches(source: DecoderSource, span: BlockSpan, deviations: Deviations) -> Iterator[EntryBatch]:
     """The entries of one block, from its first one on, and a look at its padding."""
     expected = span.first_entry_id
     stop = None if span.entries is None else expected + span.entries
@@ -217,7 +289,7 @@ def _batches(source: Source, span: BlockSpan, deviations: Deviations) -> Iterato
         entry_id, length = _check_frame(frame, expected, span, source)
         offset = source.position
         if entry_id == expected:
-            yield Batch(entry_id, (length,), offset - FRAME.size, None)
+            yield EntryBatch(entry_id, (length,), offset - FRAME.size, None)
             expected += 1
         else:
             deviations.add(f"{source.name}: entry {entry_id} is there again at {offset}")
@@ -225,7 +297,7 @@ def _batches(source: Source, span: BlockSpan, deviations: Deviations) -> Iterato
     check_padding(source, span, PADDING, deviations, padding)
 
 
-def _whole_entries(source: Source, span: BlockSpan, expected: int, stop: int | None) -> Batch:
+def _whole_entries(source: DecoderSource, span: BlockSpan, expected: int, stop: int | None) -> EntryBatch:
     """The next entries as far as each is the one expected and is whole in the piece at hand."""
     piece, start = source.piece, source.position
     end = min(len(piece), span.end_offset - start)
@@ -244,10 +316,10 @@ def _whole_entries(source: Source, span: BlockSpan, expected: int, stop: int | N
         expected += 1
     payload = b"".join(payloads)
     source.advance(at)
-    return Batch(expected - len(lengths), lengths, start, payload)
+    return EntryBatch(expected - len(lengths), lengths, start, payload)
 
 
-def _check_end(frame: bytes, expected: int, stop: int | None, span: BlockSpan, source: Source) -> None:
+def _check_end(frame: bytes, expected: int, stop: int | None, span: BlockSpan, source: DecoderSource) -> None:
     """Entries end in front of `frame`: at padding, or at the end of the block, and not before the last one."""
     if stop is not None and not span.may_end_early:
         raise _missing(source, expected, f"the entries of the block at {span.offset} end before it")
@@ -255,11 +327,11 @@ def _check_end(frame: bytes, expected: int, stop: int | None, span: BlockSpan, s
         raise source.damage(f"entry {expected} is cut: the block at {span.offset} ends within its frame")
 
 
-def _missing(source: Source, entry_id: int, why: str) -> EntryMissing:
+def _missing(source: DecoderSource, entry_id: int, why: str) -> EntryMissing:
     return EntryMissing(f"{source.name}: entry {entry_id} is missing: {why}")
 
 
-def _check_frame(frame: bytes, expected: int, span: BlockSpan, source: Source) -> tuple[int, int]:
+def _check_frame(frame: bytes, expected: int, span: BlockSpan, source: DecoderSource) -> tuple[int, int]:
     """Entry id and length in a frame: the entry that is expected, or one of this block that was there before."""
     length, entry_id = FRAME.unpack(frame)
     if not span.first_entry_id <= entry_id <= expected:
@@ -269,7 +341,9 @@ def _check_frame(frame: bytes, expected: int, span: BlockSpan, source: Source) -
     return entry_id, length
 
 
-def check_padding(source: Source, span: BlockSpan, pattern: bytes, deviations: Deviations, begun: bytes = b"") -> None:
+def check_padding(
+    source: DecoderSource, span: BlockSpan, pattern: bytes, deviations: Deviations, begun: bytes = b""
+) -> None:
     """Read to the end of a block, past what follows its entries; `begun` was taken already.
 
     Nothing there counts: other bytes than the pattern, and an object that ends before the block, are deviations.

@@ -3,6 +3,8 @@
 A block is a header of 128 bytes, whole entries (length, entry id, payload) and end padding. Sizes are planned from
 the lengths of the entries alone, before the first byte is written: an upload has to know the size of each part, and
 an entry that fits into no block has to be refused while nothing is uploaded yet.
+
+Deviations: bytes that a reader accepts although no writer should have written them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from tierfs.checksum import Buffer
@@ -219,3 +221,21 @@ def _pad(block: bytearray, start: int, pattern: bytes) -> None:
     stretch = pattern * min(_PADDED_AT_ONCE, (len(block) - start) // len(pattern) + 1)
     for at in range(start, len(block), len(stretch)):
         block[at : at + len(stretch)] = stretch[: len(block) - at]
+
+
+MAX_MESSAGES = 100
+"""Kept in words, a guess: an object can deviate in each of its entries, and has millions."""
+
+
+@dataclass(slots=True)
+class Deviations:
+    """The first deviations of an object in words, and how many there are in all."""
+
+    messages: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, message: str) -> None:
+        """Note one more."""
+        self.count += 1
+        if len(self.messages) < MAX_MESSAGES:
+            self.messages.append(message)

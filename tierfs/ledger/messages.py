@@ -5,21 +5,143 @@
 Brackets mark what may be absent; integers are big-endian. A batch is, once unpacked, for each of its messages
 `u32 size | SingleMessageMetadata | payload`. Every byte is hostile: sizes are bounded
 before anything is allocated. Encrypted entries and markers are named and have no messages.
+
+What an entry of Pulsar holds: the entry, its messages, and the JSON line of a message. Pure.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss
 from tierfs.ledger import pulsar_api_pb2 as pb
-from tierfs.ledger.message_compression import Compression, decompress
-from tierfs.ledger.message_reader import MessageReader, damaged
-from tierfs.ledger.message_records import DecodedEntry, Message, MessageChunk
+from tierfs.ledger.message_bytes import Compression, MessageReader, damaged, decompress
 from tierfs.types import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class MessageChunk:
+    """Place of a chunk in a message that was too large for one entry.
+
+    The message was compressed before it was cut, so a chunk can be unpacked together with the others only.
+    """
+
+    uuid: str
+    chunk_id: int
+    num_chunks: int
+    total_bytes: int
+    compression: Compression
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRecord:
+    """One message as its producer sent it. Times are milliseconds since the epoch; None: the entry does not say."""
+
+    producer_name: str
+    sequence_id: int
+    publish_time_ms: int
+    payload: bytes
+    ledger_id: int | None = None
+    entry_id: int | None = None
+    batch_index: int | None = None
+    index: int | None = None
+    broker_timestamp_ms: int | None = None
+    event_time_ms: int | None = None
+    deliver_at_time_ms: int | None = None
+    key: str | None = None
+    key_is_base64: bool = False
+    ordering_key: bytes | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    schema_version: bytes | None = None
+    txn_id: tuple[int, int] | None = None
+    """Most and least significant bits."""
+    null_value: bool = False
+    compacted_out: bool = False
+    chunk: MessageChunk | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """The message as one JSON object: what it does not have is left out."""
+        line = {name: getattr(self, name) for name in _AS_THEY_ARE}
+        line["ordering_key_base64"] = None if self.ordering_key is None else _base64(self.ordering_key)
+        line["properties"] = dict(self.properties) or None
+        line["schema_version"] = None if self.schema_version is None else self.schema_version.hex()
+        line["txn_id"] = None if self.txn_id is None else f"({self.txn_id[0]},{self.txn_id[1]})"
+        present = {name: value for name, value in line.items() if value is not None and value is not False}
+        return present | self._chunk_as_json() | self._payload_as_json()
+
+    def _chunk_as_json(self) -> dict[str, object]:
+        if (chunk := self.chunk) is None:
+            return {}
+        place: dict[str, object] = {
+            "chunk_uuid": chunk.uuid,
+            "chunk_id": chunk.chunk_id,
+            "num_chunks": chunk.num_chunks,
+            "chunks_bytes": chunk.total_bytes,
+        }
+        return place | ({} if chunk.compression is Compression.NONE else {"compression": chunk.compression.name})
+
+    def _payload_as_json(self) -> dict[str, object]:
+        """Text when it is UTF-8, else base64; a chunk is always base64, since a cut may part a character."""
+        if not self.payload and (self.null_value or self.compacted_out):
+            return {}
+        if self.chunk is None:
+            try:
+                return {"payload": self.payload.decode()}
+            except UnicodeDecodeError:
+                pass
+        return {"payload_base64": _base64(self.payload)}
+
+
+_AS_THEY_ARE = (
+    "ledger_id",
+    "entry_id",
+    "batch_index",
+    "index",
+    "broker_timestamp_ms",
+    "publish_time_ms",
+    "event_time_ms",
+    "deliver_at_time_ms",
+    "producer_name",
+    "sequence_id",
+    "key",
+    "key_is_base64",
+    "null_value",
+    "compacted_out",
+)
+"""Fields of a message whose names and values are those of its JSON line, in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedEntry:
+    """One entry: what brokers and producer say of it, and its messages.
+
+    An encrypted entry (`encryption_keys`) and a marker (`marker`) have no messages.
+    """
+
+    producer_name: str
+    sequence_id: int
+    publish_time_ms: int
+    compression: Compression
+    messages: tuple[MessageRecord, ...]
+    broker_timestamp_ms: int | None = None
+    broker_index: int | None = None
+    """Of a batch: the index of its last message."""
+    checksum: int | None = None
+    """CRC32C, proved right; None: the entry has none."""
+    batch_size: int | None = None
+    """Messages of the batch; None: it is none."""
+    encryption_keys: tuple[str, ...] = ()
+    """Names of the keys that the payload is encrypted with."""
+    marker: str | None = None
+    chunk: MessageChunk | None = None
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
+
 
 MAX_PAYLOAD_BYTES = 64 * MIB
 """What a payload may unpack to, unless the caller says otherwise. Pulsar's messages are at most 5 MiB by default."""
@@ -61,7 +183,7 @@ def decode(
     batch_size = _batch_size(metadata, reader.where)
     head = _head(metadata, broker, _chunk(metadata, compression, reader.where), (ledger_id, entry_id))
     marker = _marker(metadata)
-    messages: Iterable[Message] = ()
+    messages: Iterable[MessageRecord] = ()
     if marker is None and not metadata.encryption_keys:
         messages = _messages(head, metadata, reader, compression, limit_bytes)
     return DecodedEntry(
@@ -132,11 +254,11 @@ def _head(
     broker: pb.BrokerEntryMetadata,
     chunk: MessageChunk | None,
     ids: tuple[int | None, int | None],
-) -> Message:
+) -> MessageRecord:
     """The message of an entry, without its payload; the messages of a batch begin as copies of it."""
     key, key_is_base64 = _key(metadata, is_null=metadata.null_partition_key)
     has_txn_id = metadata.HasField("txnid_most_bits") and metadata.HasField("txnid_least_bits")
-    return Message(
+    return MessageRecord(
         _text(metadata.producer_name),
         metadata.sequence_id,
         metadata.publish_time,
@@ -158,8 +280,8 @@ def _head(
 
 
 def _messages(
-    head: Message, metadata: pb.MessageMetadata, reader: MessageReader, compression: Compression, limit_bytes: int
-) -> Iterator[Message]:
+    head: MessageRecord, metadata: pb.MessageMetadata, reader: MessageReader, compression: Compression, limit_bytes: int
+) -> Iterator[MessageRecord]:
     """The messages in the payload, which is what `reader` has left."""
     if head.chunk is not None:
         yield replace(head, payload=bytes(reader.rest))
@@ -177,14 +299,16 @@ def _messages(
         raise damaged(reader.where, f"{len(batch.rest)} bytes follow the {count} messages of its batch")
 
 
-def _from_batch(head: Message, metadata: pb.MessageMetadata, batch: MessageReader, at: int, count: int) -> Message:
+def _from_batch(
+    head: MessageRecord, metadata: pb.MessageMetadata, batch: MessageReader, at: int, count: int
+) -> MessageRecord:
     """The next message of a batch: what it does not say itself is as in `head`, but key and properties."""
     own = batch.metadata(pb.SingleMessageMetadata)
     is_null = own.null_partition_key if own.HasField("null_partition_key") else metadata.null_partition_key
     key, key_is_base64 = _key(own, is_null=is_null)
     # The broker counts messages and writes down the index of the last. One that is too low counts something else.
     index = None if head.index is None or head.index < count - 1 else head.index - count + 1 + at
-    return Message(  # dataclasses.replace would take twice as long (measured)
+    return MessageRecord(  # dataclasses.replace would take twice as long (measured)
         head.producer_name,
         own.sequence_id if own.HasField("sequence_id") else head.sequence_id,
         head.publish_time_ms,

@@ -12,13 +12,19 @@ from dataclasses import dataclass, replace
 
 from tierfs.checksum import Buffer
 from tierfs.errors import InvalidRequest
-from tierfs.ledger.block_reader import Batch, BlockSpan, Entry, check_padding
-from tierfs.ledger.blocks import BlockForm, BlockPlan, encode_blocks, plan_blocks
-from tierfs.ledger.deviations import Deviations
-from tierfs.ledger.index import IndexEntry, block_spans, entries_of_plans, find_entry
-from tierfs.ledger.index_codec import ENTRY, MAX_INDEX_BYTES, pack_entries, unpack_entries
+from tierfs.ledger.block_reader import BlockSpan, DecoderSource, EntryBatch, LedgerEntry, check_padding
+from tierfs.ledger.blocks import BlockForm, BlockPlan, Deviations, encode_blocks, plan_blocks
+from tierfs.ledger.index import (
+    ENTRY,
+    MAX_INDEX_BYTES,
+    IndexEntry,
+    block_spans,
+    entries_of_plans,
+    find_entry,
+    pack_entries,
+    unpack_entries,
+)
 from tierfs.ledger.metadata import LedgerMetadata
-from tierfs.ledger.source import Source
 from tierfs.types import ByteRange
 
 PADDING = bytes.fromhex("dead1234")
@@ -102,7 +108,7 @@ def plan_object(
 
 def index_range(start: Buffer, object_bytes: int, magic: MagicWords, name: str) -> ByteRange:
     """The range of the index, from the first START_BYTES of the object. Raises DataLoss naming it."""
-    source = Source([start], 0, name)
+    source = DecoderSource([start], 0, name)
     found, length, count, metadata_bytes = source.unpack(_START)
     if found != magic.index:
         raise source.damage(f"it begins with {found.hex()}, which is not the magic word of an index")
@@ -120,7 +126,7 @@ def decode_index(
     block at 0 can only be of the former kind.
     """
     length = index_range(data, object_bytes, magic, name).length_bytes
-    source = Source([data], 0, name)
+    source = DecoderSource([data], 0, name)
     _, _, count, metadata_bytes = source.unpack(_START)
     metadata = LedgerMetadata.decode(source.take(metadata_bytes), name)
     entries = unpack_entries(source, count, deviations)
@@ -137,20 +143,20 @@ def read_entries(
     name: str,
     deviations: Deviations,
     start_offset: int = 0,
-) -> Iterator[Entry]:
+) -> Iterator[LedgerEntry]:
     """The entries of the blocks that an index names, from the object's bytes from `start_offset` on.
 
     Raises DataLoss naming the object when a block is not what the index says: entries carry no ids to tell.
     """
-    source = Source(pieces, start_offset, name)
+    source = DecoderSource(pieces, start_offset, name)
     for batch in read_batches(source, spans, magic, deviations):
         offset = source.position
-        yield Entry(batch.first_entry_id, source.take(batch.lengths[0]), offset)
+        yield LedgerEntry(batch.first_entry_id, source.take(batch.lengths[0]), offset)
 
 
 def read_batches(
-    source: Source, spans: Iterable[BlockSpan], magic: MagicWords, deviations: Deviations
-) -> Iterator[Batch]:
+    source: DecoderSource, spans: Iterable[BlockSpan], magic: MagicWords, deviations: Deviations
+) -> Iterator[EntryBatch]:
     """The same without payloads, one by one; see block_reader.read_batches."""
     for span in spans:
         if span.offset < source.position:
@@ -162,12 +168,14 @@ def read_batches(
             if length > span.end_offset - source.position:
                 raise source.damage(f"entry {entry_id} of {length} bytes runs past the end of its block")
             offset = source.position
-            yield Batch(entry_id, (length,), offset - _FRAME.size, None)
+            yield EntryBatch(entry_id, (length,), offset - _FRAME.size, None)
             source.skip_to(offset + length)
         check_padding(source, span, PADDING, deviations)
 
 
-def _check_header(fields: tuple[bytes, int, int, int], span: BlockSpan, magic: MagicWords, source: Source) -> None:
+def _check_header(
+    fields: tuple[bytes, int, int, int], span: BlockSpan, magic: MagicWords, source: DecoderSource
+) -> None:
     found, length, count, first_entry_id = fields
     if found != magic.block:
         raise source.damage(f"the block at {span.offset} begins with {found.hex()}, which is not its magic word")

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss
 from tierfs.ledger import pulsar_api_pb2 as pb
-from tierfs.ledger.message_compression import Compression, decompress
-from tierfs.ledger.message_reader import MessageReader
+from tierfs.ledger.message_bytes import Compression, MessageReader, decompress
 from tierfs.ledger.messages import BROKER_MAGIC, CHECKSUM_MAGIC, MAX_PAYLOAD_BYTES, decode
 
 NAME = "unbatch"

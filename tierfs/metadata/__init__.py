@@ -1,8 +1,34 @@
-"""The truth of this host: LMDB records encoded with protobuf, and the pure edits on them.
+"""Hold the truth of this host: LMDB rows encoded with protobuf, and the pure edits on them.
 
-records.proto is the reference for every field; records.py holds the frozen dataclasses the rest of
-tierfs uses; codec.py is the only place where both meet. keys.py orders the keys, environment.py owns
-the LMDB rules, transaction.py gives typed access inside one transaction. chain.py, layout.py and
-journal.py are pure. Every mutation is one write transaction without I/O of its own; record.check()
-runs on whatever is written. May be imported by every layer above the core.
+records.proto documents every field. `records` has the frozen dataclasses that the rest of tierfs uses; `tables` lists
+the databases, builds their keys (big-endian, so that byte order is number order) and is the only place in which
+dataclasses meet protobuf. `environment` owns the rules of LMDB, `host` refuses filesystems it cannot work on.
+
+A change is one write transaction (`transaction`) without I/O of its own: each record is checked before it is written,
+sums are kept by the same commit, and a change that the bucket's journal must tell goes to the outbox (`changes`).
+`chain` edits a segment's linked list of chunks as pure functions; `chains` and `chain_edits` apply those edits with
+their neighbours, reference counts and garbage. `layout` is a snapshot of one window of a segment. `untrusted` checks
+rows that come from a bucket.
 """
+
+__all__ = [
+    "batches",
+    "chain",
+    "chain_edits",
+    "chains",
+    "changes",
+    "checksums",
+    "directories",
+    "entries",
+    "environment",
+    "journal_state",
+    "layout",
+    "ledger_and_batch_records",
+    "policies",
+    "records",
+    "store",
+    "sums",
+    "tables",
+    "transaction",
+    "untrusted",
+]

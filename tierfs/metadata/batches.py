@@ -15,9 +15,9 @@ from dataclasses import replace
 from itertools import islice, takewhile
 
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import hostile, keys, outbox
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.batch_records import MAX_APPLICATION_BYTES, MAX_BATCH, BatchRecord, BatchState
+from tierfs.metadata import tables, transaction, untrusted
+from tierfs.metadata.ledger_and_batch_records import MAX_APPLICATION_BYTES, MAX_BATCH, BatchRecord, BatchState
 from tierfs.metadata.tables import BATCHES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 
@@ -51,7 +51,7 @@ def of_job(job: str) -> str:
 
 def key(application: str, version: int) -> bytes:
     """Rows of one application lie together, in the order of their versions."""
-    return _prefix(application) + keys.u64(version)
+    return _prefix(application) + tables.u64(version)
 
 
 def key_of(message: pb.BatchRecord) -> bytes:
@@ -99,7 +99,7 @@ def replay(txn: WriteTransaction, message: pb.BatchRecord) -> None:
     """Apply a change of the journal. Raises DataLoss."""
     record = BATCHES.codec.from_message(message)
     record.check()
-    hostile.check_times(record.committed_ms)
+    untrusted.check_times(record.committed_ms)
     at = key(record.application, record.number)
     if record.state is BatchState.DROPPED:
         txn.delete(BATCHES.name, at)
@@ -156,7 +156,7 @@ def _prefix(application: str) -> bytes:
 
 
 def _tell(txn: WriteTransaction, record: BatchRecord) -> None:
-    outbox.add(txn, _change(record))
+    transaction.add(txn, _change(record))
 
 
 def _change(record: BatchRecord) -> pb.Change:

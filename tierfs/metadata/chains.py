@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from tierfs import ranges
-from tierfs.metadata import chain, checksums, keys, outbox
+from tierfs.metadata import chain, checksums, tables, transaction
 from tierfs.metadata.chain import ChainEdit
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, TierState, require
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS
@@ -17,8 +17,8 @@ from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId,
 
 def chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> ChunkRecord | None:
     """The chunk with the greatest start <= offset; the caller checks whether it reaches that far."""
-    prefix = keys.chunk_prefix(segment_id, tier)
-    return txn.at_or_before(CHUNKS, keys.chunk(segment_id, tier, offset), prefix=prefix)
+    prefix = tables.chunk_prefix(segment_id, tier)
+    return txn.at_or_before(CHUNKS, tables.chunk(segment_id, tier, offset), prefix=prefix)
 
 
 def chunks(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int = 0) -> Iterator[ChunkRecord]:
@@ -56,7 +56,7 @@ def ending_by(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: i
 
 def object_of(txn: ReadTransaction, chunk_record: ChunkRecord) -> ObjectRecord:
     """The object that holds a chunk's bytes. Raises DataLoss when its record is gone."""
-    record = txn.get(OBJECTS, keys.u64(chunk_record.object_id))
+    record = txn.get(OBJECTS, tables.u64(chunk_record.object_id))
     require(record is not None, "a chunk names a missing object", chunk_record.object_id)
     assert record is not None
     return record
@@ -67,7 +67,7 @@ def insert(
 ) -> SegmentRecord:
     """Link a chunk and count the reference to its object; returns the changed segment, not yet written."""
     segment, references = link(txn, segment, tier, new)
-    txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references + references))
+    txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references + references))
     return segment
 
 
@@ -85,8 +85,8 @@ def begin(
     txn: WriteTransaction, segment_id: SegmentId, tier: Tier, first: ChunkRecord, holder: ObjectRecord
 ) -> TierState:
     """Write the first chunk of an empty chain, and its object with that one reference; returns the chain's head."""
-    txn.put(OBJECTS, keys.u64(holder.id), holder)
-    txn.put(CHUNKS, keys.chunk(segment_id, tier, first.start_offset), first)
+    txn.put(OBJECTS, tables.u64(holder.id), holder)
+    txn.put(CHUNKS, tables.chunk(segment_id, tier, first.start_offset), first)
     at = first.start_offset
     return TierState(first_chunk=at, last_chunk=at, count=1, bytes=first.held_bytes)
 
@@ -146,7 +146,7 @@ def cut_head(txn: WriteTransaction, segment: SegmentRecord, tier: Tier) -> Segme
 
 def objects_named(txn: ReadTransaction, names: Collection[str], *, first_id: int = 0) -> set[str]:
     """Which of the names belong to an object whose id is at least `first_id`; one pass over those."""
-    return {record.name for _, record in txn.scan(OBJECTS, keys.u64(first_id)) if record.name in names}
+    return {record.name for _, record in txn.scan(OBJECTS, tables.u64(first_id)) if record.name in names}
 
 
 def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
@@ -157,24 +157,24 @@ def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
     """
     sequence = txn.store.next_garbage
     queued = replace(record, sequence=sequence)
-    txn.put(GARBAGE, keys.pair(record.due_ms, sequence), queued)
+    txn.put(GARBAGE, tables.pair(record.due_ms, sequence), queued)
     txn.update_store(next_garbage=sequence + 1)
     if record.tier is Tier.COLD and (record.due_ms > txn.now_ms or record.after_sequence):
-        outbox.add_garbage(txn, queued)
+        transaction.add_garbage(txn, queued)
 
 
 def _from(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int) -> Iterator[ChunkRecord]:
     """Chunks that start at or behind `start`."""
-    prefix = keys.chunk_prefix(segment_id, tier)
-    for _, record in txn.scan(CHUNKS, keys.chunk(segment_id, tier, start), prefix=prefix):
+    prefix = tables.chunk_prefix(segment_id, tier)
+    for _, record in txn.scan(CHUNKS, tables.chunk(segment_id, tier, start), prefix=prefix):
         yield record
 
 
 def _apply(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, edit: ChainEdit, *, moved: bool) -> SegmentRecord:
     for record in edit.put:
-        txn.put(CHUNKS, keys.chunk(segment.id, tier, record.start_offset), record)
+        txn.put(CHUNKS, tables.chunk(segment.id, tier, record.start_offset), record)
     for start_offset in edit.remove:
-        txn.delete(CHUNKS.name, keys.chunk(segment.id, tier, start_offset))
+        txn.delete(CHUNKS.name, tables.chunk(segment.id, tier, start_offset))
     generation = segment.generation + (1 if moved else 0)
     if tier is Tier.LOCAL:
         return replace(segment, local=edit.state, generation=generation)
@@ -188,9 +188,9 @@ def _release(txn: WriteTransaction, record: ChunkRecord, due_ms: int, after_sequ
     holder = object_of(txn, record)
     require(holder.references > 0, "an object lost a reference it did not have", holder.id)
     if holder.references > 1:
-        txn.put(OBJECTS, keys.u64(holder.id), replace(holder, references=holder.references - 1))
+        txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references - 1))
         return
-    txn.delete(OBJECTS.name, keys.u64(holder.id))
+    txn.delete(OBJECTS.name, tables.u64(holder.id))
     checksums.delete(txn, ObjectId(holder.id))
     for location_id, name, length in _left_by(txn, holder):
         garbage = GarbageRecord(

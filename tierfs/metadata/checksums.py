@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tierfs.errors import DataLoss, NotFound
-from tierfs.metadata import keys
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata import tables
 from tierfs.metadata.records import ChecksumRun
 from tierfs.metadata.tables import CHECKSUMS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -25,7 +25,7 @@ def pack(crcs: Sequence[int]) -> bytes:
 
 def put_run(txn: WriteTransaction, object_id: ObjectId, run: ChecksumRun) -> None:
     """Write one run."""
-    txn.put(CHECKSUMS, keys.pair(object_id, run.start), run)
+    txn.put(CHECKSUMS, tables.pair(object_id, run.start), run)
 
 
 def put_grid(txn: WriteTransaction, object_id: ObjectId, crcs: Sequence[int]) -> None:
@@ -37,7 +37,7 @@ def put_grid(txn: WriteTransaction, object_id: ObjectId, crcs: Sequence[int]) ->
 
 def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRun | None:
     """The run that covers an offset of the object, or None when it has no checksum there."""
-    run = txn.at_or_before(CHECKSUMS, keys.pair(object_id, offset), prefix=keys.u64(object_id))
+    run = txn.at_or_before(CHECKSUMS, tables.pair(object_id, offset), prefix=tables.u64(object_id))
     if run is None or offset >= run.start + run.count * CRC_BLOCK_BYTES:
         return None
     return run
@@ -45,13 +45,13 @@ def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRu
 
 def run_behind(txn: ReadTransaction, object_id: ObjectId, offset: int) -> int | None:
     """Where the first run behind an offset of the object begins; None when there is none."""
-    rows = txn.scan_raw(CHECKSUMS.name, keys.pair(object_id, offset + 1), prefix=keys.u64(object_id))
-    return next((int.from_bytes(key[keys.U64_BYTES :], "big") for key, _ in rows), None)
+    rows = txn.scan_raw(CHECKSUMS.name, tables.pair(object_id, offset + 1), prefix=tables.u64(object_id))
+    return next((int.from_bytes(key[tables.U64_BYTES :], "big") for key, _ in rows), None)
 
 
 def runs(txn: ReadTransaction, object_id: ObjectId) -> Iterator[ChecksumRun]:
     """All runs of an object, ascending."""
-    for _, run in txn.scan(CHECKSUMS, prefix=keys.u64(object_id)):
+    for _, run in txn.scan(CHECKSUMS, prefix=tables.u64(object_id)):
         yield run
 
 
@@ -61,7 +61,7 @@ def runs_covering(txn: ReadTransaction, object_id: ObjectId, wanted: ByteRange) 
     offset = wanted.start
     while offset < wanted.end:
         run = run_at(txn, object_id, offset)
-        if run is None and txn.get(OBJECTS, keys.u64(object_id)) is None:
+        if run is None and txn.get(OBJECTS, tables.u64(object_id)) is None:
             raise NotFound(f"object {object_id} was replaced or deleted")
         if run is None:
             raise DataLoss(f"object {object_id} has no checksum at {offset}", remedy="run: tierfs fsck")
@@ -84,8 +84,8 @@ class PackedChecksums:
         """
         cursor, packed = self._cursor, b""
         first = end = wanted.start - wanted.start % RUN_BYTES
-        found = cursor.set_range(keys.pair(object_id, first))
-        while found and end < wanted.end and cursor.key() == keys.pair(object_id, end):
+        found = cursor.set_range(tables.pair(object_id, first))
+        while found and end < wanted.end and cursor.key() == tables.pair(object_id, end):
             packed += pb.ChecksumRun.FromString(cursor.value()).crcs
             end = first + len(packed) // 4 * CRC_BLOCK_BYTES
             found = end < wanted.end and cursor.next()
@@ -103,7 +103,7 @@ def write_blocks(txn: WriteTransaction, object_id: ObjectId, first_block: int, c
         run_start = block // RUN_BLOCKS * RUN_BYTES
         index = block % RUN_BLOCKS
         count = min(RUN_BLOCKS - index, len(crcs) - at)
-        old = txn.get(CHECKSUMS, keys.pair(object_id, run_start)) if index else None
+        old = txn.get(CHECKSUMS, tables.pair(object_id, run_start)) if index else None
         kept = old.crcs[: index * 4] if old is not None else b""
         packed = kept + pack(crcs[at : at + count])
         put_run(txn, object_id, ChecksumRun(start=run_start, crcs=packed, stored=old.stored if old else b""))
@@ -112,5 +112,5 @@ def write_blocks(txn: WriteTransaction, object_id: ObjectId, first_block: int, c
 
 def delete(txn: WriteTransaction, object_id: ObjectId) -> None:
     """Remove all runs of an object."""
-    for key in [key for key, _ in txn.scan(CHECKSUMS, prefix=keys.u64(object_id))]:
+    for key in [key for key, _ in txn.scan(CHECKSUMS, prefix=tables.u64(object_id))]:
         txn.delete(CHECKSUMS.name, key)

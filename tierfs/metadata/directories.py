@@ -1,4 +1,11 @@
-"""The tree of names: lookups, listings by cursor, and changes of entries."""
+"""The tree of names: lookups, listings by cursor, and changes of entries.
+
+What was removed by name and is still to be taken apart: entries of the root under names nobody sees.
+
+A durable queue without a database of its own: the entry is moved to `.tierfs-removed-<id>`, which no listing
+shows, no path finds and nobody can create. The journal is told of an ordinary move, so the queue survives a
+recovery too.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.errors import AlreadyExists, IsDirectory, NotDirectory, NotFound
-from tierfs.metadata import keys
+from tierfs.metadata import changes, tables
 from tierfs.metadata.records import DirectoryRecord, DirentRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, Inode, SegmentId
+from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, Inode, SegmentId, SegmentStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +32,7 @@ class Entry:
 
 def lookup(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> Entry | None:
     """The entry `name` of a directory, one that was removed too: one LMDB get."""
-    record = txn.get(DIRENTS, keys.dirent(parent_id, name))
+    record = txn.get(DIRENTS, tables.dirent(parent_id, name))
     return None if record is None else Entry(name, record.kind, record.id)
 
 
@@ -34,9 +41,9 @@ def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") ->
 
     Those that were removed and are still to be taken apart are left out.
     """
-    start = keys.dirent(parent_id, after) + b"\0" if after else keys.u64(parent_id)
-    for key, record in txn.scan(DIRENTS, start, prefix=keys.u64(parent_id)):
-        name = keys.dirent_name(key)
+    start = tables.dirent(parent_id, after) + b"\0" if after else tables.u64(parent_id)
+    for key, record in txn.scan(DIRENTS, start, prefix=tables.u64(parent_id)):
+        name = tables.dirent_name(key)
         if not is_removed(parent_id, name):
             yield Entry(name, record.kind, record.id)
 
@@ -74,7 +81,7 @@ def must_find(txn: ReadTransaction, path: str, kind: str = "") -> Entry:
 
 def directory(txn: ReadTransaction, directory_id: int) -> DirectoryRecord:
     """The directory with this id; raises NotFound."""
-    return txn.must_get(DIRECTORIES, keys.u64(directory_id), f"directory {directory_id}")
+    return txn.must_get(DIRECTORIES, tables.u64(directory_id), f"directory {directory_id}")
 
 
 def segment_by_name(txn: ReadTransaction, name: str) -> SegmentRecord:
@@ -82,7 +89,7 @@ def segment_by_name(txn: ReadTransaction, name: str) -> SegmentRecord:
     entry = must_find(txn, name, "segment")
     if entry.kind is EntryKind.DIRECTORY:
         raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
-    return txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(name)}")
+    return txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(name)}")
 
 
 def path_of(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> str:
@@ -103,7 +110,7 @@ def segments_at(txn: ReadTransaction, path: str) -> Iterator[tuple[str, SegmentR
 def segments_below(txn: ReadTransaction, entry: Entry, path: str) -> Iterator[tuple[str, SegmentRecord]]:
     """Full names and records of a segment, or of all segments under a directory, depth first."""
     if entry.kind is EntryKind.SEGMENT:
-        yield path, txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(path)}")
+        yield path, txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(path)}")
         return
     for child in entries(txn, DirectoryId(entry.id)):
         yield from segments_below(txn, child, f"{path}/{child.name}" if path else child.name)
@@ -135,7 +142,7 @@ def _make_directory(txn: WriteTransaction, parent_id: DirectoryId, name: str) ->
         created_ms=txn.now_ms,
         modified_ms=txn.now_ms,
     )
-    txn.put(DIRECTORIES, keys.u64(record.id), record)
+    txn.put(DIRECTORIES, tables.u64(record.id), record)
     add_entry(txn, parent_id, Entry(name, EntryKind.DIRECTORY, record.id))
     return record
 
@@ -148,7 +155,7 @@ def add_entry(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> No
 
 def put_entry(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
     """The same for one of many names: the caller tells mounts of each, and `modify` the directory once."""
-    key = keys.dirent(parent_id, entry.name)
+    key = tables.dirent(parent_id, entry.name)
     if txn.get_raw(DIRENTS.name, key) is not None:
         raise AlreadyExists(f"{names.printable(entry.name)} exists already")
     txn.put(DIRENTS, key, DirentRecord(kind=entry.kind, id=entry.id))
@@ -156,7 +163,7 @@ def put_entry(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> No
 
 def remove_entry(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> None:
     """Remove a name from a directory; a missing one is success."""
-    if txn.delete(DIRENTS.name, keys.dirent(parent_id, name)):
+    if txn.delete(DIRENTS.name, tables.dirent(parent_id, name)):
         _entry_changed(txn, parent_id, name)
 
 
@@ -177,7 +184,7 @@ def is_empty(txn: ReadTransaction, directory_id: DirectoryId) -> bool:
 
 def modify(txn: WriteTransaction, parent: DirectoryRecord) -> None:
     """Names of a directory changed in this transaction."""
-    txn.put(DIRECTORIES, keys.u64(parent.id), replace(parent, modified_ms=txn.now_ms))
+    txn.put(DIRECTORIES, tables.u64(parent.id), replace(parent, modified_ms=txn.now_ms))
 
 
 def _entry_changed(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> None:
@@ -188,9 +195,48 @@ def _entry_changed(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> 
 
 def segment_by_id(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord:
     """The segment with this id; raises NotFound."""
-    return txn.must_get(SEGMENTS, keys.u64(segment_id), f"segment {segment_id}")
+    return txn.must_get(SEGMENTS, tables.u64(segment_id), f"segment {segment_id}")
 
 
 def segment(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord | None:
     """The segment with this id, or None."""
-    return txn.get(SEGMENTS, keys.u64(segment_id))
+    return txn.get(SEGMENTS, tables.u64(segment_id))
+
+
+def queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
+    """Take an entry's name away and queue it, with everything below it."""
+    hidden = f"{names.REMOVED_PREFIX}{entry.id}"
+    remove_entry(txn, parent_id, entry.name)
+    txn.put(DIRENTS, tables.dirent(ROOT_DIRECTORY, hidden), DirentRecord(kind=entry.kind, id=entry.id))
+    if entry.kind is EntryKind.DIRECTORY:
+        moved = replace(directory(txn, entry.id), parent_id=ROOT_DIRECTORY, name=hidden)
+        txn.put(DIRECTORIES, tables.u64(entry.id), moved)
+        changes.directory_changed(txn, moved)
+        txn.touch(inode=moved.inode)
+        return
+    segment: SegmentRecord = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(entry.name)}")
+    bury(txn, replace(segment, parent_id=ROOT_DIRECTORY, name=hidden))
+
+
+def bury(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """Let a segment that goes in several steps end now: no byte of it is read or appended any more."""
+    buried = replace(
+        segment,
+        status=SegmentStatus.DELETED,
+        start_offset=segment.length,
+        writer_epoch=segment.writer_epoch + 1,
+        active=False,
+        resumable=False,
+        changed_ms=txn.now_ms,
+    )
+    changes.put_segment(txn, buried)
+    txn.touch(inode=buried.inode, segment_id=buried.id)
+    return buried
+
+
+def next_queued(txn: ReadTransaction) -> Entry | None:
+    """Something that is queued; None when nothing is."""
+    prefix = tables.dirent(ROOT_DIRECTORY, names.REMOVED_PREFIX)
+    for key, record in txn.scan(DIRENTS, prefix=prefix):
+        return Entry(tables.dirent_name(key), record.kind, record.id)
+    return None

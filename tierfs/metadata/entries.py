@@ -2,6 +2,13 @@
 
 A row has a run of consecutive entries; the runs of a ledger follow each other without a gap, from entry 0 at the
 segment's first byte on. An entry may be empty.
+
+The copy of a ledger's rows of `entries` in the bucket: an object `ledgers/...` beside what Pulsar reads.
+
+The journal does not carry these rows, two bytes and more per entry: each checkpoint would hold all of them. A recovery
+and a replica take them from here; where the copy is missing, they are found by reading the ledger's object.
+
+Rows of `ledgers`: what tiering knows of a ledger besides its segment. Changes go to the journal too.
 """
 
 from __future__ import annotations
@@ -10,12 +17,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, takewhile
 
-from tierfs.metadata import keys
-from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES, EntryRun
-from tierfs.metadata.records import require
-from tierfs.metadata.tables import ENTRIES
+from tierfs.errors import DataLoss
+from tierfs.metadata import changes, tables
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun, LedgerRecord
+from tierfs.metadata.records import RECORD_VERSION, SegmentRecord, require
+from tierfs.metadata.tables import ENTRIES, LEDGERS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ByteRange, SegmentId
+from tierfs.types import AttemptId, ByteRange, SegmentId, SegmentKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +65,9 @@ def end(txn: ReadTransaction, segment_id: SegmentId) -> int:
 
 def runs(txn: ReadTransaction, segment_id: SegmentId, first_entry_id: int = 0) -> Iterator[EntryRun]:
     """The runs of a ledger in order, from the one that has `first_entry_id` on."""
-    prefix = keys.u64(segment_id)
-    begin = txn.at_or_before(ENTRIES, keys.pair(segment_id, first_entry_id), prefix=prefix)
-    start = keys.pair(segment_id, first_entry_id if begin is None else begin.first_entry_id)
+    prefix = tables.u64(segment_id)
+    begin = txn.at_or_before(ENTRIES, tables.pair(segment_id, first_entry_id), prefix=prefix)
+    start = tables.pair(segment_id, first_entry_id if begin is None else begin.first_entry_id)
     for _, run in txn.scan(ENTRIES, start, prefix=prefix):
         yield run
 
@@ -145,14 +154,74 @@ def append(txn: WriteTransaction, segment_id: SegmentId, payload_start: int, len
 
 def remove(txn: WriteTransaction, segment_id: SegmentId) -> None:
     """Forget all entries of a ledger."""
-    txn.delete_prefix(ENTRIES.name, keys.u64(segment_id))
+    txn.delete_prefix(ENTRIES.name, tables.u64(segment_id))
 
 
 def last_run(txn: ReadTransaction, segment_id: SegmentId) -> EntryRun | None:
     """The run of a ledger's last entries."""
-    return txn.at_or_before(ENTRIES, keys.pair(segment_id, keys.MAX_U64), prefix=keys.u64(segment_id))
+    return txn.at_or_before(ENTRIES, tables.pair(segment_id, tables.MAX_U64), prefix=tables.u64(segment_id))
 
 
 def put(txn: WriteTransaction, segment_id: SegmentId, run: EntryRun) -> None:
     """Write a run as it is."""
-    txn.put(ENTRIES, keys.pair(segment_id, run.first_entry_id), run)
+    txn.put(ENTRIES, tables.pair(segment_id, run.first_entry_id), run)
+
+
+ENTRIES_PREFIX = "ledgers/"
+
+_RUNS_PER_PART = 256
+"""Up to a million entries: 2 to 5 MiB, where a part may have 8."""
+
+
+def object_name(segment_id: SegmentId, epoch: int, attempt: AttemptId) -> str:
+    """Name of the copy; never used twice."""
+    return f"{ENTRIES_PREFIX}entries-{segment_id}-e{epoch}-{attempt}"
+
+
+def encode(store_id: str, segment_id: SegmentId, runs: Iterable[EntryRun]) -> bytes:
+    """The object's bytes: parts, each framed as the journal's objects are."""
+    out = bytearray()
+    part = pb.EntriesPart(version=RECORD_VERSION, store_id=store_id, segment_id=segment_id)
+    for run in runs:
+        part.runs.append(ENTRIES.codec.to_message(run))  # type: ignore[arg-type]
+        if len(part.runs) == _RUNS_PER_PART:
+            out += changes.frame(part)
+            del part.runs[:]
+    if part.runs or not out:
+        out += changes.frame(part)
+    return bytes(out)
+
+
+def decode(file: changes.Readable, name: str, segment_id: SegmentId) -> Iterator[EntryRun]:
+    """The runs, in order. Raises DataLoss naming the object for damage, and for another ledger's."""
+    entry_id = offset = None
+    while (framed := changes.read_framed(file, name)) is not None:
+        part = changes.parse_entries_part(framed, name)
+        if part.segment_id != segment_id:
+            raise DataLoss(f"{name} is of ledger {part.segment_id}, not {segment_id}")
+        for message in part.runs:
+            run = ENTRIES.codec.from_message(message)
+            run.check()
+            if entry_id is not None and (run.first_entry_id, run.payload_start) != (entry_id, offset):
+                raise DataLoss(f"{name}: entry {entry_id} is missing")
+            entry_id, offset = run.end_entry_id, run.payload_end
+            yield run
+
+
+def find(txn: ReadTransaction, segment_id: SegmentId) -> LedgerRecord:
+    """What is known of a ledger; a record without anything where nothing was written yet."""
+    known: LedgerRecord | None = txn.get(LEDGERS, tables.u64(segment_id))
+    return known or LedgerRecord(segment_id=segment_id)
+
+
+def put_ledger(txn: WriteTransaction, ledger: LedgerRecord) -> None:
+    """Write what is known of a ledger, and tell the journal."""
+    txn.put(LEDGERS, tables.u64(ledger.segment_id), ledger)
+    changes.ledger_changed(txn, ledger)
+
+
+def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    """Drop all rows of a segment that goes, if it is a ledger."""
+    if segment.kind is SegmentKind.LEDGER:
+        remove(txn, segment.id)
+        txn.delete(LEDGERS.name, tables.u64(segment.id))

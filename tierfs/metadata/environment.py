@@ -2,11 +2,18 @@
 
 Open it after daemonizing; a child of fork opens its own and never touches its parent's. `map_size` is large
 and sparse and never changes. After a commit that failed for anything but a full disk it is not trusted again.
+
+Environments that a child of fork has from its parent: never used, never closed, and out of the way of its own.
+
+Closing one in a child is no way out. It waits for ever when a thread of the parent was writing at the moment
+of the fork, and it frees the slots of the parent's readers in the lock file that both map, so that the pages
+they read are written over. LMDB itself allows a child to open the environment anew; its locks are the process's.
 """
 
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 import threading
@@ -16,12 +23,41 @@ from pathlib import Path
 
 import lmdb
 
-from tierfs import forks, osio
+from tierfs import osio
 from tierfs.errors import Closed, DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
-from tierfs.locks import LockFile
-from tierfs.metadata import host, inherited
+from tierfs.metadata import host
+from tierfs.metadata.host import WriteWatch
 from tierfs.metadata.tables import ALL_NAMES
-from tierfs.metadata.write_watch import WriteWatch
+from tierfs.system import processes
+from tierfs.system.locks import LockFile
+
+_FILES = ("data.mdb", "lock.mdb")
+
+_paths: set[Path] = set()
+"""Of environments that a parent of this process had open."""
+
+
+def abandon(path: Path, environment: object) -> None:
+    """In a child: keep the parent's environment as it is until this process ends."""
+    processes.leak(environment)
+    _paths.add(path)
+
+
+def make_way(path: Path) -> None:
+    """Before an environment is opened: have py-lmdb forget that the parent had it open.
+
+    It refuses to open a file twice in a process and knows files by device and inode, in a set that a child
+    inherits and that only closing shortens.
+    """
+    if path not in _paths:
+        return
+    _paths.discard(path)
+    found = [os.stat(path / name) for name in _FILES]
+    keys = frozenset(("ino", status.st_dev, status.st_ino) for status in found)
+    for thing in gc.get_objects():
+        if type(thing) is set and not thing.isdisjoint(keys):
+            thing.difference_update(keys)
+
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +103,7 @@ class Environment:
 
     def require_process(self) -> None:
         """Raise Closed in a child of the process that opened it."""
-        forks.require_process(self.pid, f"the open metadata in {self.path}")
+        processes.require_process(self.pid, f"the open metadata in {self.path}")
 
     def add_databases(self, names: Iterable[bytes]) -> None:
         """Make databases that are missing, such as those of a newer version whose dump is loaded."""
@@ -177,7 +213,7 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
         environment = _registry.get(path)
         if environment is None:
             host.refuse_network_filesystem(path)
-            inherited.make_way(path)
+            make_way(path)
             environment = _registry[path] = Environment(path, create=create)
             if create:
                 osio.sync_directory(path)  # LMDB syncs what is in its files, not their names
@@ -197,7 +233,7 @@ def _forget_parents() -> None:
     if _registry_lock.locked():  # by a thread of the parent, which does not exist here
         _registry_lock.release()
     for path, environment in _registry.items():
-        inherited.abandon(path, environment)
+        abandon(path, environment)
     _registry.clear()
 
 

@@ -1,13 +1,22 @@
-"""Where an LMDB environment may live: on a local filesystem, used from one PID namespace at a time."""
+"""Where an LMDB environment may live: on a local filesystem, used from one PID namespace at a time.
+
+Who holds the one LMDB write lock: a pid in a shared mapping, and a watchdog that names it.
+
+LMDB's lock cannot be waited for with a time limit, so a thread watches those who wait.
+"""
 
 from __future__ import annotations
 
+import logging
+import mmap
 import os
+import struct
+import threading
 import time
 from pathlib import Path
 
 from tierfs.errors import Conflict, InvalidRequest
-from tierfs.locks import LockFile
+from tierfs.system.locks import LockFile
 
 NETWORK_FILESYSTEMS = frozenset(
     {
@@ -76,3 +85,64 @@ def claim_pid_namespace(file: LockFile, path: Path) -> None:
             )
         time.sleep(_CLAIM_PAUSE_S)  # the first user holds the lock exclusively for a moment
     raise Conflict(f"{path}: the PID namespace lock is busy", remedy="try again")
+
+
+log = logging.getLogger(__name__)
+
+WARN_AFTER_S = 5.0
+"""Design §5: a writer that waits longer names the holder."""
+
+_PID = struct.Struct("<Q")
+_POLL_S = 1.0
+
+
+class WriteWatch:
+    """One per environment. `fd` is a file that all processes of the store share."""
+
+    def __init__(self, fd: int) -> None:
+        """Raises OSError for a full disk, where writing to the mapping of an unallocated page would be SIGBUS."""
+        os.posix_fallocate(fd, 0, _PID.size)
+        self._map = mmap.mmap(fd, _PID.size)
+        self._waiting: dict[int, float] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """End the thread; idempotent. A process that opens many stores would keep one of each."""
+        self._closed.set()
+
+    def waiting(self) -> None:
+        """The calling thread is about to ask for the write lock."""
+        self._waiting[threading.get_ident()] = time.monotonic()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="tierfs-write-watch", daemon=True)
+            self._thread.start()
+
+    def acquired(self) -> None:
+        """The calling thread got the lock."""
+        self._waiting.pop(threading.get_ident(), None)
+        _PID.pack_into(self._map, 0, os.getpid())
+
+    def gave_up(self) -> None:
+        """The calling thread did not get the lock."""
+        self._waiting.pop(threading.get_ident(), None)
+
+    def released(self) -> None:
+        """The calling thread is about to give the lock back; nothing in a child of fork, whose parent has it."""
+        if self.holder_pid == os.getpid():
+            _PID.pack_into(self._map, 0, 0)
+
+    @property
+    def holder_pid(self) -> int:
+        """Process that holds the write lock; 0 when free. A hint, for messages."""
+        return int(_PID.unpack_from(self._map)[0])
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_POLL_S):
+            now = time.monotonic()
+            for thread, since in list(self._waiting.items()):
+                if now - since >= WARN_AFTER_S and self._waiting.get(thread) == since:
+                    self._waiting[thread] = now
+                    log.warning(
+                        "waiting for the metadata lock for %.0f s, held by process %d", now - since, self.holder_pid
+                    )

@@ -1,4 +1,10 @@
-"""Where an owner stands in the bucket's journal: parts of the superblock, records.proto documents their fields."""
+"""Where an owner stands in the bucket's journal: parts of the superblock, records.proto documents their fields.
+
+Numbers that an owner of the bucket hands out: every store epoch has a range of its own.
+
+An owner that was lost may have used ids, slots and sequences that no later owner can see: objects that it
+created and never published, a journal that is gone. A later epoch begins beyond all of them.
+"""
 
 from __future__ import annotations
 
@@ -53,3 +59,20 @@ class JournalState:
     def newest_slot(self) -> int:
         """The newest slot that this owner knows to be in the bucket; 0 before it published anything."""
         return self.next_slot - 1 if self.published_sequence else 0
+
+
+_NUMBER_BITS = 32
+"""Of a number within its epoch: 136 years of one id, slot or change per second."""
+
+MAX_EPOCH = 2**31 - 32
+"""More owners than there can have been; the ranges of a few more still end below 2^63."""
+
+
+def first_of(epoch: int) -> int:
+    """The first number of an epoch."""
+    return epoch << _NUMBER_BITS
+
+
+def epoch_of(number: int) -> int:
+    """The epoch in whose range a number lies; that of the first owner's numbers is 0."""
+    return number >> _NUMBER_BITS

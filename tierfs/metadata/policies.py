@@ -1,19 +1,22 @@
-"""Policies in the database: what is set where, and what holds for a segment."""
+"""Policies in the database: what is set where, and what holds for a segment.
+
+Cold places: ours and those of others, whose objects were adopted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tierfs import names, policy_text
+from tierfs import names, policy
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import directories, keys
+from tierfs.metadata import changes, directories, tables
 from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import PolicyRecord, SegmentRecord
-from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
+from tierfs.metadata.records import LocationRecord, PolicyRecord, SegmentRecord, require
+from tierfs.metadata.tables import DIRECTORIES, LOCATIONS, OBJECTS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.policy import Policy, inherit, retention_conflict
-from tierfs.types import DirectoryId, EntryKind
+from tierfs.types import DirectoryId, EntryKind, LocationId
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class PolicyCache:
 
     def effective(self, txn: ReadTransaction, segment: SegmentRecord) -> Policy:
         """The same as `effective`, for most segments at the cost of one get."""
-        if txn.get_raw(POLICIES.name, keys.u64(segment.id)) is not None:
+        if txn.get_raw(POLICIES.name, tables.u64(segment.id)) is not None:
             return effective(txn, segment)
         if txn.id != self._transaction_id:
             self._transaction_id = txn.id
@@ -106,13 +109,13 @@ def change(
 def put(txn: WriteTransaction, target_id: int, settings: Mapping[str, str]) -> None:
     """Replace the settings of a directory or segment."""
     inherit([settings])
-    old = txn.get(POLICIES, keys.u64(target_id)) or PolicyRecord(target_id=target_id)
+    old = txn.get(POLICIES, tables.u64(target_id)) or PolicyRecord(target_id=target_id)
     record = replace(old, settings=dict(settings))
-    txn.put(POLICIES, keys.u64(target_id), record)
-    from tierfs.metadata import journal
+    txn.put(POLICIES, tables.u64(target_id), record)
+    from tierfs.metadata import changes
 
-    journal.policy_changed(txn, record)
-    is_segment = txn.get_raw(SEGMENTS.name, keys.u64(target_id)) is not None
+    changes.policy_changed(txn, record)
+    is_segment = txn.get_raw(SEGMENTS.name, tables.u64(target_id)) is not None
     txn.touch(segment_id=target_id if is_segment else 0, policies=True)
 
 
@@ -137,9 +140,7 @@ def _check_below(txn: ReadTransaction, entry: Entry) -> None:
         conflict = retention_conflict(holds)
         if conflict is not None:
             path = directories.path_of(txn, parent_id, name) if parent_id else ""
-            offload, retention = (
-                f"{key} {policy_text.format(key, policy_text.value_of(holds, key))}" for key in conflict
-            )
+            offload, retention = (f"{key} {policy.format(key, policy.value_of(holds, key))}" for key in conflict)
             raise InvalidRequest(
                 f"policy of {names.printable(path) or '/'}: {retention} would delete before {offload} offloads",
                 remedy=f"set {conflict[0]} below {conflict[1]} there",
@@ -148,7 +149,7 @@ def _check_below(txn: ReadTransaction, entry: Entry) -> None:
 
 def _place_of(txn: ReadTransaction, target_id: int) -> tuple[DirectoryId, str] | None:
     """Parent and name of a directory or segment; no parent for the root, None when it is gone."""
-    found = txn.get(DIRECTORIES, keys.u64(target_id)) or txn.get(SEGMENTS, keys.u64(target_id))
+    found = txn.get(DIRECTORIES, tables.u64(target_id)) or txn.get(SEGMENTS, tables.u64(target_id))
     return None if found is None else (found.parent_id, found.name)
 
 
@@ -160,5 +161,57 @@ def _directories_above(txn: ReadTransaction, parent_id: DirectoryId) -> Iterator
 
 
 def _settings(txn: ReadTransaction, target_id: int) -> Mapping[str, str]:
-    record = txn.get(POLICIES, keys.u64(target_id))
+    record = txn.get(POLICIES, tables.u64(target_id))
     return {} if record is None else record.settings
+
+
+def location(txn: ReadTransaction, location_id: LocationId) -> LocationRecord:
+    """The location with this id; raises NotFound."""
+    return txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
+
+
+def same_place(one: LocationRecord, other: LocationRecord) -> bool:
+    """Whether both are reached at the same URL of the same server."""
+    return (one.url, one.endpoint_url) == (other.url, other.endpoint_url)
+
+
+def foreign_at(txn: ReadTransaction, wanted: LocationRecord) -> LocationRecord | None:
+    """The record of a place of others, or None when there is none."""
+    records = (record for _, record in txn.scan(LOCATIONS))
+    return next((record for record in records if not record.writable and same_place(record, wanted)), None)
+
+
+def register_foreign(txn: WriteTransaction, wanted: LocationRecord) -> LocationRecord:
+    """The record of a place of others, made when there is none; `wanted` has no id yet.
+
+    One record per URL and server. Region and profile are those given last. What is named here is allowed
+    here, even if only a journal knew it before.
+    """
+    require(not wanted.writable, "a foreign location that may be written", wanted.url)
+    found = foreign_at(txn, wanted)
+    if found is None:
+        newest = max((record.id for _, record in txn.scan(LOCATIONS)), default=0)
+        new = replace(wanted, id=LocationId(newest + 1))
+    else:
+        new = replace(found, region=wanted.region, profile=wanted.profile, from_journal=False)
+    if new != found:
+        txn.put(LOCATIONS, tables.u32(new.id), new)
+        changes.location_changed(txn, new)
+    return new
+
+
+def foreign_names_below(txn: ReadTransaction, place: LocationRecord) -> set[str]:
+    """Names, relative to `place`, of adopted objects that lie below its URL.
+
+    Servers are not compared: one has many names, and an object too many is only kept.
+    """
+    urls = {record.id: record.url for _, record in txn.scan(LOCATIONS) if not record.writable}
+    if not urls:
+        return set()
+    base = f"{place.url}/"
+    adopted = (
+        f"{urls[holder.location_id]}/{holder.name}"
+        for _, holder in txn.scan(OBJECTS)
+        if holder.foreign and holder.location_id in urls
+    )
+    return {name[len(base) :] for name in adopted if name.startswith(base)}

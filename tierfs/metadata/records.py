@@ -32,7 +32,6 @@ from tierfs.types import (
 )
 
 RECORD_VERSION = 1
-
 _CRC_BYTES = 4
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 
 from google.protobuf.message import DecodeError
 
-from tierfs.metadata import keys
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata import tables
 from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.tables import CHUNKS, GARBAGE, SEGMENTS
 from tierfs.types import ChunkState, SegmentId, Tier
@@ -70,7 +70,7 @@ _NOTHING = (0,) * _SEGMENT_FIELDS
 _STATE_TAG = b"\x48"
 """Begins `state` in a ChunkRecord; a chunk without this byte is good, which spares parsing nearly all."""
 
-_TIER_AT = keys.U64_BYTES
+_TIER_AT = tables.U64_BYTES
 """Position of the tier in a key of `chunks`."""
 
 Values = list[int]
@@ -230,7 +230,7 @@ class Tally:
                 values[index] += after[index] - before[index]
         if before[_ACTIVE] != after[_ACTIVE] and old is not None and new is not None:
             # Appends do not tell of a chunk that ended; whoever plans has to know.
-            self.changed_active.add(SegmentId(keys.read_u64(key)))
+            self.changed_active.add(SegmentId(tables.read_u64(key)))
 
 
 def _add(count: _Count, values: Values, key: bytes, data: bytes, sign: int) -> None:

@@ -1,15 +1,30 @@
-"""The databases of the LMDB environment and the record each holds. records.proto documents both."""
+"""The databases of the LMDB environment and the record each holds. records.proto documents both.
+
+The only place where dataclasses meet protobuf.
+
+Encoding starts from the message a record was decoded from, so fields of a newer version survive a
+rewrite by this one. Decoding damaged bytes raises DataLoss.
+
+Keys of the LMDB databases: big-endian, so that byte order is number order. All fit LMDB's 511 bytes.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from enum import Enum
+from operator import attrgetter
+from typing import Any, Generic, NoReturn, TypeVar, get_type_hints
 
+from google.protobuf.message import DecodeError, Message
+
+from tierfs.errors import DataLoss
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.batch_records import BatchRecord
-from tierfs.metadata.codec import Codec
-from tierfs.metadata.ledger_records import EntryRun, LedgerRecord
+from tierfs.metadata.ledger_and_batch_records import BatchRecord, EntryRun, LedgerRecord
 from tierfs.metadata.records import (
+    RECORD_VERSION,
     ChecksumRun,
     ChunkRecord,
     DirectoryRecord,
@@ -26,8 +41,167 @@ from tierfs.metadata.records import (
     StoreRecord,
     TouchRecord,
 )
+from tierfs.types import Tier
 
 R = TypeVar("R", bound=Record)
+
+_UNSET = ("stored",)
+
+_Setter = Callable[[Any, Any], None]
+"""Of one slot of a class: sets it in a frozen instance, as `object.__setattr__` does in `__init__`."""
+
+
+class Codec(Generic[R]):
+    """Turns one record type into the bytes of one message type and back, matching fields by name."""
+
+    def __init__(self, record_type: type[R], message_type: type[Message]) -> None:
+        self._record_type = record_type
+        self._message_type = message_type
+        self._fields = _Fields(record_type)
+        self._set_stored: _Setter = _setter(record_type, "stored")
+
+    def decode(self, data: bytes) -> R:
+        """The record in `data`. Raises DataLoss for damage and for a version this code cannot read."""
+        return self.from_message(self._parse(data), data)
+
+    def from_message(self, message: Message, stored: bytes | None = None) -> R:
+        """The record of a message that is already parsed, as in journal entries."""
+        record: R = self._fields.read(message)
+        self._set_stored(record, message.SerializeToString() if stored is None else stored)
+        if record.version > RECORD_VERSION:
+            raise DataLoss(
+                f"a {self._record_type.__name__} has format version {record.version}, "
+                f"this tierfs reads up to {RECORD_VERSION}",
+                remedy="upgrade tierfs",
+            )
+        return record
+
+    def to_message(self, record: R) -> Message:
+        """The message of `record`, with what its stored form holds beyond the known fields."""
+        message = self._parse(record.stored) if record.stored else self._message_type()
+        self._fields.write(message, record, is_new=not record.stored)
+        return message
+
+    def encode(self, record: R) -> bytes:
+        """The bytes of `record`; deterministic, so that golden files hold."""
+        record.check()
+        return self.to_message(record).SerializeToString(deterministic=True)
+
+    def parse_or_none(self, data: bytes) -> Any | None:
+        """The message in `data`; None for damage. For checks, which go on."""
+        try:
+            return self._message_type.FromString(data)
+        except DecodeError:
+            return None
+
+    def _parse(self, data: bytes) -> Message:
+        try:
+            return self._message_type.FromString(data)
+        except DecodeError as exc:
+            raise DataLoss(f"a {self._record_type.__name__} cannot be decoded", remedy="run: tierfs fsck") from exc
+
+
+class _Fields:
+    """How the fields of one dataclass are read from and written to a message.
+
+    Every metadata operation passes here several times. Fields are therefore fetched together, set by the slots of
+    the class: the `__init__` of a frozen dataclass sets them one by one at twice the cost. Measured: a segment is
+    decoded in 0.6 of the time.
+    """
+
+    def __init__(self, record_type: type[Any]) -> None:
+        hints = get_type_hints(record_type)
+        self._type = record_type
+        self._enums: list[tuple[_Setter, Callable[[Any], int], type[Enum], dict[int, Enum]]] = []
+        self._optional: list[tuple[str, _Setter]] = []
+        self._nested: list[tuple[str, _Setter, _Fields, Any]] = []
+        self._maps: list[tuple[str, _Setter]] = []
+        self._lists: list[tuple[str, _Setter]] = []
+        plain: list[str] = []
+        enums: list[str] = []
+        for item in dataclasses.fields(record_type):
+            if item.name in _UNSET:
+                continue
+            kind, put = hints[item.name], _setter(record_type, item.name)
+            if dataclasses.is_dataclass(kind):
+                assert item.default is not dataclasses.MISSING, f"{item.name} has no default"
+                self._nested.append((item.name, put, _Fields(kind), item.default))  # type: ignore[arg-type]
+            elif getattr(kind, "__origin__", None) is Mapping:
+                self._maps.append((item.name, put))
+            elif getattr(kind, "__origin__", None) is tuple:
+                self._lists.append((item.name, put))
+            elif type(None) in getattr(kind, "__args__", ()):
+                self._optional.append((item.name, put))
+            elif isinstance(kind, type) and issubclass(kind, Enum):
+                enums.append(item.name)
+                members = {member.value: member for member in kind}
+                self._enums.append((put, attrgetter(item.name), kind, members))
+            else:
+                plain.append(item.name)
+        self._get_plain = _getter(plain)
+        self._set_plain = [_setter(record_type, name) for name in plain]
+        self._written = (*plain, *enums)
+
+    def read(self, message: Message) -> Any:
+        """The record of a message. Raises DataLoss for a value of a newer version."""
+        record = object.__new__(self._type)
+        for put, value in zip(self._set_plain, self._get_plain(message), strict=True):
+            put(record, value)
+        for put, get, enum, members in self._enums:
+            number = get(message)
+            put(record, members[number] if number in members else _unknown(enum, number))
+        for name, put in self._optional:
+            put(record, getattr(message, name) if message.HasField(name) else None)
+        for name, put, fields, default in self._nested:
+            # Records are frozen: all that hold the default may share it.
+            put(record, fields.read(getattr(message, name)) if message.HasField(name) else default)
+        for name, put in self._maps:
+            put(record, dict(getattr(message, name)))
+        for name, put in self._lists:
+            put(record, tuple(getattr(message, name)))
+        return record
+
+    def write(self, message: Message, record: object, *, is_new: bool) -> None:
+        """Set all fields; in a new message those at their default, which proto3 does not store, need no setting."""
+        for name in self._written:
+            value = getattr(record, name)
+            if value or not is_new:
+                setattr(message, name, value)
+        for name, _ in self._optional:
+            value = getattr(record, name)
+            if value is not None:
+                setattr(message, name, value)
+            elif not is_new:
+                message.ClearField(name)
+        for name, _, fields, default in self._nested:
+            value = getattr(record, name)
+            if value is default or value == default:
+                if not is_new and message.HasField(name):
+                    fields.write(getattr(message, name), value, is_new=False)
+            else:
+                fields.write(getattr(message, name), value, is_new=is_new)
+        for name, _ in self._maps:
+            target = getattr(message, name)
+            target.clear()
+            target.update(getattr(record, name))
+        for name, _ in self._lists:
+            getattr(message, name)[:] = getattr(record, name)
+
+
+def _setter(record_type: type[Any], name: str) -> _Setter:
+    put: _Setter = getattr(record_type, name).__set__
+    return put
+
+
+def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """The attributes of these names, as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda item: tuple(getattr(item, name) for name in names)
+
+
+def _unknown(enum: type[Enum], value: int) -> NoReturn:
+    raise DataLoss(f"{enum.__name__} {value} is unknown to this tierfs", remedy="upgrade tierfs, or run: tierfs fsck")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +231,7 @@ BATCHES = Table(b"batches", Codec(BatchRecord, pb.BatchRecord))
 TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 
 OUTBOX_NAME = b"outbox"
-"""Values are serialized Change messages; journal.py reads them."""
+"""Values are serialized Change messages; changes.py reads them."""
 
 RESERVED_NAMES = (ENTRIES.name, BATCHES.name, LEDGERS.name)
 """Created with the store, so that later versions need no migration."""
@@ -68,3 +242,52 @@ ALL_NAMES = (
     OUTBOX_NAME,
     *RESERVED_NAMES,
 )
+
+
+_U32 = struct.Struct(">I")
+_U64 = struct.Struct(">Q")
+_CHUNK = struct.Struct(">QBQ")
+_PAIR = struct.Struct(">QQ")
+
+U64_BYTES = _U64.size
+MAX_U64 = 2**64 - 1
+
+
+def u32(value: int) -> bytes:
+    """Key of `locations`."""
+    return _U32.pack(value)
+
+
+def u64(value: int) -> bytes:
+    """Key of every database ordered by one number."""
+    return _U64.pack(value)
+
+
+def read_u64(key: bytes) -> int:
+    """The first number of a key."""
+    return int(_U64.unpack_from(key)[0])
+
+
+def chunk(segment_id: int, tier: Tier, start_offset: int) -> bytes:
+    """Key of `chunks`."""
+    return _CHUNK.pack(segment_id, tier, start_offset)
+
+
+def chunk_prefix(segment_id: int, tier: Tier) -> bytes:
+    """What all keys of one chain begin with."""
+    return chunk(segment_id, tier, 0)[: U64_BYTES + 1]
+
+
+def pair(first: int, second: int) -> bytes:
+    """Key of `checksums`, `garbage`, `entries` and `ledgers`."""
+    return _PAIR.pack(first, second)
+
+
+def dirent(parent_id: int, name: str) -> bytes:
+    """Key of `dirents`."""
+    return _U64.pack(parent_id) + name.encode()
+
+
+def dirent_name(key: bytes) -> str:
+    """The name in a key of `dirents`."""
+    return key[U64_BYTES:].decode()

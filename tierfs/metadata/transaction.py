@@ -2,6 +2,8 @@
 
 A change of metadata is one synchronous function over one WriteTransaction: no I/O, no await. The
 superblock is read once and written at commit if it changed.
+
+The outbox: changes of this owner that the bucket's journal does not name yet. changes.py reads it.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from tierfs import forks
 from tierfs.clock import Clock
 from tierfs.errors import DataLoss, NotFound, Unavailable
-from tierfs.metadata import keys, sums
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata import sums, tables
 from tierfs.metadata.environment import Environment, map_lmdb_errors
-from tierfs.metadata.records import Record, StoreRecord, TouchRecord
+from tierfs.metadata.records import GarbageRecord, Record, StoreRecord, TouchRecord
 from tierfs.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
-from tierfs.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table
+from tierfs.metadata.tables import GARBAGE, OUTBOX_NAME, STORE, TOUCHES, Table
+from tierfs.system import processes
 
 R = TypeVar("R", bound=Record)
 Txn = TypeVar("Txn", bound="ReadTransaction")
@@ -251,14 +254,14 @@ class WriteTransaction(ReadTransaction):
         record = TouchRecord(
             parent_inode=parent_inode, name=name, inode=inode, segment_id=segment_id, policies=policies
         )
-        self.put(TOUCHES, keys.u64(sequence), record)
+        self.put(TOUCHES, tables.u64(sequence), record)
         if sequence > MAX_TOUCHES and sequence % _TRIM_BATCH == 0:
             self._trim_touches(sequence - MAX_TOUCHES)
 
     def add_to_outbox(self, data: bytes) -> int:
         """Queue a serialized Change for the journal; returns its sequence. `data` lacks the sequence."""
         sequence = self._take("next_outbox")
-        self.put_raw(OUTBOX_NAME, keys.u64(sequence), data)
+        self.put_raw(OUTBOX_NAME, tables.u64(sequence), data)
         return sequence
 
     def add_to_outbox_last(self, data: bytes) -> None:
@@ -300,7 +303,7 @@ class WriteTransaction(ReadTransaction):
     def _trim_touches(self, below: int) -> None:
         with self._txn.cursor(db=self._databases[TOUCHES.name]) as cursor:
             found = cursor.first()
-            while found and keys.read_u64(cursor.key()) < below:
+            while found and tables.read_u64(cursor.key()) < below:
                 found = cursor.delete()
 
 
@@ -378,7 +381,7 @@ def _begin(environment: Environment) -> Any:
 def _end(environment: Environment, txn: Any) -> None:
     """End a transaction with nothing changed. In a child of fork it is the parent's, which goes on with it."""
     if environment.pid != os.getpid():
-        forks.leak(txn)
+        processes.leak(txn)
         return
     txn.abort()
 
@@ -390,3 +393,18 @@ def _commit(environment: Environment, txn: Any) -> None:
     except DataLoss as exc:
         environment.broken = str(exc)
         raise
+
+
+def add(txn: WriteTransaction, change: pb.Change) -> int:
+    """Queue a change for the journal; returns its sequence."""
+    return txn.add_to_outbox(change.SerializeToString(deterministic=True))
+
+
+def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
+    """A cold object is to be deleted later, by whoever owns the bucket then.
+
+    It comes behind what else the transaction changes: a journal that ends in between must not call garbage
+    what it still links.
+    """
+    change = pb.Change(garbage=GARBAGE.codec.to_message(record))  # type: ignore[arg-type]
+    txn.add_to_outbox_last(change.SerializeToString(deterministic=True))

@@ -1,7 +1,25 @@
-"""Reading segments: where bytes lie, fetching them once, checking each, keeping what is read next.
+"""Read segments: find the bytes, fetch them once, check each, and keep what is read next.
 
-resolve.py is pure: a layout and a range in, pieces with candidates out. Cold bytes come in spans
-(spans.py) that streaming fetches (fetch.py) fill and any number of readers share; local bytes come
-straight from chunk files (local.py). readahead.py decides what to ask for before it is wanted, and
-reader.py puts it together. From here up trio orchestrates; blocking work runs in threads.
+A handle (`handle`) pins a snapshot of its segment (`view`), which resolves a range to pieces with candidates, best
+first. Local pieces are read straight from chunk files (`local`): from the page cache on the loop, else by a thread.
+Cold pieces (`cold`) wait for spans, which `fetch` fills and any number of readers share. `readahead` asks for bytes
+before they are wanted, with one window per sequential session. A tier that does not answer is tried again until the
+read's deadline (`patience`). `copies` notes which copies failed, `etags` which objects were replaced.
+
+`reader` puts it together for one process. From here up trio orchestrates, and blocking work runs in threads.
 """
+
+__all__ = [
+    "cache",
+    "entries",
+    "etags",
+    "fetch",
+    "handle",
+    "ledger_objects",
+    "payloads",
+    "prime",
+    "reader",
+    "stats",
+    "stream",
+    "view",
+]

@@ -1,20 +1,27 @@
-"""What the reads of one segment's cold bytes share: its sessions, and the spans that were asked for ahead of them."""
+"""What the reads of one segment's cold bytes share: its sessions, and the spans that were asked for ahead of them.
+
+One read of cold bytes: finds or starts the fetches that hold what is wanted, and those after it.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
+import trio
+
+from tierfs.errors import DataLoss, TierfsError
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metrics import MetricName, MetricSink
-from tierfs.reading.checksum_cache import ChecksumCache
-from tierfs.reading.fetch import Fetcher
-from tierfs.reading.fetch_queue import WANTED_NOW
-from tierfs.reading.pack_ahead import PackAhead
-from tierfs.reading.readahead import Sessions
-from tierfs.reading.span import Span
-from tierfs.reading.spans import SpanCache
-from tierfs.types import ByteRange
+from tierfs.reading.fetch.fetcher import Fetcher
+from tierfs.reading.fetch.grid import BlockDiffers, ChecksumCache, blocks_touched
+from tierfs.reading.fetch.queue import WANTED_NOW
+from tierfs.reading.fetch.span import Span
+from tierfs.reading.fetch.span_cache import SpanCache
+from tierfs.reading.readahead import PackAhead, ReadSession, Sessions, is_whole_file
+from tierfs.reading.view import Piece, SegmentView, in_object, resolve
+from tierfs.types import ByteRange, Tier
 
 _MEMORY = "memory"
 """Label of what spans hold, in counts of hits and misses."""
@@ -83,3 +90,194 @@ class ColdPath:
         else:
             self.spans.used(span)
         return span.slice(held)
+
+
+log = logging.getLogger(__name__)
+
+_SPANS_TRIED = 5
+"""Spans that fail one after the other for other bytes than those that are wanted (a guess)."""
+
+
+class ColdRead:
+    """Bytes `wanted` of a segment, of which an object holds a part. On the trio loop only; used once."""
+
+    __slots__ = ("_held", "_path", "_placed", "_spans", "_tiers", "_view", "_wanted")
+
+    def __init__(
+        self,
+        path: ColdPath,
+        view: SegmentView,
+        tiers: tuple[Tier, ...],
+        wanted: ByteRange,
+        placed: PlacedChunk,
+        piece: ByteRange,
+    ) -> None:
+        """`piece`: the bytes of the segment, out of `wanted`, that are read from `placed`."""
+        self._path = path
+        self._spans = path.spans
+        self._view = view
+        self._tiers = tiers
+        self._wanted = wanted
+        self._placed = placed
+        self._held = in_object(piece, placed)
+
+    def now(self) -> memoryview | None:
+        """All the bytes, if one span has them."""
+        held = self._held
+        span = self._spans.find(self._placed.object.id, held.start)
+        if span is None or span.end < held.end or not span.has(held):
+            return None
+        self._read_ahead()
+        if not span.has(held):  # it was dropped to make room
+            return None
+        self._path.count_hits(blocks_touched(held))
+        return self._path.served(span, held)
+
+    async def bytes(self) -> memoryview:
+        """The first bytes, all if one span has them; raises the fetch's error.
+
+        A small chunk that has a CRC32C of its own is judged by that where a block fails: the bad bytes may be those
+        of another in the same pack.
+        """
+        held, placed = self._held, self._placed
+        first = self._span_at(held.start)
+        there = first is not None and first.filled > held.start - first.start
+        try:
+            self._read_ahead()
+            self._request()
+            span = await self._span()
+            part = ByteRange(held.start, min(held.end, span.end))
+            count = self._path.count_hits if there and span.has(part) else self._path.count_misses
+            count(blocks_touched(part))
+            if not span.has(part):
+                span, part = await self._fetched(span, part)
+            return self._path.served(span, part)
+        except BlockDiffers:
+            whole = await trio.to_thread.run_sync(self._path.whole_chunk, placed, abandon_on_cancel=True)
+            if whole is None:
+                raise
+            log.info("%s: a block is bad, but not for the chunk at %d", placed.object.name, placed.range.start)
+            return whole[held.start - placed.chunk.object_offset :][: held.length_bytes]
+
+    async def _fetched(self, span: Span, wanted: ByteRange) -> tuple[Span, ByteRange]:
+        """The span that has got the first of the wanted bytes, and which of them.
+
+        A fetch may fail for bytes elsewhere in its span, and so may that of the next one; the blocks that are wanted
+        may be as good as ever.
+        """
+        part = wanted
+        for tries_left in reversed(range(_SPANS_TRIED)):
+            try:
+                await self._path.fetcher.wait_for(span, part)
+                break
+            except DataLoss as exc:
+                if not tries_left or self._is_about(exc, span, wanted):
+                    raise
+            span = await self._span()
+            part = ByteRange(part.start, min(part.end, span.end))
+        return span, part
+
+    def _is_about(self, error: DataLoss, span: Span, wanted: ByteRange) -> bool:
+        """Whether the error of a fetch is one of the bytes that are wanted, as far as can be told."""
+        if isinstance(error, BlockDiffers):
+            return bool(error.block.intersect(wanted))
+        holder = self._placed.object
+        return self._path.checksums.grid(holder.id, wanted, holder.length).range == span.grid.range
+
+    def _span_at(self, offset: int) -> Span | None:
+        return self._spans.find(self._placed.object.id, offset)
+
+    async def _span(self) -> Span:
+        """The span that holds or is getting the first byte."""
+        while (span := self._span_at(self._held.start)) is None:
+            self._request()
+            if self._span_at(self._held.start) is None:
+                await self._spans.wait_room()
+        return span
+
+    def _request(self) -> None:
+        """Start fetches for all that is neither there nor on its way; stops when memory is out."""
+        at, end = self._held.start, self._held.end
+        while at < end:
+            span = self._span_at(at)
+            if span is None:
+                span = self._path.ask(self._placed, ByteRange(at, min(end, at + self._spans.largest_bytes)), WANTED_NOW)
+            elif not span.has(ByteRange(at, min(end, span.end))):
+                self._path.fetcher.hurry(span)
+            if span is None:
+                return
+            at = span.end
+
+    def _read_ahead(self) -> None:
+        """Note a read of the segment, or of its pack, and ask for what comes next as far as window and memory go."""
+        in_pack = is_whole_file(self._view, self._placed)
+        if in_pack:
+            position, end = self._held, self._placed.object.length
+            session = self._path.packs.sessions_of(self._placed.object.id).of(position, 0)
+        else:
+            position, end = self._wanted, self._view.segment.length
+            session = self._path.sessions.of(position, self._view.segment.start_offset)
+        if not session.proven:
+            session.note(position)
+            return
+        plan = session.plan(position, self._path.packs.shares.of(session, trio.current_time()), end)
+        if plan is None:
+            return
+        try:
+            if in_pack:
+                self._ask_in_pack(plan, session)
+            else:
+                self._ask_ahead(plan, session)
+        except TierfsError as exc:
+            # The bytes that are wanted now may be fine; a read that reaches the bad ones reports them.
+            log.debug("%s: reading ahead: %s", self._view.name, exc)
+
+    def _ask_ahead(self, plan: ByteRange, session: ReadSession) -> None:
+        # Its last range may reach beyond the plan: cut where chunks end, not where plans do, ranges stay whole.
+        reach = plan.end + session.range_bytes
+        at = max(plan.start, self._view.segment.start_offset)  # a head may have been cut off since
+        while at < plan.end:
+            layout = self._view.layout(at)
+            for piece in resolve(layout, ByteRange(at, min(reach, layout.window.end)), self._tiers):
+                if at < plan.end:
+                    at = self._ask_for(piece, plan.end, session)
+                if at < min(piece.range.end, plan.end):  # memory ran out: the next read asks again
+                    session.ahead = at
+                    return
+        session.ahead = at
+
+    def _ask_for(self, piece: Piece, end: int, session: ReadSession) -> int:
+        """Spans for a piece of read-ahead that begin before `end`; returns the offset up to which there are any."""
+        if piece.lost or piece.candidates[0].object.tier is Tier.LOCAL:
+            return min(piece.range.end, end)
+        placed = piece.candidates[0]
+        held = in_object(piece.range, placed)
+        shift = piece.range.start - held.start
+        at = held.start
+        while at < held.end and at + shift < end:
+            span = self._spans.find(placed.object.id, at)
+            if span is None:
+                asked = ByteRange(at, min(held.end, at + session.range_bytes))
+                span = self._path.ask(placed, asked, _priority(at + shift, self._wanted), ahead=True)
+                if span is None:
+                    break
+            at = span.end
+        return min(at, held.end) + shift
+
+    def _ask_in_pack(self, plan: ByteRange, session: ReadSession) -> None:
+        """As `_ask_ahead`, by offsets of the pack. Its spans outlive the segment: the next one reads them."""
+        at = plan.start
+        while at < plan.end:
+            span = self._span_at(at)
+            if span is None:
+                asked = ByteRange(at, min(self._placed.object.length, at + session.range_bytes))
+                span = self._path.ask(self._placed, asked, _priority(at, self._held))
+            if span is None:  # memory ran out: the next read asks again
+                break
+            at = span.end
+        session.ahead = at
+
+
+def _priority(at: int, wanted: ByteRange) -> int:
+    """Of a span that begins at `at`: by its distance from what is wanted now."""
+    return WANTED_NOW if at < wanted.end else at - wanted.start

@@ -1,15 +1,27 @@
-"""Reading a ledger by entries: its bytes as one stream, cut where entries end."""
+"""Reading a ledger by entries: its bytes as one stream, cut where entries end.
+
+Finding the entries of a ledger's data object by reading it, and the rows of entries that tell of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from tierfs.checksum import Buffer
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import DataLoss, NotFound
+from tierfs.ledger.block_reader import DecoderSource, EntryBatch, scan_batches
+from tierfs.ledger.blocks import Deviations
+from tierfs.ledger.index import LedgerIndex
 from tierfs.metadata import entries
 from tierfs.metadata.entries import PlacedEntry
-from tierfs.metadata.ledger_records import MAX_RUN_ENTRIES
+from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun
+from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.types import SegmentId
+from tierfs.names import printable
+from tierfs.reading.ledger_objects import Pieces, batches, layout, read_index
+from tierfs.types import ByteRange, PayloadEncoding, SegmentId
 
 Emit = Callable[[PlacedEntry, bytes], None]
 """Takes one entry and its payload."""
@@ -51,3 +63,86 @@ class EntrySplitter:
             payload, self._begun = bytes(self._begun), bytearray()
             self._emit(self._entry, payload)
             self._entry = next(self._places, None)
+
+
+_JOBS = 4
+"""Requests at once, 8 MiB each (a guess)."""
+
+Take = Callable[[EntryRun], None]
+
+
+class EntryRuns:
+    """Rows of entries out of frames: a row ends where the next frame does not follow, and where it is full."""
+
+    def __init__(self, take: Take, payload_start: int = 0) -> None:
+        """`payload_start`: offset in the ledger of the first payload."""
+        self._take = take
+        self._first = self._start = self._stored = 0
+        self._lengths: list[int] = []
+        self._next_offset = -1
+        self.entries = 0
+        self.payload_bytes = payload_start
+
+    def add(self, batch: EntryBatch, frame_bytes: int) -> None:
+        """Take the next entries, which continue the ledger."""
+        stored, lengths = batch.offset, batch.lengths
+        while lengths:
+            room = MAX_RUN_ENTRIES - len(self._lengths)
+            if stored != self._next_offset or not room:
+                self.cut()
+                self._first, self._start, self._stored = self.entries, self.payload_bytes, stored
+                room = MAX_RUN_ENTRIES
+            taken, lengths = lengths[:room], lengths[room:]
+            size = sum(taken)
+            self._lengths.extend(taken)
+            stored = self._next_offset = stored + size + frame_bytes * len(taken)
+            self.entries += len(taken)
+            self.payload_bytes += size
+
+    def skip_empty(self, end_entry_id: int) -> None:
+        """Count entries without a byte that are in no object that is read."""
+        self.cut()
+        self.entries = end_entry_id
+
+    def cut(self) -> None:
+        """End the row; another object may go on at the same offset."""
+        if self._lengths:
+            lengths = tuple(self._lengths)
+            run = EntryRun(
+                first_entry_id=self._first, payload_start=self._start, lengths=lengths, stored_offset=self._stored
+            )
+            self._take(run)
+        self._lengths = []
+        self._next_offset = -1
+
+
+def scan(storage: ChunkStorage, holder: ObjectRecord) -> Iterator[EntryRun]:
+    """The rows of a ledger in Pulsar's blocks, the first entry first; reads all of the object.
+
+    Its index tells where the blocks are; without one their headers do. Raises DataLoss where an entry is not there,
+    and what the storage raises.
+    """
+    found: list[EntryRun] = []
+    runs = EntryRuns(found.append, holder.payload_start)
+    data = storage.stat(holder.name)
+    with closing(Pieces(storage, _JOBS)) as pieces:
+        for batch in _batches(storage, holder, data, pieces):
+            if batch.first_entry_id != runs.entries:
+                raise DataLoss(f"{printable(data.name)}: entry {runs.entries} is missing")
+            runs.add(batch, PayloadEncoding.PULSAR_BLOCK.frame_bytes)
+            yield from found
+            found.clear()
+        runs.cut()
+        yield from found
+
+
+def _batches(storage: ChunkStorage, holder: ObjectRecord, data: StoredObject, pieces: Pieces) -> Iterator[EntryBatch]:
+    deviations = Deviations()
+    try:
+        index = read_index(storage, storage.stat(holder.index_name), deviations)
+    except NotFound:
+        source = DecoderSource(pieces.of(data, ByteRange(0, data.length_bytes)), 0, data.name)
+        return (batch for _, batch in scan_batches(source, data.length_bytes, deviations))
+    assert isinstance(index, LedgerIndex), "ours are of format 1"
+    laid = layout(index, data, deviations)
+    return batches(DecoderSource(pieces.of(data, laid.range), laid.range.start, data.name), laid, deviations)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
 from tierfs.errors import Conflict, PermissionDenied, TierfsError
-from tierfs.metadata import journal, keys
+from tierfs.metadata import changes, tables
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
@@ -51,7 +51,7 @@ class NewEtag:
 
 
 @dataclass(slots=True)
-class _Met:
+class _MetEtag:
     """An object that was met under another etag."""
 
     etag: str
@@ -87,7 +87,7 @@ class Etags:
         self._metadata = metadata
         self.payloads = Payloads(rows_of(metadata))
         self._lock = threading.Lock()
-        self._met: OrderedDict[ObjectId, _Met] = OrderedDict()
+        self._met: OrderedDict[ObjectId, _MetEtag] = OrderedDict()
         self._proved: dict[ObjectId, NewEtag] = {}
         self._refused = False
         """Whether the store may change nothing."""
@@ -125,7 +125,7 @@ class Etags:
         with self._lock:
             met = self._met.pop(holder.id, None)
             adoptions = 0 if met is None else met.adoptions
-            self._met[holder.id] = _Met(etag, length_bytes, adoptions)
+            self._met[holder.id] = _MetEtag(etag, length_bytes, adoptions)
             self._proved.pop(holder.id, None)
             if len(self._met) > _REMEMBERED:
                 self._proved.pop(self._met.popitem(last=False)[0], None)
@@ -177,17 +177,17 @@ def adopt(metadata: MetadataStore, found: Iterable[NewEtag]) -> int:
     for first in range(0, len(waiting), ADOPTED_AT_ONCE):
         with metadata.write() as txn:
             for one in waiting[first : first + ADOPTED_AT_ONCE]:
-                known = txn.get(OBJECTS, keys.u64(one.holder.id))
+                known = txn.get(OBJECTS, tables.u64(one.holder.id))
                 if known is None or _place(known) != _place(one.holder) or known.etag == one.etag:
                     continue
                 changed = replace(known, etag=one.etag)
-                txn.put(OBJECTS, keys.u64(changed.id), changed)
-                journal.object_changed(txn, changed)
+                txn.put(OBJECTS, tables.u64(changed.id), changed)
+                changes.object_changed(txn, changed)
                 adopted += 1
     return adopted
 
 
-def _may_be_adopted(met: _Met, holder: ObjectRecord) -> bool:
+def _may_be_adopted(met: _MetEtag, holder: ObjectRecord) -> bool:
     """Whether the etag is one of the whole object as it was written, and not one of very many."""
     return bool(met.etag) and met.length_bytes == holder.stored_bytes and met.adoptions < _MOST_ADOPTIONS
 

@@ -17,13 +17,11 @@ from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
 from tierfs.metadata.layout import Layout, PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
-from tierfs.reading.cold import ColdPath
-from tierfs.reading.cold_read import ColdRead
-from tierfs.reading.copy_marks import CopyMarks
-from tierfs.reading.local_path import LocalPath
+from tierfs.reading.cold import ColdPath, ColdRead
+from tierfs.reading.copies import CopyMarks
+from tierfs.reading.local import LocalPath
 from tierfs.reading.patience import Patience, Unanswered, Waits
-from tierfs.reading.resolve import Piece, in_object, resolve
-from tierfs.reading.view import SegmentView
+from tierfs.reading.view import Piece, SegmentView, in_object, resolve
 from tierfs.types import MIB, ByteRange, ReadPriority, Tier
 
 log = logging.getLogger(__name__)

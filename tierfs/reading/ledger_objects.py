@@ -13,13 +13,11 @@ from functools import partial
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.ledger import block_reader, single_object
-from tierfs.ledger.block_reader import Batch, BlockSpan
-from tierfs.ledger.deviations import Deviations
-from tierfs.ledger.index import LedgerIndex, StreamingIndex
-from tierfs.ledger.index_codec import MAX_INDEX_BYTES, decode_index
+from tierfs.ledger.block_reader import BlockSpan, DecoderSource, EntryBatch
+from tierfs.ledger.blocks import Deviations
+from tierfs.ledger.index import MAX_INDEX_BYTES, LedgerIndex, StreamingIndex, decode_index
 from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata
 from tierfs.ledger.single_object import MagicWords
-from tierfs.ledger.source import Source
 from tierfs.names import printable
 from tierfs.parallel import Pool
 from tierfs.types import MIB, ByteRange, PayloadEncoding
@@ -41,7 +39,7 @@ _MAX_METADATA_FILE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LedgerLayout:
     """How the entries of one ledger lie in one data object."""
 
     spans: tuple[BlockSpan, ...]
@@ -84,10 +82,10 @@ def read_index(storage: ChunkStorage, index: StoredObject, deviations: Deviation
     return decode_index(read_small(storage, index), index.name, deviations)
 
 
-def layout(index: LedgerIndex, data: StoredObject, deviations: Deviations) -> Layout:
+def layout(index: LedgerIndex, data: StoredObject, deviations: Deviations) -> LedgerLayout:
     """The ledger of format 1. Raises DataLoss where its object cannot hold it."""
     index.check(data.length_bytes, data.name, deviations)
-    return Layout(
+    return LedgerLayout(
         spans=tuple(index.spans()),
         entries=index.metadata.readable_last_entry_id + 1,
         payload_bytes=index.metadata.length,
@@ -96,7 +94,9 @@ def layout(index: LedgerIndex, data: StoredObject, deviations: Deviations) -> La
     )
 
 
-def streaming_layout(index: StreamingIndex, ledger_id: int, data: StoredObject, end_entry_id: int | None) -> Layout:
+def streaming_layout(
+    index: StreamingIndex, ledger_id: int, data: StoredObject, end_entry_id: int | None
+) -> LedgerLayout:
     """One ledger of the streaming form, or the part of it in this object.
 
     `end_entry_id`: behind the last entry that counts, by all indexes of the ledger; None where none of them says.
@@ -107,7 +107,7 @@ def streaming_layout(index: StreamingIndex, ledger_id: int, data: StoredObject, 
     section = index.section(ledger_id)
     ended = replace(section.info, entries=MAX_ENTRIES if end_entry_id is None else end_entry_id)
     only = replace(index, sections=tuple(replace(one, info=ended) if one is section else one for one in index.sections))
-    return Layout(
+    return LedgerLayout(
         spans=tuple(only.spans(ledger_id)),
         entries=end_entry_id,
         payload_bytes=section.info.size or None,
@@ -123,7 +123,7 @@ def streaming_managed_ledger(info: LedgerInfo) -> str:
 
 def first_form_layout(
     storage: ChunkStorage, data: StoredObject, magic: MagicWords, deviations: Deviations
-) -> Layout | None:
+) -> LedgerLayout | None:
     """The ledger of an object of the first PIP's form; None for any other object. Raises DataLoss."""
     if data.length_bytes < single_object.START_BYTES:
         return None
@@ -134,7 +134,7 @@ def first_form_layout(
     found = single_object.decode_index(_read(storage, data, span), data.length_bytes, magic, data.name, deviations)
     if not found.entries and found.metadata.readable_last_entry_id >= 0:
         raise DataLoss(f"{printable(data.name)}: its entries are in no block of the index")
-    return Layout(
+    return LedgerLayout(
         spans=tuple(found.spans(data.length_bytes)),
         entries=found.metadata.readable_last_entry_id + 1,
         payload_bytes=found.metadata.length,
@@ -160,7 +160,7 @@ def managed_ledger(metadata: LedgerMetadata) -> str:
     return (found or b"").decode(errors="replace")
 
 
-def batches(source: Source, laid: Layout, deviations: Deviations) -> Iterator[Batch]:
+def batches(source: DecoderSource, laid: LedgerLayout, deviations: Deviations) -> Iterator[EntryBatch]:
     """The entries; see block_reader.read_batches."""
     if laid.magic is not None:
         return single_object.read_batches(source, laid.spans, laid.magic, deviations)

@@ -3,23 +3,30 @@
 `preadv2(RWF_NOWAIT)` into page-aligned pooled buffers; the loop never waits for the disk and no chunk is
 ever mapped (a cold page would stop every thread, a cut file is SIGBUS). Each 128 KiB block is checked on
 its first touch in this process; until then whole blocks are read.
+
+Local chunks, checked on first touch: the CRCs come from the newest commit, the bytes from `local.py`.
 """
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
 from tierfs import osio
-from tierfs.chunkstore.chunkfiles import ChunkFiles
-from tierfs.errors import DataLoss
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.errors import DataLoss, NotFound, TierfsError
+from tierfs.metadata import checksums, tables
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import ChecksumRun
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.osio import map_os_errors
-from tierfs.reading.buffers import BufferPool, PooledBuffer
-from tierfs.reading.grid import Grid
+from tierfs.reading.fetch.buffers import BufferPool, PooledBuffer
+from tierfs.reading.fetch.grid import Grid, grid_of, run_matches
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
 
 _CHECKED_OBJECTS = 65_536
@@ -30,7 +37,7 @@ _READ_BUFFERS_BYTES = 64 * MIB
 
 
 @dataclass(slots=True)
-class _OpenFile:
+class _OpenChunkFile:
     fd: int
     users: int = 0
     dropped: bool = False
@@ -44,7 +51,7 @@ class LocalReader:
         self._metrics = metrics
         self._limit = open_files
         self._limiter = trio.CapacityLimiter(threads)
-        self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._open: OrderedDict[str, _OpenChunkFile] = OrderedDict()
         self._checked: OrderedDict[ObjectId, bytearray] = OrderedDict()
         self._pool = BufferPool(_READ_BUFFERS_BYTES)
         self._lent: list[PooledBuffer] = []
@@ -136,17 +143,17 @@ class LocalReader:
             if file.dropped and file.users == 0:
                 os.close(file.fd)
 
-    def _opened(self, name: str) -> _OpenFile:
+    def _opened(self, name: str) -> _OpenChunkFile:
         file = self._open.get(name)
         if file is None:
-            file = self._open[name] = _OpenFile(self._files.open_for_read(name))
+            file = self._open[name] = _OpenChunkFile(self._files.open_for_read(name))
             while len(self._open) > self._limit:
                 self._drop(self._open.popitem(last=False)[1])
         else:
             self._open.move_to_end(name)
         return file
 
-    def _drop(self, file: _OpenFile) -> None:
+    def _drop(self, file: _OpenChunkFile) -> None:
         if file.users == 0:
             os.close(file.fd)
         else:
@@ -165,3 +172,57 @@ def _fill_blocking(name: str, fd: int, view: memoryview, offset: int) -> None:
         done = osio.read_all(fd, view, offset)
         if done < len(view):
             raise DataLoss(f"chunk file {name} ends at {offset + done}; {len(view) - done} more bytes were committed")
+
+
+class LocalPath:
+    """The local path of one open handle; remembers the checksums it needed last."""
+
+    def __init__(self, metadata: MetadataStore, local: LocalReader) -> None:
+        self._metadata = metadata
+        self._local = local
+        self._run: ChecksumRun | None = None
+
+    def read_now(self, placed: PlacedChunk, held: ByteRange, *, growing: bool) -> memoryview | None:
+        """Bytes of a local chunk from the page cache; `growing` for the active chunk of its segment.
+
+        None for whatever is not as simple as that: it goes the long way, which also says what is wrong.
+        """
+        try:
+            if self._local.is_checked(placed.object.id, held):
+                return self._local.read_now(placed.object.name, held)
+            # A chunk that grows: its last checksum must be read together with its length.
+            return None if growing else self._checked_now(placed, held)
+        except TierfsError:
+            return None
+
+    async def read(self, placed: PlacedChunk, held: ByteRange) -> memoryview:
+        """Bytes of a local chunk. Raises NotFound when it was evicted, DataLoss for wrong or missing bytes."""
+        grid = self._grid_to_check(placed, held)
+        return await self._local.read(placed.object.id, placed.object.name, held, grid)
+
+    def _checked_now(self, placed: PlacedChunk, held: ByteRange) -> memoryview | None:
+        start = held.start - held.start % CRC_BLOCK_BYTES
+        end = min(-(-held.end // CRC_BLOCK_BYTES) * CRC_BLOCK_BYTES, placed.object.length)
+        run = self._run
+        if run is None or run.object_id != placed.object.id or not run.covers(start, end):
+            with self._metadata.read() as txn:
+                found = checksums.run_at(txn, placed.object.id, start)
+            if found is None or not found.covers(start, end):
+                return None
+            run = self._run = replace(found, object_id=placed.object.id)
+        view = self._local.read_now(placed.object.name, ByteRange(start, end))
+        if view is None or not run_matches(run, view, start):
+            return None
+        self._local.mark_checked(placed.object.id, ByteRange(start, end))
+        return view[held.start - start : held.end - start]
+
+    def _grid_to_check(self, placed: PlacedChunk, held: ByteRange) -> Grid | None:
+        """The blocks of a local chunk that were not checked yet, with the CRCs of the newest commit."""
+        if self._local.is_checked(placed.object.id, held):
+            return None
+        with self._metadata.read() as txn:
+            holder = txn.get(OBJECTS, tables.u64(placed.object.id))
+            if holder is None:
+                raise NotFound(f"chunk file {placed.object.name} was evicted")
+            runs = checksums.runs_covering(txn, placed.object.id, held)
+            return grid_of(runs, held, holder.length)

@@ -14,7 +14,7 @@ SEGMENTS_SHOWN = 1000
 
 
 @dataclass(slots=True, eq=False)
-class Tally:
+class HandleTally:
     """Reads of one segment since it was opened first."""
 
     handles: set[ReadHandle] = field(default_factory=set)
@@ -35,14 +35,14 @@ class OpenHandles:
             )
             for tier in Tier
         }
-        self._tallies: dict[SegmentId, Tally] = {}
+        self._tallies: dict[SegmentId, HandleTally] = {}
 
     def __len__(self) -> int:
         return sum(len(tally.handles) for tally in self._tallies.values())
 
     def add(self, handle: ReadHandle) -> None:
         """A handle was opened."""
-        self._tallies.setdefault(handle.segment.id, Tally()).handles.add(handle)
+        self._tallies.setdefault(handle.segment.id, HandleTally()).handles.add(handle)
 
     def remove(self, handle: ReadHandle) -> None:
         """A handle was closed."""
@@ -70,6 +70,6 @@ class OpenHandles:
         """How many segments are open."""
         return len(self._tallies)
 
-    def most_read(self) -> list[Tally]:
+    def most_read(self) -> list[HandleTally]:
         """What a snapshot shows."""
         return heapq.nlargest(SEGMENTS_SHOWN, self._tallies.values(), key=lambda tally: tally.bytes)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
 from tierfs.errors import DataLoss
 from tierfs.metadata import entries
-from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable

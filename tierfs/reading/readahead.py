@@ -5,15 +5,24 @@ descriptors, and readers of one file share what is fetched. A session begins wit
 for, or with 1 MiB at the beginning of the file; having read on for more than 1 MiB proves it and opens the
 window. Whoever jumps about never proves a session and is fetched the blocks asked for, nothing more: the kernel
 cuts one large read into neighbouring requests, so that two of them prove nothing.
+
+Where readers are in packs: who reads one small file after another finds the next ones in memory.
+
+Files of a pack lie in the order of their names, as a listing shows them. A read that goes on where another file
+of the pack ended belongs to a session of the pack, as reads of one large file do to one of that file.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.reading.fetch.span import Span
+from tierfs.reading.fetch.span_cache import SpanCache
+from tierfs.reading.view import SegmentView
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
 
 FIRST_WINDOW_BYTES = MIB
 _MIN_WINDOW_BYTES = 2 * MIB
@@ -62,7 +71,7 @@ class FairShare:
         """Sessions that count."""
         return len(self._last_read_s)
 
-    def of(self, session: Session, now_s: float) -> Share:
+    def of(self, session: ReadSession, now_s: float) -> Share:
         """The share of a session that is being read now."""
         last_read_s = self._last_read_s
         last_read_s[id(session)] = now_s
@@ -74,13 +83,13 @@ class FairShare:
         ranges = max(1, min(_RANGES_PER_WINDOW, self._streams // count))
         return Share(max(_MIN_WINDOW_BYTES, window), ranges)
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: ReadSession) -> None:
         """The session ended."""
         self._last_read_s.pop(id(session), None)
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class ReadSession:
     """Where one reader is, and how far ahead of it was asked for. Offsets are the segment's."""
 
     start: int
@@ -159,22 +168,22 @@ class Sessions:
         """Who reads on for more than `proven_bytes` is believed to go on."""
         self._shares = shares
         self._proven_bytes = proven_bytes
-        self._proven: list[Session] = []
-        self._unproven: list[Session] = []
+        self._proven: list[ReadSession] = []
+        self._unproven: list[ReadSession] = []
 
-    def of(self, wanted: ByteRange, first_offset: int) -> Session:
+    def of(self, wanted: ByteRange, first_offset: int) -> ReadSession:
         """The session that a read belongs to; a new one if it goes on nowhere."""
         found = self._nearest(wanted)
         if found is not None:
             return self._continued(*found, wanted)
         start = wanted.start - wanted.start % CRC_BLOCK_BYTES
-        session = Session(start=wanted.start, position=wanted.start, ahead=max(start, first_offset))
+        session = ReadSession(start=wanted.start, position=wanted.start, ahead=max(start, first_offset))
         if wanted.start == first_offset:
             session.prove()
         self._insert(session)
         return session
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[ReadSession]:
         """The proven ones."""
         return iter(self._proven)
 
@@ -185,7 +194,7 @@ class Sessions:
         self._proven.clear()
         self._unproven.clear()
 
-    def _nearest(self, wanted: ByteRange) -> tuple[list[Session], int] | None:
+    def _nearest(self, wanted: ByteRange) -> tuple[list[ReadSession], int] | None:
         """The session whose reader is nearest: windows of others may reach over it."""
         nearest, least_bytes = None, 0
         for sessions in (self._proven, self._unproven):
@@ -198,7 +207,7 @@ class Sessions:
                         return nearest
         return nearest
 
-    def _continued(self, sessions: list[Session], index: int, wanted: ByteRange) -> Session:
+    def _continued(self, sessions: list[ReadSession], index: int, wanted: ByteRange) -> ReadSession:
         session = sessions[index]
         proven = session.proven
         if not proven and wanted.end - session.start > self._proven_bytes:
@@ -208,9 +217,61 @@ class Sessions:
             self._insert(session)
         return session
 
-    def _insert(self, session: Session) -> None:
+    def _insert(self, session: ReadSession) -> None:
         sessions, limit = (self._proven, _PROVEN_SESSIONS) if session.proven else (self._unproven, _UNPROVEN_SESSIONS)
         sessions.insert(0, session)
         for dropped in sessions[limit:]:
             self._shares.leave(dropped)
         del sessions[limit:]
+
+
+_PACKS = 64
+"""Packs whose readers are remembered."""
+
+_PROVEN_BYTES = 2 * CRC_BLOCK_BYTES
+"""Read in order by so much, files are read one after another: single ones are smaller, or are read in few requests."""
+
+
+@dataclass(slots=True)
+class _Pack:
+    sessions: Sessions
+    last: Span | None = None
+    """Read last: what is read in another one has passed it."""
+
+
+@dataclass(slots=True)
+class PackAhead:
+    """All packs that a process reads. On the trio loop only."""
+
+    shares: FairShare
+    spans: SpanCache
+    _packs: OrderedDict[ObjectId, _Pack] = field(default_factory=OrderedDict)
+
+    def sessions_of(self, object_id: ObjectId) -> Sessions:
+        """The sessions of a pack."""
+        return self._of(object_id).sessions
+
+    def served(self, span: Span) -> None:
+        """Bytes of a pack were read: the span before is done with when they lie in another one."""
+        pack = self._of(span.holder.id)
+        if pack.last is not span:
+            if pack.last is not None:
+                self.spans.passed(pack.last)
+            pack.last = span
+        self.spans.used(span)
+
+    def _of(self, object_id: ObjectId) -> _Pack:
+        pack = self._packs.get(object_id)
+        if pack is not None:
+            self._packs.move_to_end(object_id)
+            return pack
+        pack = self._packs[object_id] = _Pack(Sessions(self.shares, _PROVEN_BYTES))
+        if len(self._packs) > _PACKS:
+            _, oldest = self._packs.popitem(last=False)
+            oldest.sessions.close()
+        return pack
+
+
+def is_whole_file(view: SegmentView, placed: PlacedChunk) -> bool:
+    """Whether a chunk of a pack is all there is of its segment, so that who reads on reads another segment."""
+    return placed.object.packed > 0 and placed.range.contains(view.segment.range)

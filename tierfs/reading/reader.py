@@ -8,28 +8,25 @@ from types import TracebackType
 
 import trio
 
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ReadSettings
 from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
-from tierfs.reading.buffers import BufferPool
-from tierfs.reading.checksum_cache import ChecksumCache
+from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cold import ColdPath
-from tierfs.reading.copy_marks import CopyMarks
-from tierfs.reading.disk_cache import DiskCache
+from tierfs.reading.copies import CopyMarks, Prover
 from tierfs.reading.etags import Etags
-from tierfs.reading.fetch import Fetcher
+from tierfs.reading.fetch.buffers import BufferPool
+from tierfs.reading.fetch.fetcher import Fetcher
+from tierfs.reading.fetch.grid import ChecksumCache
+from tierfs.reading.fetch.span_cache import SpanCache
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.local import LocalReader
-from tierfs.reading.local_path import LocalPath
+from tierfs.reading.local import LocalPath, LocalReader
 from tierfs.reading.open_handles import OpenHandles
-from tierfs.reading.pack_ahead import PackAhead
 from tierfs.reading.patience import Waits
-from tierfs.reading.prove import Prover
-from tierfs.reading.readahead import FairShare
-from tierfs.reading.spans import SpanCache
+from tierfs.reading.readahead import FairShare, PackAhead
 from tierfs.reading.view import SegmentView
 from tierfs.types import LocationId, ReadPriority, SegmentId
 

@@ -3,19 +3,23 @@
 The chunks of a segment are loaded in windows, so that opening one of a million chunks costs what a small one
 does. A window begins small and doubles while reads go on where the last one ended. Windows of an unsealed
 segment are dropped when any process committed something; those of a sealed one stay until they are renewed.
+
+Which chunks can serve which bytes, best first. Pure.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tierfs import names
 from tierfs.errors import Fenced
 from tierfs.metadata import directories
-from tierfs.metadata.layout import WINDOW_CHUNKS, Layout, load
+from tierfs.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk, load
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.types import ByteRange, SegmentId
+from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
 _FIRST_CHUNKS = 1
 """Chunks of each tier in the first window at a new place: a random read pays for no more."""
@@ -109,3 +113,61 @@ class SegmentView:
 
 def _start(layout: Layout) -> int:
     return layout.window.start
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes that every one of `candidates` holds; without a candidate, or with lost ones only, they are lost."""
+
+    range: ByteRange
+    candidates: tuple[PlacedChunk, ...]
+
+    @property
+    def lost(self) -> bool:
+        """Whether no copy is known to be there; the object of a candidate may have come back."""
+        return not self.candidates or self.candidates[0].chunk.lost
+
+
+def resolve(layout: Layout, wanted: ByteRange, tiers: Sequence[Tier]) -> tuple[Piece, ...]:
+    """Cut `wanted`, which must lie in the layout's window, into pieces in offset order.
+
+    Candidates are in the order of `tiers`, suspect chunks behind good ones and lost ones last. A piece
+    ends where any tier's chunk begins or ends, so each candidate holds all of it.
+    """
+    if len(tiers) == 1 or not layout.local or not layout.cold:
+        return tuple(_pieces(layout, wanted, [tier for tier in tiers if layout.chunks(tier)]))
+    return tuple(_pieces(layout, wanted, tiers))
+
+
+def _pieces(layout: Layout, wanted: ByteRange, tiers: Sequence[Tier]) -> Iterator[Piece]:
+    at = wanted.start
+    while at < wanted.end:
+        end = wanted.end
+        candidates: list[PlacedChunk] = []
+        for tier in tiers:
+            chunks = layout.chunks(tier)
+            index = bisect_right(chunks, at, key=_piece_start) - 1
+            holds = index >= 0 and chunks[index].range.end > at
+            if holds:
+                end = min(end, chunks[index].range.end)
+                candidates.append(chunks[index])
+            elif index + 1 < len(chunks):
+                end = min(end, chunks[index + 1].range.start)
+        yield Piece(ByteRange(at, end), _ranked(candidates))
+        at = end
+
+
+def _ranked(candidates: list[PlacedChunk]) -> tuple[PlacedChunk, ...]:
+    if all(placed.chunk.state is ChunkState.GOOD for placed in candidates):
+        return tuple(candidates)
+    return tuple(sorted(candidates, key=lambda placed: placed.chunk.state))
+
+
+def _piece_start(placed: PlacedChunk) -> int:
+    return placed.chunk.start_offset
+
+
+def in_object(piece: ByteRange, placed: PlacedChunk) -> ByteRange:
+    """The bytes of a piece as offsets in the object of one of its candidates."""
+    shift = placed.chunk.object_offset - placed.chunk.start_offset
+    return ByteRange(piece.start + shift, piece.end + shift)

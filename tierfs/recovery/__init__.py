@@ -1,6 +1,9 @@
-"""Rebuilding a store whose local disk is lost from its bucket alone (invariant 11).
+"""Rebuild a store whose local disk is lost from its bucket alone (invariant 11).
 
-`bucket` reads the journal, `rebuild` replays it, `takeover` wins the bucket, `loss` settles what was not cold,
-`recover` composes them.
-`listing`, `cover`, `verify` and `from_objects` do the same when the journal is lost too.
+`takeover` wins the bucket from an owner that may be alive, `from_journal` replays the newest sound checkpoint and the
+slots after it, `loss` ends segments where the bucket's bytes end. `from_objects` does the same without a journal, out
+of what the objects say of themselves (`inventory`, `cover`, `rebuild_segment`, `ledgers`, `batches`). `replica`
+follows a bucket that another store owns, read-only, by the same replay.
 """
+
+__all__ = ["from_journal", "from_objects", "loss", "replica"]

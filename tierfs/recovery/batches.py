@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-from tierfs.background.batch_manifest import attempt_of, is_manifest
-from tierfs.background.cold_identity import read_small
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound
-from tierfs.metadata import hostile, journal
+from tierfs.journal.cold_identity import read_small
+from tierfs.metadata import changes, untrusted
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.batch_records import BatchRecord
-from tierfs.recovery.found import FoundObject, LeftOver, checked_path
+from tierfs.metadata.ledger_and_batch_records import BatchRecord
+from tierfs.recovery.cover import FoundObject, LeftOver, checked_path
+from tierfs.tiering.batch_job import attempt_of, is_manifest
 
 _NOT_COMMITTED = "no commit that is known names it"
 
@@ -120,7 +120,7 @@ def _newest(storage: ChunkStorage, manifests: list[str]) -> tuple[list[pb.BatchM
     attempts: dict[str, list[pb.BatchManifest]] = defaultdict(list)
     for name in manifests:
         try:
-            part = journal.parse_batch_manifest(read_small(storage, name), name)
+            part = changes.parse_batch_manifest(read_small(storage, name), name)
             attempts[attempt_of(name)].append(part)
         except (DataLoss, NotFound) as exc:
             damaged.append(LeftOver(name, str(exc)))
@@ -140,7 +140,7 @@ def _described(
     for one in segment.objects:
         start, at = at, at + one.length
         stored = there.get(one.name)
-        if at > hostile.MAX_OFFSET or not one.length:
+        if at > untrusted.MAX_OFFSET or not one.length:
             raise DataLoss("its manifest names an impossible range")
         if stored is None or stored.length_bytes != one.length:
             continue

@@ -13,29 +13,29 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tierfs import store_directory
-from tierfs.background.checkpoint import Checkpointer
-from tierfs.background.publish import Publisher
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
-from tierfs.initialize import ColdChoice, warnings_of
-from tierfs.metadata import batches, directories, epochs, hostile, journal, keys, policies
-from tierfs.metadata.batch_records import BatchRecord
-from tierfs.metadata.epochs import MAX_EPOCH
+from tierfs.journal import reader
+from tierfs.journal.checkpoint import Checkpointer
+from tierfs.journal.publish import Publisher
+from tierfs.journal.reader import JournalListing
+from tierfs.metadata import batches, changes, directories, journal_state, policies, tables, untrusted
+from tierfs.metadata.journal_state import MAX_EPOCH
+from tierfs.metadata.ledger_and_batch_records import BatchRecord
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.parallel import Meter, OnProgress
-from tierfs.recovery import bucket, inventory, ledgers
-from tierfs.recovery.bucket import JournalListing
-from tierfs.recovery.found import LeftOver
+from tierfs.recovery import inventory, ledgers
+from tierfs.recovery.cover import LeftOver, Packs, verified_cover
+from tierfs.recovery.from_journal import reached
 from tierfs.recovery.inventory import Group, Inventory
 from tierfs.recovery.ledgers import LedgerRebuilding, OffloadedLedger
-from tierfs.recovery.recover import reached
-from tierfs.recovery.resegment import PackIds, make_segment
-from tierfs.recovery.verify import Packs, verified_cover
+from tierfs.recovery.rebuild_segment import PackIds, make_segment
+from tierfs.setup import create
+from tierfs.setup.create import ColdChoice, warnings_of
 from tierfs.store_paths import StorePaths
 from tierfs.types import ROOT_DIRECTORY, ByteRange, ReadPriority, SegmentId
 
@@ -58,7 +58,7 @@ Confirm = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
+class RebuiltStore:
     """One segment that was made of objects."""
 
     segment: str
@@ -80,7 +80,7 @@ class FromObjectsReport:
     cold_url: str
     objects: int
     bytes: int
-    rebuilt: tuple[Rebuilt, ...]
+    rebuilt: tuple[RebuiltStore, ...]
     left: tuple[LeftOver, ...]
     unproven: tuple[str, ...] = ()
     """Objects that were linked although nothing tells the CRC32C they were written with."""
@@ -106,8 +106,8 @@ def recover_from_objects(
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
-    with store_directory.new_directory(paths), reached(choice, paths) as (location, storage):
-        listing = bucket.list_journal(storage)
+    with create.new_directory(paths), reached(choice, paths) as (location, storage):
+        listing = reader.list_journal(storage)
         if listing.last_slot:
             confirm(_ignored(listing))
         found = inventory.take(storage, paths.root / _INVENTORY_NAME)
@@ -117,10 +117,10 @@ def recover_from_objects(
             rebuilding = Rebuilding(metadata, storage, location, report)
             rebuilt = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
             found.path.unlink()
-            store_directory.create_files(paths)
-            store_directory.prepare_settings(paths)
+            create.create_files(paths)
+            create.prepare_settings(paths)
             epoch = rebuilding.own()
-        store_directory.write_settings(paths)
+        create.write_settings(paths)
         changed = _changed_meanwhile(storage, found)
     return FromObjectsReport(
         path=paths.root,
@@ -170,7 +170,7 @@ class Rebuilding:
         """How many are linked; a pack is one, however many segments have bytes in it."""
         return self._unshared + len(self._pack_ids)
 
-    def rebuild(self, found: Inventory, past: _Past) -> list[Rebuilt]:
+    def rebuild(self, found: Inventory, past: _Past) -> list[RebuiltStore]:
         """Link every segment, on this disk alone; nothing in the bucket changes."""
         self._begin(found, past)
         rebuilt = [made for group in found.groups() if (made := self._segment(found, group)) is not None]
@@ -178,12 +178,12 @@ class Rebuilding:
         found.left += found.foreign()
         return rebuilt
 
-    def rebuild_ledgers(self, found: Inventory, offloaded: list[OffloadedLedger]) -> list[Rebuilt]:
+    def rebuild_ledgers(self, found: Inventory, offloaded: list[OffloadedLedger]) -> list[RebuiltStore]:
         """Link every ledger, as `rebuild`."""
         found.bytes += sum(one.data.length_bytes for one in offloaded)
         rebuilding = LedgerRebuilding(self._metadata, self._storage, self._location, self._metered(found))
         made = [
-            Rebuilt(plan.name, plan.name, 0, plan.payload_bytes, len(plan.parts), ())
+            RebuiltStore(plan.name, plan.name, 0, plan.payload_bytes, len(plan.parts), ())
             for plan in rebuilding.run(offloaded, found.left)
         ]
         with self._metadata.write() as txn:  # the checkpoint tells what their entries in the outbox would
@@ -201,11 +201,11 @@ class Rebuilding:
             epoch = txn.store.store_epoch
             state = replace(
                 txn.store.journal,
-                next_slot=epochs.first_of(epoch),
+                next_slot=journal_state.first_of(epoch),
                 published_sequence=txn.store.next_outbox - 1,
             )
             txn.update_store(journal=state)
-            journal.owner_begins(txn, socket.gethostname())
+            changes.owner_begins(txn, socket.gethostname())
         publisher.publish(claims=True)
         Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint()
         return epoch
@@ -213,13 +213,13 @@ class Rebuilding:
     def _begin(self, found: Inventory, past: _Past) -> None:
         """The first records of the store, in an epoch that no earlier owner can have."""
         epoch = past.epoch + _UNSEEN_OWNERS
-        sequence = max(past.sequence, epochs.first_of(epoch))
-        next_id = max(epochs.first_of(epoch), found.highest_segment + 1)
+        sequence = max(past.sequence, journal_state.first_of(epoch))
+        next_id = max(journal_state.first_of(epoch), found.highest_segment + 1)
         with self._metadata.write() as txn:
             txn.update_store(store_epoch=epoch, next_outbox=sequence + 1, next_id=next_id)
         with self._untold() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"read_priority": ReadPriority.LOCAL_FIRST.value})
-            txn.put(LOCATIONS, keys.u32(self._location.id), self._location)
+            txn.put(LOCATIONS, tables.u32(self._location.id), self._location)
             txn.update_store(cold_location_id=self._location.id)
 
     @contextmanager
@@ -229,9 +229,9 @@ class Rebuilding:
             first = txn.store.next_outbox
             yield txn
             for sequence in range(first, txn.store.next_outbox):
-                txn.delete(OUTBOX_NAME, keys.u64(sequence))
+                txn.delete(OUTBOX_NAME, tables.u64(sequence))
 
-    def _segment(self, found: Inventory, group: Group) -> Rebuilt | None:
+    def _segment(self, found: Inventory, group: Group) -> RebuiltStore | None:
         cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(found))
         found.left += damaged
         found.left += [LeftOver(one.label, "a newer or larger object has its bytes") for one in cover.left]
@@ -247,7 +247,7 @@ class Rebuilding:
             found.left += [LeftOver(one.label, str(exc)) for one in cover.chosen]
             return None
         self._unshared += sum(not one.pack_bytes for one in cover.chosen)
-        return Rebuilt(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
+        return RebuiltStore(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
 
     def _batches(self, found: Inventory) -> None:
         """Remember which versions are there, so that an application that repeats one does not write it twice."""
@@ -280,13 +280,13 @@ def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory, offl
     past = _Past(epoch=max([found.newest_epoch, listing.epoch, *(one.epoch for one in offloaded)]))
     if past.epoch > MAX_EPOCH:
         raise DataLoss(f"the journal has an impossible slot, {listing.last_slot}", remedy="remove that object")
-    for items, read in ((listing.slots, bucket.read_entry), (listing.checkpoints, bucket.read_manifest)):
+    for items, read in ((listing.slots, reader.read_entry), (listing.checkpoints, reader.read_manifest)):
         for slot in sorted(items, reverse=True):
             try:
                 one = read(storage, items[slot])
             except DataLoss:
                 continue
-            epoch, sequence = min(one.store_epoch, MAX_EPOCH), min(one.last_sequence, hostile.MAX_ID // 2)
+            epoch, sequence = min(one.store_epoch, MAX_EPOCH), min(one.last_sequence, untrusted.MAX_ID // 2)
             past = replace(past, epoch=max(past.epoch, epoch), sequence=max(past.sequence, sequence))
             break
     return past

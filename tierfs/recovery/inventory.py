@@ -19,22 +19,20 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tierfs import names
-from tierfs.background import store_mark
-from tierfs.background.ledger_listing import ledger_objects
-from tierfs.background.objects import JOBS_PREFIX, object_name
-from tierfs.background.orphans import COLD_NAME, chunk_objects
-from tierfs.background.pack_index import read_index
-from tierfs.chunkstore.checks import MARK_NAME
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.errors import DataLoss, NotFound, WrongColdTier
-from tierfs.metadata import hostile
-from tierfs.metadata.pack import PACKS_PREFIX
+from tierfs.garbage.orphans import COLD_NAME, chunk_objects
+from tierfs.journal import cold_identity, reader
+from tierfs.metadata import untrusted
 from tierfs.metadata.store import new_id
 from tierfs.names import printable
 from tierfs.parallel import Pool
-from tierfs.recovery import bucket
 from tierfs.recovery.batches import FoundBatch, batch_objects
-from tierfs.recovery.found import FoundObject, LeftOver, checked_path
+from tierfs.recovery.cover import FoundObject, LeftOver, checked_path
+from tierfs.tiering.ledgers.copies import ledger_objects
+from tierfs.tiering.objects import JOBS_PREFIX, object_name
+from tierfs.tiering.packs import PACKS_PREFIX, read_index
 from tierfs.types import AttemptId, ByteRange, SegmentId
 
 log = logging.getLogger(__name__)
@@ -58,7 +56,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class _Run:
+class _InventoryRun:
     """Lines of the inventory's file that name one segment, of whatever store."""
 
     segment_id: int
@@ -94,7 +92,7 @@ class Inventory:
     """Distributed writes of which objects are there."""
     unproven: list[str] = field(default_factory=list)
     """Objects that were linked as they are: nothing tells what they were written with."""
-    _runs: dict[tuple[int, str], _Run] = field(default_factory=dict)
+    _runs: dict[tuple[int, str], _InventoryRun] = field(default_factory=dict)
     _last: tuple[int, str] = (0, "")
     _settled: str = ""
     """Store of the objects that do not tell theirs."""
@@ -164,7 +162,7 @@ class Inventory:
         name = (found.segment_id, found.path)
         run = self._runs.get(name)
         if run is None:
-            run = self._runs[name] = _Run(found.segment_id, found.path)
+            run = self._runs[name] = _InventoryRun(found.segment_id, found.path)
             parts = found.path.split("/")
             self.directories.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
         if self._last == name:
@@ -176,7 +174,7 @@ class Inventory:
         key = (found.store_id, found.path)
         self.owners[key] = max(self.owners.get(key, (0, 0)), (found.epoch, found.segment_id))
 
-    def _read(self, run: _Run) -> list[FoundObject]:
+    def _read(self, run: _InventoryRun) -> list[FoundObject]:
         found: list[FoundObject] = []
         with self.path.open("rb") as file:
             for offset, count in run.places:
@@ -278,7 +276,7 @@ def _kept_entry(found: FoundObject) -> FoundObject | LeftOver:
 def _marked(storage: ChunkStorage) -> str | None:
     """The store that the mark at the location's root names."""
     try:
-        mark = store_mark.read(storage)
+        mark = cold_identity.read(storage)
     except DataLoss as exc:
         log.warning("the mark cannot be read: %s", exc)
         return None
@@ -287,8 +285,8 @@ def _marked(storage: ChunkStorage) -> str | None:
 
 def _journaled(storage: ChunkStorage) -> str | None:
     """The store that what is left of a journal is of."""
-    listing = bucket.list_journal(storage)
-    for items, read in ((listing.slots, bucket.read_entry), (listing.checkpoints, bucket.read_manifest)):
+    listing = reader.list_journal(storage)
+    for items, read in ((listing.slots, reader.read_entry), (listing.checkpoints, reader.read_manifest)):
         for slot in sorted(items, reverse=True):
             try:
                 return read(storage, items[slot]).store_id
@@ -369,7 +367,7 @@ def _described(item: StoredObject) -> FoundObject:
 
 def _check(found: FoundObject, length_bytes: int) -> None:
     path = checked_path(found)
-    if not 0 <= found.start < found.end <= hostile.MAX_OFFSET or length_bytes != found.length_bytes:
+    if not 0 <= found.start < found.end <= untrusted.MAX_OFFSET or length_bytes != found.length_bytes:
         raise DataLoss(f"it has {length_bytes} bytes, and says that it holds {found.start} to {found.end}")
     span, attempt = ByteRange(found.start, found.end), AttemptId(found.attempt)
     made = [

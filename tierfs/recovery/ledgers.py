@@ -17,19 +17,19 @@ from tierfs.adoption.ledger_link import LedgerLinker
 from tierfs.adoption.ledger_read import LedgerReader
 from tierfs.adoption.link import Standing
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
-from tierfs.background.ledger_listing import ledger_objects, uuid_of
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, NotFound
 from tierfs.ledger import keys as object_keys
-from tierfs.ledger.deviations import Deviations
+from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import LedgerIndex
 from tierfs.ledger.keys import Role
-from tierfs.metadata.epochs import MAX_EPOCH
+from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import Meter, Pool
 from tierfs.reading.ledger_objects import Pieces, read_index
-from tierfs.recovery.found import LeftOver
+from tierfs.recovery.cover import LeftOver
+from tierfs.tiering.ledgers.copies import ledger_objects, uuid_of
 
 _AT_ONCE = 4
 """Parts of an object that are read at once (a guess)."""

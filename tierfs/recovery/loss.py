@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tierfs import names, ranges
-from tierfs.metadata import batches, chain_cuts, chains, checksums, directories, journal, keys, removals, transaction
+from tierfs.metadata import batches, chain_edits, chains, changes, checksums, directories, tables, transaction
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import dismantle
+from tierfs.segments import delete
 from tierfs.types import ByteRange, EntryKind, Inode, ObjectId, SegmentId, Tier
 
 _BATCH_SEGMENTS = 500
@@ -91,10 +91,10 @@ def undo_batches(metadata: MetadataStore, *, grace_ms: int) -> int:
             for number in record.segment_ids:
                 segment = directories.segment(txn, SegmentId(number))
                 if segment is not None:
-                    removals.queue(txn, segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
+                    directories.queue(txn, segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
             batches.drop(txn, record)
     if begun:
-        dismantle.dismantle(metadata, cold_due_ms=metadata.clock.now_ms() + grace_ms)
+        delete.dismantle_removed(metadata, cold_due_ms=metadata.clock.now_ms() + grace_ms)
     return len(begun)
 
 
@@ -102,7 +102,7 @@ def drop_false_garbage(metadata: MetadataStore) -> int:
     """Forget garbage whose object is linked: a journal that ends in the middle of a change may name both."""
 
     def work(txn: WriteTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> int:
-        linked = [key for key, row in rows if row.object_id and txn.get(OBJECTS, keys.u64(row.object_id)) is not None]
+        linked = [key for key, row in rows if row.object_id and txn.get(OBJECTS, tables.u64(row.object_id)) is not None]
         return sum(txn.delete(GARBAGE.name, key) for key in linked)
 
     return sum(transaction.batches(metadata.write, GARBAGE, _BATCH_GARBAGE, work))
@@ -115,7 +115,7 @@ def drop_unlinked_checksums(metadata: MetadataStore) -> int:
         with metadata.write() as txn:
             numbers = list(islice(_objects_with_checksums(txn, after), _BATCH_GARBAGE))
             for number in numbers:
-                if txn.get_raw(OBJECTS.name, keys.u64(number)) is None:
+                if txn.get_raw(OBJECTS.name, tables.u64(number)) is None:
                     checksums.delete(txn, number)
                     dropped += 1
         if len(numbers) < _BATCH_GARBAGE:
@@ -125,8 +125,8 @@ def drop_unlinked_checksums(metadata: MetadataStore) -> int:
 
 def _objects_with_checksums(txn: ReadTransaction, after: int) -> Iterator[ObjectId]:
     """Ids of objects behind `after` that have a run, one seek each."""
-    while (key := next((key for key, _ in txn.scan_raw(CHECKSUMS.name, keys.u64(after + 1))), None)) is not None:
-        after = keys.read_u64(key)
+    while (key := next((key for key, _ in txn.scan_raw(CHECKSUMS.name, tables.u64(after + 1))), None)) is not None:
+        after = tables.read_u64(key)
         yield ObjectId(after)
 
 
@@ -141,10 +141,10 @@ def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> Segmen
         recovered_ms=txn.now_ms,
         changed_ms=txn.now_ms,
     )
-    journal.segment_changed(txn, segment)
+    changes.segment_changed(txn, segment)
     segment, gaps = _drop(txn, segment, found.beyond, due_ms), found.gaps
-    segment = chain_cuts.fill_gaps(txn, segment, gaps)
-    txn.put(SEGMENTS, keys.u64(segment.id), segment)
+    segment = chain_edits.fill_gaps(txn, segment, gaps)
+    txn.put(SEGMENTS, tables.u64(segment.id), segment)
     return SegmentLoss(
         segment=directories.path_of(txn, segment.parent_id, segment.name),
         start_offset=segment.start_offset,
@@ -174,7 +174,7 @@ def _drop(txn: WriteTransaction, segment: SegmentRecord, beyond: list[ChunkRecor
     """Unlink chunks outside the segment; of one that reaches over its end the part before it stays."""
     if not beyond:
         return segment
-    after = journal.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in beyond])
+    after = changes.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in beyond])
     for chunk in reversed(beyond):
         if chunk.range.intersect(segment.range):
             segment = _cut(txn, segment, chunk)
@@ -186,7 +186,7 @@ def _drop(txn: WriteTransaction, segment: SegmentRecord, beyond: list[ChunkRecor
 def _cut(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> SegmentRecord:
     """Let the last chunk end where the segment does; it keeps its reference."""
     shorter = replace(chunk, length=segment.length - chunk.start_offset, next=0)
-    txn.put(CHUNKS, keys.chunk(segment.id, Tier.COLD, shorter.start_offset), shorter)
-    journal.cold_linked(txn, segment.id, (shorter,), (chains.object_of(txn, chunk),) if chunk.object_id else ())
+    txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, shorter.start_offset), shorter)
+    changes.cold_linked(txn, segment.id, (shorter,), (chains.object_of(txn, chunk),) if chunk.object_id else ())
     held = segment.cold.bytes - chunk.held_bytes + shorter.held_bytes
     return replace(segment, cold=replace(segment.cold, bytes=held))

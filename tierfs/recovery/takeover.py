@@ -12,15 +12,15 @@ import socket
 from contextlib import closing
 from dataclasses import dataclass
 
-from tierfs.background.journal_names import slot_name
-from tierfs.background.publish import read_small
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, Fenced, NotFound, Unavailable
-from tierfs.metadata import epochs, journal, replay
+from tierfs.journal import reader, replay
+from tierfs.journal.names import slot_name
+from tierfs.journal.publish import read_small
+from tierfs.metadata import changes, journal_state
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.recovery import bucket
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +66,12 @@ class Takeover:
         """Replay every entry that is new. Raises SupersededError when some may be missing or void."""
         with self.metadata.read() as txn:
             applied, current = txn.store.journal.next_slot - 1, txn.store.store_epoch
-        listing = bucket.list_journal(self.storage, after_slot=applied)
-        if bucket.must_start_over(listing, applied):
+        listing = reader.list_journal(self.storage, after_slot=applied)
+        if reader.must_start_over(listing, applied):
             raise SupersededError(f"slots behind {applied} were deleted")
-        items = bucket.entries_behind(self.storage, listing, applied, current)
+        items = reader.entries_behind(self.storage, listing, applied, current)
         try:
-            with closing(bucket.read_entries(self.storage, items)) as entries:
+            with closing(reader.read_entries(self.storage, items)) as entries:
                 for entry in entries:
                     self._replay(entry, epoch)
         except NotFound as exc:
@@ -80,16 +80,16 @@ class Takeover:
     def _entry(self, epoch: int, attempt: str) -> pb.JournalEntry:
         with self.metadata.read() as txn:
             now_ms = self.metadata.clock.now_ms()
-            return journal.takeover_entry(txn.store, epoch, attempt, self.location, socket.gethostname(), now_ms)
+            return changes.takeover_entry(txn.store, epoch, attempt, self.location, socket.gethostname(), now_ms)
 
     def _create(self, entry: pb.JournalEntry) -> bool:
         """Win the slot; where it is taken, replay what is there."""
         name = slot_name(entry.slot)
         try:
-            self.storage.put(name, BufferSource(journal.frame(entry)), metadata={"attempt": entry.attempt})
+            self.storage.put(name, BufferSource(changes.frame(entry)), metadata={"attempt": entry.attempt})
         except AlreadyExists:
             try:
-                other = journal.parse_entry(read_small(self.storage, name), name)
+                other = changes.parse_entry(read_small(self.storage, name), name)
             except NotFound as exc:
                 raise SupersededError(str(exc)) from exc
             if other.attempt == entry.attempt:
@@ -107,10 +107,10 @@ class Takeover:
 
     def _require_newest(self, entry: pb.JournalEntry) -> None:
         """A slot that was deleted can be created again, and counts for nothing: what lies behind it tells."""
-        listing = bucket.list_journal(self.storage, after_slot=entry.slot)
+        listing = reader.list_journal(self.storage, after_slot=entry.slot)
         behind = [slot for slot in listing.checkpoints if slot >= entry.slot]
-        later = [bucket.read_entry(self.storage, item).store_epoch for item in listing.slots.values()]
-        later += [bucket.read_manifest(self.storage, listing.checkpoints[slot]).store_epoch for slot in behind]
+        later = [reader.read_entry(self.storage, item).store_epoch for item in listing.slots.values()]
+        later += [reader.read_manifest(self.storage, listing.checkpoints[slot]).store_epoch for slot in behind]
         newest = max(later, default=0)
         if newest >= entry.store_epoch:
             raise _faster(newest)
@@ -121,7 +121,7 @@ class Takeover:
         with self.metadata.write() as txn:
             replay.apply_entry(txn, entry)
             # The owner before may have used ids that its journal never named.
-            next_id = max(txn.store.next_id, epochs.first_of(entry.store_epoch))
+            next_id = max(txn.store.next_id, journal_state.first_of(entry.store_epoch))
             txn.update_store(next_id=next_id, created_ms=txn.now_ms)
 
 

@@ -1,6 +1,21 @@
-"""Scans: many segments read in parallel by processes that have no store.
+"""Read many segments in parallel by processes that have no store.
 
-The driver pins a snapshot (`snapshot`), cuts it into partitions (`planning`) and tells each of them where its bytes
-lie, with their checksums (`extents`). An executor reads them (`fetching`, `lines`, `entries`) without LMDB: it needs
-the cold tier, and for bytes that are nowhere else the store's directory.
+The driver selects segments (`selection`), pins them as one transaction sees them (`snapshot`), cuts them into
+partitions (`planning`) and tells each partition the place and checksums of its bytes (`extents`). An executor fetches
+them (`fetching`) and makes rows (`lines`, `batches`) without LMDB: it needs the cold tier, and the store's directory
+for bytes that are nowhere else. `scrubbing` checks copies the same way. `stream` follows segments that grow, by
+offsets.
 """
+
+__all__ = [
+    "batches",
+    "extents",
+    "fetching",
+    "lines",
+    "planning",
+    "scrubbing",
+    "selection",
+    "snapshot",
+    "stream",
+    "stream_plan",
+]

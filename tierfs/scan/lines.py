@@ -14,13 +14,11 @@ from operator import attrgetter
 
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.names import printable
-from tierfs.scan import line_batches
+from tierfs.scan import batches
+from tierfs.scan.batches import UTF_8, Lines, Separator
 from tierfs.scan.extents import clip
-from tierfs.scan.fetching import Fetcher
-from tierfs.scan.line_batches import UTF_8, Lines
+from tierfs.scan.fetching import ScanFetcher, WantedRequest
 from tierfs.scan.planning import Part, Partition, Reach
-from tierfs.scan.requests import Wanted
-from tierfs.scan.separators import Separator
 from tierfs.types import MIB, ByteRange
 
 _BLOCK_BYTES = MIB
@@ -58,7 +56,7 @@ class LineFormat:
 
 
 def read_lines(
-    fetcher: Fetcher, partition: Partition, form: LineFormat, *, with_offsets: bool
+    fetcher: ScanFetcher, partition: Partition, form: LineFormat, *, with_offsets: bool
 ) -> Iterator[tuple[int, Lines]]:
     """Lines of a partition with the numbers of their parts, in batches of about 1 MiB.
 
@@ -68,7 +66,7 @@ def read_lines(
     with_offsets = with_offsets or form.mode is Mode.FAILFAST
     readers = [_PartReader(part, form, with_offsets=with_offsets) for part in partition.parts]
     wanted = (
-        Wanted(number, extent)
+        WantedRequest(number, extent)
         for number, reader in enumerate(readers)
         for extent in clip(reader.part.extents, reader.first)
     )
@@ -80,7 +78,7 @@ def read_lines(
         yield from ((number, lines) for lines in _behind(fetcher, number, reader))
 
 
-def _behind(fetcher: Fetcher, number: int, reader: _PartReader) -> Iterator[Lines]:
+def _behind(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[Lines]:
     """The rest of the last line."""
     size_bytes = _FIRST_BEHIND_BYTES
     while not reader.done:
@@ -191,7 +189,7 @@ class _PartReader:
         self._at += len(text)
         if at == 0 and text.startswith(_BYTE_ORDER_MARK) and self._form.encoding == UTF_8:
             text, at = text[len(_BYTE_ORDER_MARK) :], len(_BYTE_ORDER_MARK)
-        lines = line_batches.split(text, at, self._separator, ended=ended, with_offsets=self._with_offsets)
+        lines = batches.split(text, at, self._separator, ended=ended, with_offsets=self._with_offsets)
         self._require_short_lines(lines, at)
         return self._in_encoding(lines)
 
@@ -200,19 +198,19 @@ class _PartReader:
         if form.encoding != UTF_8:
             errors = "strict" if form.mode is Mode.FAILFAST else "replace"
             try:
-                return line_batches.decoded(lines, form.encoding, errors)
+                return batches.decoded(lines, form.encoding, errors)
             except UnicodeDecodeError as exc:
                 name = printable(self.part.source.name)
                 first = lines.offsets[0].as_py()
                 raise DataLoss(f"segment {name}: a line behind byte {first} is not {form.encoding}: {exc}") from exc
         if form.mode is Mode.FAILFAST:
-            return line_batches.checked(lines, printable(self.part.source.name))
-        return line_batches.without_malformed(lines) if form.mode is Mode.DROPMALFORMED else lines
+            return batches.checked(lines, printable(self.part.source.name))
+        return batches.without_malformed(lines) if form.mode is Mode.DROPMALFORMED else lines
 
     def _require_short_lines(self, lines: Lines, start: int) -> None:
         # Only the first line of a batch can be longer than a block.
         all_fit = self._form.max_line_bytes >= _BLOCK_BYTES
-        self._require_short(line_batches.first_length(lines) if all_fit else line_batches.longest(lines), start)
+        self._require_short(batches.first_length(lines) if all_fit else batches.longest(lines), start)
 
     def _require_short(self, length_bytes: int, start: int) -> None:
         limit = self._form.max_line_bytes

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from tierfs.scan.extents import Extent, Flat, clip, from_flat
-from tierfs.scan.fetching import Ledger, Source
+from tierfs.scan.fetching import ScannedLedger, ScanSource
 from tierfs.scan.snapshot import PinnedSegment
 from tierfs.types import MIB, ByteRange, ReadPriority
 
@@ -55,7 +55,7 @@ class Reach:
 class Part:
     """One segment, or a stretch of it, as a task reads it."""
 
-    source: Source
+    source: ScanSource
     owned: ByteRange
     """The records that begin here are this part's."""
     pinned: ByteRange
@@ -92,7 +92,7 @@ def _from_flat_parts(parts: Iterable[tuple[Any, ...]]) -> Partition:
 def _part_from_flat(source: tuple[Any, ...], ranges: tuple[int, int, int, int], extents: Iterable[Flat]) -> Part:
     segment_id, name, priority, ledger = source
     start, end, first, last = ranges
-    read = Source(segment_id, name, ReadPriority(priority), ledger)
+    read = ScanSource(segment_id, name, ReadPriority(priority), ledger)
     return Part(read, ByteRange(start, end), ByteRange(first, last), tuple(map(from_flat, extents)))
 
 
@@ -115,7 +115,7 @@ def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Pa
         owned = ByteRange(start, end)
         needed = ByteRange(max(whole.start, start - reach.before_bytes), min(whole.end, end + reach.behind_bytes))
         ledger = None if pinned.ledger is None else _clipped(pinned.ledger, needed)
-        source = Source(pinned.segment.id, pinned.path, pinned.priority, ledger)
+        source = ScanSource(pinned.segment.id, pinned.path, pinned.priority, ledger)
         yield Part(source, owned, whole, _touching(pinned.extents, starts, needed))
         start = end
 
@@ -131,7 +131,7 @@ def _cuts(pinned: PinnedSegment, split_bytes: int) -> Iterator[int]:
         yield at
 
 
-def _entry_start(ledger: Ledger, offset: int) -> int:
+def _entry_start(ledger: ScannedLedger, offset: int) -> int:
     """Where the entry begins that holds the byte at `offset`."""
     run = ledger.runs[bisect_right(ledger.runs, offset, key=lambda one: one.payload_start) - 1]
     starts = list(accumulate(run.lengths, initial=run.payload_start))
@@ -182,6 +182,6 @@ def _touching(extents: Sequence[Extent], starts: Sequence[int], wanted: ByteRang
     return clip(extents[first:last], wanted)
 
 
-def _clipped(ledger: Ledger, wanted: ByteRange) -> Ledger:
+def _clipped(ledger: ScannedLedger, wanted: ByteRange) -> ScannedLedger:
     runs = tuple(run for run in ledger.runs if run.payload_start <= wanted.end and run.payload_end >= wanted.start)
     return replace(ledger, runs=runs)

@@ -10,11 +10,11 @@ from itertools import accumulate
 
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import entries
-from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.scan.lines import LineFormat
-from tierfs.scan.stream_plan import Cut, Listed
+from tierfs.scan.stream_plan import Cut, ListedSegment
 from tierfs.types import MIB, ByteRange, SegmentId
 
 _FIRST_BYTES = 64 * 1024
@@ -23,7 +23,7 @@ _FIRST_BYTES = 64 * 1024
 _STEP_BYTES = 8 * MIB
 """Read at once where lines can be found from the left only."""
 
-ReadBytes = Callable[[Listed, ByteRange], bytes]
+ReadBytes = Callable[[ListedSegment, ByteRange], bytes]
 
 Unfinished = dict[SegmentId, tuple[int, int]]
 """Position and end of stretches that were found to hold no whole line, so that they are not read at each trigger."""
@@ -32,12 +32,12 @@ Unfinished = dict[SegmentId, tuple[int, int]]
 class ByteEnds:
     """Bytes end anywhere."""
 
-    def cut(self, one: Listed, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, one: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
         """See Cutter.cut."""
         end = one.end if budget_bytes is None else min(one.end, position + budget_bytes)
         return Cut(end, end - position, end == one.end)
 
-    def size_bytes(self, one: Listed, start: int, end: int) -> int:
+    def size_bytes(self, one: ListedSegment, start: int, end: int) -> int:
         """See Cutter.size_bytes."""
         return end - start
 
@@ -52,7 +52,7 @@ class LineEnds(ByteEnds):
         self._most_bytes = form.max_line_bytes + form.separator.before_bytes + 1
         """Of a look: without a separator in so many bytes, a line is too long."""
 
-    def cut(self, one: Listed, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, one: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
         """See Cutter.cut. Raises InvalidRequest for a line over the limit, and what reading raises."""
         stop = one.end if budget_bytes is None else min(one.end, position + budget_bytes)
         if stop == one.end and one.complete:
@@ -68,7 +68,7 @@ class LineEnds(ByteEnds):
             self._unfinished[one.segment_id] = (found or position, one.end)
         return Cut(position) if found is None else Cut(found, found - position, stop == one.end)
 
-    def _last(self, one: Listed, position: int, stop: int) -> int | None:
+    def _last(self, one: ListedSegment, position: int, stop: int) -> int | None:
         """The last end of a line in [position, stop]."""
         separator = self._form.separator
         if not separator.may_be_split:
@@ -84,7 +84,7 @@ class LineEnds(ByteEnds):
                 return None
             size_bytes = min(size_bytes * 4, self._most_bytes)
 
-    def _last_from_left(self, one: Listed, position: int, stop: int) -> int | None:
+    def _last_from_left(self, one: ListedSegment, position: int, stop: int) -> int | None:
         """The same where the search has to begin at the end of a line."""
         at, rest = position, b""
         for start in range(position, stop, _STEP_BYTES):
@@ -94,7 +94,7 @@ class LineEnds(ByteEnds):
             self._require_short(one, at, len(rest))
         return at if at > position else None
 
-    def _first(self, one: Listed, position: int, known: int) -> int | None:
+    def _first(self, one: ListedSegment, position: int, known: int) -> int | None:
         """The end of the first line, which lies behind `known`; None while it is half written."""
         size_bytes = _FIRST_BYTES
         while known < one.end:
@@ -110,7 +110,7 @@ class LineEnds(ByteEnds):
             size_bytes = min(size_bytes * 4, self._most_bytes)
         return None
 
-    def _require_short(self, one: Listed, position: int, length_bytes: int) -> None:
+    def _require_short(self, one: ListedSegment, position: int, length_bytes: int) -> None:
         limit = self._form.max_line_bytes
         if length_bytes > limit:
             raise InvalidRequest(
@@ -125,7 +125,7 @@ class EntryEnds:
     def __init__(self, txn: ReadTransaction) -> None:
         self._txn = txn
 
-    def cut(self, one: Listed, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, one: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
         """See Cutter.cut."""
         if budget_bytes is None:
             return Cut(one.end, self.size_bytes(one, position, one.end))
@@ -137,7 +137,7 @@ class EntryEnds:
             size_bytes += length
         return Cut(at, size_bytes)
 
-    def size_bytes(self, one: Listed, start: int, end: int) -> int:
+    def size_bytes(self, one: ListedSegment, start: int, end: int) -> int:
         """See Cutter.size_bytes."""
         return entry_offset(self._txn, one.segment_id, end) - entry_offset(self._txn, one.segment_id, start)
 

@@ -1,6 +1,11 @@
 """Checking copies on an executor: every byte of each copy by itself, no other one takes its place.
 
 Neighbouring bytes of one object are one request; what looks bad there is read once more alone.
+
+What there is to check of a store, cut into tasks, a wave of tasks at a time.
+
+The checksums of all copies do not fit into memory (32 MiB of them for a terabyte), so a wave is planned when the one
+before it is done.
 """
 
 from __future__ import annotations
@@ -8,23 +13,26 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
 from tierfs import ranges
 from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
-from tierfs.errors import TierfsError
-from tierfs.fsck.copy_reader import Checked, CopyReader, Fault, bad_ranges
-from tierfs.fsck.pieces import Piece
+from tierfs.errors import DataLoss, TierfsError
+from tierfs.fsck.scrub.copy_reader import Checked, CopyReader, Fault, bad_ranges
+from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
+from tierfs.metadata import entries
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
+from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import Pool
 from tierfs.reading.payloads import Payloads
-from tierfs.scan.buffers import BUFFERS, REQUEST_BYTES
-from tierfs.scan.places import Connections, Place
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, PayloadEncoding, Tier
+from tierfs.scan.extents import Place, PlaceConnections
+from tierfs.scan.fetching import BUFFERS, REQUEST_BYTES
+from tierfs.scan.selection import Selection, select
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
 
 _THREADS = 4
 """Requests of a task at the same time: 32 MiB of memory."""
@@ -35,7 +43,7 @@ class CopyPiece:
     """A piece of one copy, as a task checks it."""
 
     segment: str
-    piece: Piece
+    piece: ScrubPiece
     placed: PlacedChunk
     runs: tuple[EntryRun, ...] = ()
     """Rows of the entries in it, where frames lie between payloads in the object."""
@@ -79,7 +87,7 @@ class CopyReport:
 class CopyChecks:
     """Checks pieces of copies for one task."""
 
-    def __init__(self, place: Place, connections: Connections, wanted: Sequence[CopyPiece]) -> None:
+    def __init__(self, place: Place, connections: PlaceConnections, wanted: Sequence[CopyPiece]) -> None:
         self._place = place
         self._connections = connections
         self._wanted = sorted(wanted, key=lambda one: one.place)
@@ -218,3 +226,133 @@ def _runs_by_segment(wanted: Iterable[CopyPiece]) -> dict[int, list[EntryRun]]:
         for run in one.runs:
             by_start[one.placed.object.segment_id][run.payload_start] = run
     return {segment: [runs[start] for start in sorted(runs)] for segment, runs in by_start.items()}
+
+
+PARTITION_BYTES = 128 * MIB
+WAVE_PARTITIONS = 256
+"""32 GiB and a MiB of checksums (a guess)."""
+
+_OPEN_COST_BYTES = MIB // 4
+"""What a piece costs beside its bytes: a wave has at most 131,072 of them, 200 MB of memory (a guess)."""
+
+_NO_OBJECT = ObjectRecord(id=ObjectId(0), tier=Tier.COLD, name="", length=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A segment that is to be checked."""
+
+    id: SegmentId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Tasks that run together."""
+
+    partitions: list[tuple[CopyPiece, ...]]
+    faults: tuple[CopyFault, ...]
+    """What the metadata tell without any reading."""
+
+
+def wanted_segments(metadata: MetadataStore, paths: Sequence[str]) -> tuple[list[Wanted], int]:
+    """The segments at and below paths, and the bytes of all their copies. Raises NotFound for a path."""
+    with metadata.read() as txn:
+        found: list[Wanted] = []
+        size_bytes = 0
+        for name, segment in select(txn, Selection(tuple(paths) or ("",), recursive=True)):
+            found.append(Wanted(segment.id, name))
+            size_bytes += segment.readable_bytes(Tier.LOCAL) + segment.readable_bytes(Tier.COLD)
+    return found, size_bytes
+
+
+def waves(
+    metadata: MetadataStore,
+    segments: Iterable[Wanted],
+    partition_bytes: int = PARTITION_BYTES,
+    partitions: int = WAVE_PARTITIONS,
+) -> Iterator[Wave]:
+    """All copies of all bytes of the segments. Extents that are recorded as lost are left out."""
+    waiting: list[CopyPiece] = []
+    faults: list[CopyFault] = []
+    size_bytes = 0
+    for found in _found(metadata, segments):
+        if isinstance(found, CopyFault):
+            faults.append(found)
+            continue
+        waiting.append(found)
+        size_bytes += _cost(found)
+        if size_bytes >= partition_bytes * partitions:
+            yield Wave(list(_packed(waiting, partition_bytes)), tuple(faults))
+            waiting, faults, size_bytes = [], [], 0
+    if waiting or faults:
+        yield Wave(list(_packed(waiting, partition_bytes)), tuple(faults))
+
+
+def _found(metadata: MetadataStore, segments: Iterable[Wanted]) -> Iterator[CopyPiece | CopyFault]:
+    for segment in segments:
+        lean = _Lean()
+        try:
+            for piece in pieces(metadata, segment.id):
+                if piece.placed is None:
+                    yield _fault(segment, piece.range, Fault.MISSING, "no tier holds these bytes")
+                elif not piece.placed.chunk.lost:
+                    yield _copy(metadata, segment, piece, lean.of(piece.placed))
+        except DataLoss as exc:
+            yield _fault(segment, ByteRange(0, 0), Fault.DAMAGED, f"{exc}; run: tierfs fsck")
+
+
+def _copy(metadata: MetadataStore, segment: Wanted, piece: ScrubPiece, placed: PlacedChunk) -> CopyPiece:
+    framed = placed.object.encoding is not PayloadEncoding.RAW
+    runs = tuple(_runs(metadata, placed.object, piece)) if framed else ()
+    return CopyPiece(segment.name, replace(piece, placed=placed), placed, runs)
+
+
+def _runs(metadata: MetadataStore, holder: ObjectRecord, piece: ScrubPiece) -> Iterator[EntryRun]:
+    """The rows of entries that touch the blocks of a piece in a ledger's object."""
+    blocks = piece.in_object if piece.grid is None else piece.grid.range
+    at, end = holder.payload_start + blocks.start, holder.payload_start + blocks.end
+    with metadata.read() as txn:
+        while at < end:
+            run = entries.run_holding(txn, SegmentId(holder.segment_id), at)
+            if run is None:
+                return  # reading tells that nobody knows where the payload lies
+            yield replace(run, stored=b"")
+            at = run.payload_end
+
+
+class _Lean:
+    """Records without the bytes that they were read from, one for all pieces of a chunk: pickle keeps it once."""
+
+    def __init__(self) -> None:
+        self._last: dict[Tier, tuple[PlacedChunk, PlacedChunk]] = {}
+
+    def of(self, placed: PlacedChunk) -> PlacedChunk:
+        known = self._last.get(placed.object.tier)
+        if known is not None and known[0] == placed:
+            return known[1]
+        lean = PlacedChunk(replace(placed.chunk, stored=b""), replace(placed.object, stored=b""))
+        self._last[placed.object.tier] = (placed, lean)
+        return lean
+
+
+def _packed(waiting: list[CopyPiece], partition_bytes: int) -> Iterator[tuple[CopyPiece, ...]]:
+    """Tasks of about so many bytes, which read each object from one end to the other."""
+    task: list[CopyPiece] = []
+    size_bytes = 0
+    for one in sorted(waiting, key=lambda one: one.place):
+        if task and size_bytes + _cost(one) > partition_bytes:
+            yield tuple(task)
+            task, size_bytes = [], 0
+        task.append(one)
+        size_bytes += _cost(one)
+    if task:
+        yield tuple(task)
+
+
+def _cost(one: CopyPiece) -> int:
+    return one.piece.range.length_bytes + _OPEN_COST_BYTES
+
+
+def _fault(segment: Wanted, span: ByteRange, fault: Fault, why: str) -> CopyFault:
+    return CopyFault(segment.name, Tier.COLD, _NO_OBJECT, span, fault, why)

@@ -12,7 +12,7 @@ from fnmatch import translate
 
 from tierfs import names
 from tierfs.errors import InvalidRequest, NotFound
-from tierfs.metadata import directories, keys
+from tierfs.metadata import directories, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import SEGMENTS
@@ -98,7 +98,7 @@ def _below(txn: ReadTransaction, entry: Entry, path: str, *, recursive: bool) ->
         return
     for child in directories.entries(txn, DirectoryId(entry.id)):
         if child.kind is EntryKind.SEGMENT:
-            record = txn.must_get(SEGMENTS, keys.u64(SegmentId(child.id)), f"segment {names.printable(child.name)}")
+            record = txn.must_get(SEGMENTS, tables.u64(SegmentId(child.id)), f"segment {names.printable(child.name)}")
             yield _joined(path, child.name), record
 
 

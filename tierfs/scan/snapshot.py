@@ -10,17 +10,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tierfs.config import ColdSettings
-from tierfs.connect import require_allowed
 from tierfs.errors import PermissionDenied, Unavailable
 from tierfs.metadata import chains, entries, policies
-from tierfs.metadata.ledger_records import EntryRun
+from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
-from tierfs.scan.extents import Extent, extents_of
-from tierfs.scan.fetching import Ledger
-from tierfs.scan.places import Place
+from tierfs.scan.extents import Extent, Place, extents_of
+from tierfs.scan.fetching import ScannedLedger
+from tierfs.setup.connect import require_allowed
 from tierfs.types import ByteRange, ReadPriority, SegmentKind
 
 
@@ -48,7 +47,7 @@ class PinnedSegment:
     extents: tuple[Extent, ...]
     """Where all of them lie."""
     priority: ReadPriority
-    ledger: Ledger | None = None
+    ledger: ScannedLedger | None = None
     part: ByteRange | None = None
     """Whose records are read, if not those of the whole range."""
 
@@ -111,10 +110,10 @@ class Pinner:
             )
         return ByteRange(span.start, max(span.start, cold_end))
 
-    def _ledger(self, segment: SegmentRecord, span: ByteRange) -> Ledger | None:
+    def _ledger(self, segment: SegmentRecord, span: ByteRange) -> ScannedLedger | None:
         if segment.kind is not SegmentKind.LEDGER:
             return None
-        return Ledger(segment.id, tuple(_runs(self._txn, segment, span)))
+        return ScannedLedger(segment.id, tuple(_runs(self._txn, segment, span)))
 
 
 def place_of(txn: ReadTransaction, path: str, settings: ColdSettings) -> Place:

@@ -14,18 +14,18 @@ from tierfs.config import ColdSettings
 from tierfs.errors import DataLoss
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.scan.fetching import Ledger
+from tierfs.scan.extents import Place, PlaceConnections
+from tierfs.scan.fetching import ScannedLedger
 from tierfs.scan.lines import LineFormat
-from tierfs.scan.places import Connections, Place
 from tierfs.scan.record_ends import ByteEnds, EntryEnds, LineEnds, Unfinished, entry_offset, runs_of
 from tierfs.scan.selection import Selection
 from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, place_of
 from tierfs.scan.stream_listing import DriverReader, Listing, segment_of
-from tierfs.scan.stream_offset import StreamOffset
 from tierfs.scan.stream_plan import (
     Cutter,
-    Listed,
-    Stretch,
+    ListedSegment,
+    StreamOffset,
+    StreamStretch,
     advance,
     everything,
     missing_bytes,
@@ -70,7 +70,12 @@ class Stream:
     """One stream over an open store."""
 
     def __init__(
-        self, metadata: MetadataStore, path: str, settings: ColdSettings, connections: Connections, read: StreamRead
+        self,
+        metadata: MetadataStore,
+        path: str,
+        settings: ColdSettings,
+        connections: PlaceConnections,
+        read: StreamRead,
     ) -> None:
         """`path`: of the store."""
         self._metadata = metadata
@@ -81,7 +86,7 @@ class Stream:
         self._listing = Listing(read.selection, cold_only=read.cold_only, of_entries=read.records is Records.ENTRIES)
         self._idle: tuple[int, StreamOffset] | None = None
         """A transaction in which there was nothing behind an offset."""
-        self._frozen: dict[SegmentId, Listed] | None = None
+        self._frozen: dict[SegmentId, ListedSegment] | None = None
         self._unfinished: Unfinished = {}
         self._told = set[str]()
 
@@ -145,16 +150,18 @@ class Stream:
             priority = ReadPriority.OFFLOADED_ONLY
         return Pinner(txn, priority, Tail.LOCAL)
 
-    def _pin(self, txn: ReadTransaction, pinner: Pinner, one: Stretch) -> PinnedSegment:
+    def _pin(self, txn: ReadTransaction, pinner: Pinner, one: StreamStretch) -> PinnedSegment:
         segment = segment_of(txn, one.listed)
         if self._read.records is not Records.ENTRIES:
             return pinner.pin(one.listed.path, segment, ByteRange(one.start, one.end))
         wanted = ByteRange(entry_offset(txn, segment.id, one.start), entry_offset(txn, segment.id, one.end))
         runs = tuple(replace(run, stored=b"") for run in runs_of(txn, segment.id, one.start, one.end))
-        ledger = Ledger(segment.id, runs, one.start, one.end)
+        ledger = ScannedLedger(segment.id, runs, one.start, one.end)
         return replace(pinner.pin(one.listed.path, segment, wanted), ledger=ledger)
 
-    def _as_frozen(self, listed: Sequence[Listed], frozen: dict[SegmentId, Listed]) -> Iterator[Listed]:
+    def _as_frozen(
+        self, listed: Sequence[ListedSegment], frozen: dict[SegmentId, ListedSegment]
+    ) -> Iterator[ListedSegment]:
         for one in listed:
             then = frozen.get(one.segment_id)
             if then is not None:
@@ -181,7 +188,7 @@ class Stream:
                 log.warning("%s", text)
 
 
-def _missing(size_bytes: int, start: StreamOffset, end: StreamOffset, found: Sequence[Stretch]) -> str:
+def _missing(size_bytes: int, start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch]) -> str:
     """What is wrong with a batch that has other bytes than it had."""
     there = {one.listed.segment_id for one in found}
     gone = sorted(one for one in start.open.keys() | end.open.keys() if one not in there)

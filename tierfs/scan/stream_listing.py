@@ -15,14 +15,12 @@ from tierfs.metadata import chains, directories, entries
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
-from tierfs.scan.fetching import Fetcher, Source
-from tierfs.scan.places import Connections, Place
+from tierfs.scan.extents import Place, PlaceConnections
+from tierfs.scan.fetching import ScanFetcher, ScanSource, WantedRequest
 from tierfs.scan.record_ends import entry_at
-from tierfs.scan.requests import Wanted
 from tierfs.scan.selection import Selection, select
 from tierfs.scan.snapshot import Pinner
-from tierfs.scan.stream_offset import StreamOffset
-from tierfs.scan.stream_plan import Listed, unfinished
+from tierfs.scan.stream_plan import ListedSegment, StreamOffset, unfinished
 from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, SegmentId, SegmentKind
 
 
@@ -35,9 +33,9 @@ class Listing:
         self._cold_only = cold_only
         self._of_entries = of_entries
         self._next_id = 0
-        self._found: dict[SegmentId, Listed] = {}
+        self._found: dict[SegmentId, ListedSegment] = {}
 
-    def at(self, txn: ReadTransaction, start: StreamOffset) -> tuple[Listed, ...]:
+    def at(self, txn: ReadTransaction, start: StreamOffset) -> tuple[ListedSegment, ...]:
         """As they are now; of those that are finished at `start` only that they are there.
 
         Raises InvalidRequest for a segment that is no ledger where entries are wanted.
@@ -60,11 +58,11 @@ class Listing:
                 self._found[one.segment_id] = self._describe(txn, one.path, segment)
 
     @property
-    def known(self) -> tuple[Listed, ...]:
+    def known(self) -> tuple[ListedSegment, ...]:
         """As they were seen last."""
         return tuple(self._found.values())
 
-    def _all(self, txn: ReadTransaction) -> Iterator[Listed]:
+    def _all(self, txn: ReadTransaction) -> Iterator[ListedSegment]:
         """A path that is gone, or not there yet, has no segments."""
         seen = set[SegmentId]()
         for path in self._selection.paths:
@@ -76,7 +74,7 @@ class Listing:
             except NotFound:
                 continue
 
-    def _describe(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> Listed:
+    def _describe(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> ListedSegment:
         start, length = segment.start_offset, segment.length
         end = min(chains.cold_end(txn, segment), segment.length) if self._cold_only else length
         if self._of_entries:
@@ -87,7 +85,7 @@ class Listing:
             count = entries.count(txn, segment.id)
             end = count if end == length else entry_at(txn, segment.id, end)
             start, length = entry_at(txn, segment.id, start) if start else 0, count
-        return Listed(segment.id, segment.birth, name, segment.sealed, segment.sealed_ms, start, end, length)
+        return ListedSegment(segment.id, segment.birth, name, segment.sealed, segment.sealed_ms, start, end, length)
 
 
 class _Going:
@@ -110,22 +108,22 @@ class _Going:
 class DriverReader:
     """Reads bytes of segments in one transaction; its threads begin with the first read."""
 
-    def __init__(self, txn: ReadTransaction, pinner: Pinner, place: Place, connections: Connections) -> None:
+    def __init__(self, txn: ReadTransaction, pinner: Pinner, place: Place, connections: PlaceConnections) -> None:
         self._txn = txn
         self._pinner = pinner
         self._place = place
         self._connections = connections
-        self._sources: list[Source] = []
-        self._fetcher: Fetcher | None = None
+        self._sources: list[ScanSource] = []
+        self._fetcher: ScanFetcher | None = None
 
-    def read(self, one: Listed, span: ByteRange) -> bytes:
+    def read(self, one: ListedSegment, span: ByteRange) -> bytes:
         """The bytes of a segment. Raises DataLoss where it is gone, and what reading raises."""
         pinned = self._pinner.pin(one.path, segment_of(self._txn, one), span)
         if self._fetcher is None:
-            self._fetcher = Fetcher(self._place, self._connections, self._sources)
+            self._fetcher = ScanFetcher(self._place, self._connections, self._sources)
         owner = len(self._sources)
-        self._sources.append(Source(one.segment_id, one.path, pinned.priority, pinned.ledger))
-        wanted = (Wanted(owner, extent) for extent in pinned.extents)
+        self._sources.append(ScanSource(one.segment_id, one.path, pinned.priority, pinned.ledger))
+        wanted = (WantedRequest(owner, extent) for extent in pinned.extents)
         return b"".join(bytes(piece.view) for piece in self._fetcher.pieces(wanted))
 
     def __enter__(self) -> DriverReader:
@@ -138,7 +136,7 @@ class DriverReader:
             self._fetcher.close()
 
 
-def segment_of(txn: ReadTransaction, one: Listed) -> SegmentRecord:
+def segment_of(txn: ReadTransaction, one: ListedSegment) -> SegmentRecord:
     """The record of a listed segment. Raises DataLoss where it is gone."""
     found = directories.segment(txn, one.segment_id)
     if found is None:

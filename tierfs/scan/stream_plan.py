@@ -2,21 +2,93 @@
 
 The same two offsets give the same bytes, whenever they are asked for. What makes that impossible is a loss: a segment
 that was deleted, cut, recovered shorter or unsealed meanwhile.
+
+The offset of a stream over segments: a watermark, and a position in each segment that is still open. Pure.
+
+Segments that appeared up to `done` and are not in `open` are finished, so an offset is as large as there are open
+segments. A position is a byte offset, or of entries the id of the next one: entries may be empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
+from tierfs.errors import InvalidRequest
 from tierfs.names import printable
-from tierfs.scan.stream_offset import StreamOffset
 from tierfs.types import SegmentId
+
+VERSION = 1
+
+_NEW_CHECKPOINT = "begin with a new checkpoint location"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class StreamOffset:
+    """How far a stream has read."""
+
+    store: str
+    """Id of the store."""
+    read: str
+    """What is read, as the options said: positions mean nothing to another read."""
+    done: int = 0
+    """Birth of the last segment that was begun; see SegmentRecord.birth."""
+    open: Mapping[SegmentId, int] = field(default_factory=dict)
+    sealed_ms: int = 0
+    """When the last of the finished segments was sealed: one that was sealed later had been unsealed."""
+    bytes: int = 0
+    """Bytes read since the stream began: tells whether a batch that is read again has lost some."""
+
+    def as_json(self) -> dict[str, Any]:
+        """As Spark keeps it. Keys are sorted: Spark compares offsets as text."""
+        return {
+            "bytes": self.bytes,
+            "done": self.done,
+            "open": {text: self.open[SegmentId(int(text))] for text in sorted(map(str, self.open))},
+            "read": self.read,
+            "sealed_ms": self.sealed_ms,
+            "store": self.store,
+            "v": VERSION,
+        }
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> StreamOffset:
+        """The offset in a checkpoint. Raises InvalidRequest for one that this tierfs cannot read."""
+        version = found.get("v")
+        if isinstance(version, int) and version > VERSION:
+            raise InvalidRequest(
+                f"the checkpoint has offsets of version {version}, this tierfs reads {VERSION}", remedy="upgrade tierfs"
+            )
+        try:
+            return cls(
+                store=str(found["store"]),
+                read=str(found["read"]),
+                done=_count(found["done"]),
+                open={SegmentId(int(one)): _count(position) for one, position in found["open"].items()},
+                sealed_ms=_count(found["sealed_ms"]),
+                bytes=_count(found["bytes"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise InvalidRequest("the checkpoint has no offset of tierfs", remedy=_NEW_CHECKPOINT) from exc
+
+    def require_read(self, read: str) -> None:
+        """Raise InvalidRequest where the checkpoint is of another read."""
+        if self.read != read:
+            raise InvalidRequest(
+                f"the checkpoint is of a stream that reads {self.read}, and this one reads {read}",
+                remedy=f"set the paths and options as they were, or {_NEW_CHECKPOINT}",
+            )
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"not a count: {value!r}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSegment:
     """A segment of the selection as it is now; positions are of bytes or of entries."""
 
     segment_id: SegmentId
@@ -49,28 +121,30 @@ class Cut:
 class Cutter(Protocol):
     """Knows where records end."""
 
-    def cut(self, one: Listed, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, one: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
         """A step from `position`, where a record begins, through at most the budget, if there is one.
 
         `must`: through one record in any case, if there is one.
         """
         ...
 
-    def size_bytes(self, one: Listed, start: int, end: int) -> int:
+    def size_bytes(self, one: ListedSegment, start: int, end: int) -> int:
         """Bytes between two positions."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class StreamStretch:
     """What one batch reads of one segment."""
 
-    listed: Listed
+    listed: ListedSegment
     start: int
     end: int
 
 
-def advance(start: StreamOffset, listed: Sequence[Listed], cutter: Cutter, limit_bytes: int | None) -> StreamOffset:
+def advance(
+    start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter, limit_bytes: int | None
+) -> StreamOffset:
     """The offset behind the next batch; `start` itself where there is nothing to read and nothing ended.
 
     The segments that appeared first come first. A limit that is smaller than a record still lets one through.
@@ -89,18 +163,22 @@ def advance(start: StreamOffset, listed: Sequence[Listed], cutter: Cutter, limit
     return step.offset() if step.changed else start
 
 
-def everything(start: StreamOffset, listed: Sequence[Listed], cutter: Cutter) -> StreamOffset:
+def everything(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter) -> StreamOffset:
     """The offset behind all there is, of which nothing was read."""
     return replace(advance(start, listed, cutter, None), bytes=start.bytes)
 
 
-def unfinished(start: StreamOffset, listed: Iterable[Listed]) -> Iterator[Listed]:
+def unfinished(start: StreamOffset, listed: Iterable[ListedSegment]) -> Iterator[ListedSegment]:
     """The segments of which something may still have to be read."""
     return (one for one in listed if one.segment_id in start.open or one.birth > start.done)
 
 
 def reconcile(
-    start: StreamOffset, listed: Sequence[Listed], store_id: str, next_id: int, before: Sequence[Listed] = ()
+    start: StreamOffset,
+    listed: Sequence[ListedSegment],
+    store_id: str,
+    next_id: int,
+    before: Sequence[ListedSegment] = (),
 ) -> tuple[StreamOffset, list[str]]:
     """The offset to go on from, and what was lost since `start` was reached, a sentence each.
 
@@ -130,7 +208,7 @@ def reconcile(
     return (replace(start, open=kept) if kept != start.open else start), lost
 
 
-def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[Listed]) -> list[Stretch]:
+def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[ListedSegment]) -> list[StreamStretch]:
     """What lies between two offsets, as far as it is still there; in the order of births."""
     if start.store != end.store:
         start = StreamOffset(end.store, end.read, bytes=start.bytes)
@@ -140,11 +218,11 @@ def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[Listed]) 
             first = max(one.start, start.open.get(one.segment_id, one.start))
             last = min(one.length, end.open.get(one.segment_id, one.length))
             if last > first:
-                found.append(Stretch(one, first, last))
+                found.append(StreamStretch(one, first, last))
     return found
 
 
-def missing_bytes(start: StreamOffset, end: StreamOffset, found: Sequence[Stretch], cutter: Cutter) -> int:
+def missing_bytes(start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch], cutter: Cutter) -> int:
     """How many bytes of a batch are gone; less than 0: there are more than there were."""
     return end.bytes - start.bytes - sum(cutter.size_bytes(one.listed, one.start, one.end) for one in found)
 
@@ -161,7 +239,7 @@ class _Step:
         self.changed = False
         """Whether something was read, or ended: empty segments alone are no reason for a batch."""
 
-    def take(self, one: Listed, position: int, cut: Cut) -> None:
+    def take(self, one: ListedSegment, position: int, cut: Cut) -> None:
         """Go through a segment up to a cut."""
         self.size_bytes += cut.size_bytes
         self._done = max(self._done, one.birth)
@@ -180,7 +258,7 @@ class _Step:
         )
 
 
-def _changed_again(start: StreamOffset, listed: Sequence[Listed]) -> Iterator[str]:
+def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iterator[str]:
     """Finished segments that were unsealed, even if they are sealed again."""
     for one in listed:
         if one.birth > start.done or one.segment_id in start.open:

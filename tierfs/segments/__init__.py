@@ -1,6 +1,25 @@
-"""The engine: one module per verb, synchronous and thread-safe, without trio.
+"""Change segments: one module per verb, synchronous and thread-safe, without trio.
 
-A change of a segment is: bytes into a chunk file, fdatasync, one LMDB commit, then the acknowledgement
-(invariant 1). Verbs take names, check who else writes, and leave either all of their change or none.
-May be imported by reading, background, fuse, spark and cli; imports metadata and chunkstore only.
+An append is: bytes into the active chunk's file (`append`, `active_chunk`), fdatasync, one LMDB commit shared by the
+appenders that came together (`group_commit`), then the acknowledgement (invariant 1). `ownership` fences a writer
+that was replaced. Every verb takes names, checks for other writers, and leaves all of its change or none. `delete`
+takes a name away in one commit and the rows behind it in commits of bounded size. `engine` is the face for one
+process; `ledgers` and `managed_ledger` number entries on top of segments.
 """
+
+__all__ = [
+    "batch_commit",
+    "concat",
+    "create",
+    "delete",
+    "endangered",
+    "engine",
+    "ledgers",
+    "managed_ledger",
+    "ownership",
+    "positions",
+    "stat",
+    "streams",
+    "truncate",
+    "writer",
+]

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tierfs.checksum import Buffer
-from tierfs.metadata import chains, checksums, entries, keys
+from tierfs.metadata import chains, checksums, entries, tables
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.segments import ownership, seal_record
+from tierfs.segments import create, ownership
 from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs, ChunkDescriptors
 from tierfs.segments.group_commit import PendingCommit, StaleBase
 from tierfs.types import ObjectId, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AppendPiece:
     """The part of one append that went into one chunk file."""
 
     chunk: ActiveChunk
@@ -45,7 +45,7 @@ class PendingAppend(PendingCommit):
     def __init__(
         self,
         writing: Writing,
-        pieces: Sequence[Piece],
+        pieces: Sequence[AppendPiece],
         descriptors: ChunkDescriptors,
         *,
         last: bool,
@@ -89,9 +89,9 @@ class PendingAppend(PendingCommit):
         else:
             segment = replace(segment, resumable=resumable)
         if self._seal:
-            seal_record.write(txn, segment)
+            create.write(txn, segment)
         else:
-            txn.put(SEGMENTS, keys.u64(segment.id), segment)
+            txn.put(SEGMENTS, tables.u64(segment.id), segment)
 
     def failed(self) -> None:
         """Tell the writer that its view is no longer the store's."""
@@ -115,7 +115,7 @@ class PendingAppend(PendingCommit):
         return last
 
 
-def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: Piece) -> SegmentRecord:
+def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: AppendPiece) -> SegmentRecord:
     chunk = piece.chunk
     chunk.object_id = ObjectId(txn.allocate_id())
     holder = ObjectRecord(
@@ -134,10 +134,10 @@ def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: Piece) -> Segme
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
 
 
-def _grow(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, piece: Piece) -> SegmentRecord:
+def _grow(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, piece: AppendPiece) -> SegmentRecord:
     holder = chains.object_of(txn, last)
     grown = replace(holder, length=holder.length + piece.length, crc32c=piece.crcs.whole)
-    txn.put(OBJECTS, keys.u64(holder.id), grown)
+    txn.put(OBJECTS, tables.u64(holder.id), grown)
     checksums.write_blocks(txn, grown.id, piece.crcs.first_block, piece.crcs.crcs)
     changed = chains.grow_last(txn, segment, last, piece.length)
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)

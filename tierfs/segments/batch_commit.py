@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest
-from tierfs.metadata import batches, chains, checksums, directories, journal
-from tierfs.metadata.batch_records import BatchRecord, UploadedObject, UploadedSegment
+from tierfs.metadata import batches, chains, changes, checksums, directories
 from tierfs.metadata.directories import Entry
+from tierfs.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
 from tierfs.metadata.records import (
     ChecksumRun,
     ChunkRecord,
@@ -147,10 +147,10 @@ class _Creation:
             segment = chains.insert(txn, segment, Tier.COLD, chunk, holder)
             linked.append((chunk, replace(holder, references=1)))
             at += one.length
-        journal.put_segment(txn, segment)
+        changes.put_segment(txn, segment)
         for first in range(0, len(linked), _OBJECTS_PER_CHANGE):
             chunks, holders = zip(*linked[first : first + _OBJECTS_PER_CHANGE], strict=True)
-            journal.cold_linked(txn, segment.id, chunks, holders)
+            changes.cold_linked(txn, segment.id, chunks, holders)
 
     def _holder(self, one: UploadedObject, linked_sequence: int) -> ObjectRecord:
         txn = self._txn

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from tierfs import names, units
 from tierfs.errors import Conflict, InvalidRequest, Sealed
-from tierfs.metadata import chains, directories, journal, rekey
+from tierfs.metadata import chain_edits, chains, changes, directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import delete, ownership, seal
-from tierfs.segments.writer_locks import WriterLocks
+from tierfs.segments.ownership import WriterLocks
 from tierfs.types import ByteRange, SegmentKind, Tier
 
 
@@ -88,7 +88,7 @@ def _cut(txn: WriteTransaction, source: SegmentRecord) -> SegmentRecord:
 
 def _apply(txn: WriteTransaction, target: SegmentRecord, source: SegmentRecord, span: ByteRange) -> None:
     # In the journal: chunks behind the target's end, which nobody sees; then its new end; then no source.
-    local, cold = (rekey.append_chain(txn, target, source, tier) for tier in Tier)
+    local, cold = (chain_edits.append_chain(txn, target, source, tier) for tier in Tier)
     grown = replace(
         target,
         length=span.end,
@@ -98,6 +98,6 @@ def _apply(txn: WriteTransaction, target: SegmentRecord, source: SegmentRecord, 
         modified_ms=txn.now_ms if span else target.modified_ms,
         changed_ms=txn.now_ms,
     )
-    journal.put_segment(txn, grown)
+    changes.put_segment(txn, grown)
     txn.touch(inode=grown.inode, segment_id=grown.id)
     delete.forget(txn, source)

@@ -1,16 +1,33 @@
-"""Creating a segment, with the directories on its way."""
+"""Creating a segment, with the directories on its way.
+
+The change of a segment's record that ends it.
+
+Creating many small segments at once: files written and synced in parallel, one commit for all of them.
+
+A segment of its own costs two file syncs and two commits; of a batch it costs one sync beside others. Crash
+order, as for an append: ids reserved -> files written and synced -> their directory synced -> one commit that
+makes every segment. A crash before the commit leaves files that nothing names, which `gc` finds.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from tierfs import names
-from tierfs.errors import InvalidRequest
-from tierfs.metadata import directories, journal
+from tierfs.checksum import Buffer, GridBuilder
+from tierfs.chunkstore.local_files import ChunkFiles, name_beside
+from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, TierfsError, Unavailable
+from tierfs.metadata import chains, changes, checksums, directories, entries, policies
 from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import IngestedFile, SegmentRecord
+from tierfs.metadata.records import ChunkRecord, DirectoryRecord, IngestedFile, ObjectRecord, SegmentRecord, TierState
+from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.types import DirectoryId, EntryKind, Inode, SegmentId, SegmentKind
+from tierfs.osio import map_os_errors, write_all
+from tierfs.parallel import Pool
+from tierfs.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, SegmentKind, SegmentStatus, Tier
 
 
 def create(txn: WriteTransaction, name: str, kind: SegmentKind = SegmentKind.BYTES) -> SegmentRecord:
@@ -46,7 +63,7 @@ def _make_directories(txn: WriteTransaction, name: str, first: str, parts: tuple
         raise InvalidRequest(f"{names.printable(name)}: names that begin with {names.REMOVED_PREFIX} are reserved")
     directory_id, made = directories.make_directories(txn, parts)
     for record in made:
-        journal.directory_changed(txn, record)
+        changes.directory_changed(txn, record)
     return directory_id
 
 
@@ -58,7 +75,7 @@ def add(txn: WriteTransaction, new: SegmentRecord) -> SegmentRecord:
 def add_dated(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     """The same for a segment whose times are set."""
     directories.add_entry(txn, segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
-    journal.put_segment(txn, segment)
+    changes.put_segment(txn, segment)
     return segment
 
 
@@ -67,9 +84,275 @@ def note_file(txn: WriteTransaction, name: str, file: IngestedFile) -> None:
     segment = directories.segment_by_name(txn, name)
     if segment.length == file.length and segment.file != file:
         txn.touch(inode=segment.inode)
-        journal.put_segment(txn, replace(segment, file=file, changed_ms=txn.now_ms))
+        changes.put_segment(txn, replace(segment, file=file, changed_ms=txn.now_ms))
 
 
 def new_inode(txn: WriteTransaction) -> Inode:
     """An inode number that no file ever had."""
     return Inode(txn.allocate_id())
+
+
+def write(txn: WriteTransaction, segment: SegmentRecord, *, successor_id: int = 0) -> SegmentRecord:
+    """Write the segment as sealed, and tell mounts and the journal.
+
+    By policy if it has a successor, else by the user. When it was sealed stays what it was.
+    """
+    sealed = replace(
+        segment,
+        status=SegmentStatus.SEALED_BY_POLICY if successor_id else SegmentStatus.SEALED,
+        successor_id=successor_id,
+        active=False,
+        resumable=False,
+        sealed_ms=segment.sealed_ms or txn.now_ms,
+        changed_ms=txn.now_ms,
+    )
+    changes.put_segment(txn, sealed)
+    if sealed.kind is SegmentKind.LEDGER:
+        _close_ledger(txn, sealed)
+    txn.touch(inode=sealed.inode, segment_id=sealed.id)
+    return sealed
+
+
+def _close_ledger(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    """Note what the ledger has now that it takes no more. Its id is the name's, or the segment's own number."""
+    ledger_id = names.ledger_id(segment.name)
+    known = entries.find(txn, segment.id)
+    closed = replace(
+        known,
+        ledger_id=known.ledger_id or (segment.id if ledger_id is None else ledger_id),
+        entries=entries.count(txn, segment.id),
+        bytes=segment.length,
+        timestamp_ms=segment.sealed_ms,
+    )
+    entries.put_ledger(txn, closed)
+
+
+_SYNCS_IN_PARALLEL = 4
+"""Enough for a journaling filesystem to join their commits; measured, a whole ingest: 1 makes 1,700 files/s,
+2 2,050, 4 2,150, 8 2,000."""
+
+
+_NO_FILE = IngestedFile()
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSegment:
+    """A segment to create, with all of its bytes."""
+
+    name: str
+    data: Buffer
+    file: IngestedFile = _NO_FILE
+    """The file that they are of."""
+
+
+@dataclass(slots=True)
+class _NewFile:
+    """The chunk file of one segment. The open descriptor tells whether the file still has its name."""
+
+    wanted: WholeSegment
+    segment_id: SegmentId
+    name: str
+    attempt: AttemptId
+    fd: int = -1
+    grid: GridBuilder = field(default_factory=GridBuilder)
+
+    @property
+    def length_bytes(self) -> int:
+        """Bytes of the segment."""
+        return len(memoryview(self.wanted.data))
+
+    def close(self) -> None:
+        """Release the descriptor; idempotent."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class BulkCreator:
+    """Creates batches of segments for one process. Thread-safe; close it."""
+
+    def __init__(self, metadata: MetadataStore, files: ChunkFiles, free_space_floor_bytes: int) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._floor_bytes = free_space_floor_bytes
+        self._pool = Pool(_SYNCS_IN_PARALLEL, "tierfs-bulk")
+
+    def create(self, batch: Sequence[WholeSegment], *, seal: bool) -> list[bool]:
+        """Create each segment of the batch, durably; tells for each whether it was.
+
+        False means that its name is taken or impossible, or that it is longer than a chunk; nothing was changed
+        for it, and an append says why. Without bytes the segment is empty. Raises StorageFull, Fenced, DataLoss
+        or Unavailable; then none of them was created.
+        """
+        self._require_room(sum(len(memoryview(wanted.data)) for wanted in batch))
+        files = self._new_files(batch)
+        try:
+            self._write(files)
+            created = self._commit(files, seal=seal)
+            self._discard(file for file, made in zip(files, created, strict=True) if not made)
+        finally:
+            for file in files:
+                file.close()
+        return created
+
+    def close(self) -> None:
+        """End the threads; idempotent."""
+        self._pool.close()
+
+    def _new_files(self, batch: Sequence[WholeSegment]) -> list[_NewFile]:
+        """Segment ids, and file names in one directory, so that one sync makes all of them durable."""
+        with self._metadata.write() as txn:
+            ids = [SegmentId(txn.allocate_id()) for _ in batch]
+        attempts = [AttemptId(new_id()) for _ in batch]
+        return [
+            _NewFile(wanted, number, name_beside(ids[0], number, 0, attempt), attempt)
+            for wanted, number, attempt in zip(batch, ids, attempts, strict=True)
+        ]
+
+    def _write(self, files: Sequence[_NewFile]) -> None:
+        """Write and sync all files; those of a batch that fails are removed again."""
+        filled = [file for file in files if file.length_bytes]
+        try:
+            shares = [filled[at::_SYNCS_IN_PARALLEL] for at in range(_SYNCS_IN_PARALLEL)]
+            self._pool.run(self._write_share, shares)  # nothing is still written when files are removed
+            if filled:
+                self._files.sync_directory(filled[0].name)
+        except BaseException:
+            self._discard(files)
+            raise
+
+    def _write_share(self, files: Sequence[_NewFile]) -> None:
+        for file in files:  # a task each would cost as much as the write
+            self._write_one(file)
+
+    def _write_one(self, file: _NewFile) -> None:
+        file.fd = self._files.create_file(file.name)
+        with map_os_errors(file.name):
+            write_all(file.fd, file.wanted.data, 0)
+        self._files.seal_open(file.fd, file.name)
+        with map_os_errors(file.name):
+            os.fdatasync(file.fd)
+        file.grid.feed(file.wanted.data)
+
+    def _commit(self, files: Sequence[_NewFile], *, seal: bool) -> list[bool]:
+        """One commit for the whole batch. One that fails half-way may have happened: its files stay for `gc`."""
+        with self._metadata.write() as txn:
+            _require_named(files)
+            creation = _BulkCreation(txn, seal=seal)
+            created = [creation.add(file) for file in files]
+            creation.end()
+            return created
+
+    def _require_room(self, size_bytes: int) -> None:
+        free = self._files.free_bytes()
+        if free - size_bytes < self._floor_bytes:
+            raise StorageFull(
+                f"cannot create segments: the local disk is full ({free >> 20} MiB free)",
+                remedy="offload and evict make room: tierfs offload PATH && tierfs evict PATH",
+            )
+
+    def _discard(self, files: Iterable[_NewFile]) -> None:
+        """Remove files that no record names. What cannot be removed is an orphan, which `gc` finds."""
+        for file in files:
+            if file.fd >= 0:
+                file.close()
+                with suppress(TierfsError):
+                    self._files.delete(file.name)
+
+
+def _require_named(files: Iterable[_NewFile]) -> None:
+    """Raise Unavailable when somebody removed a file; under the writer's lock, so that nobody does after it."""
+    for file in files:
+        if file.fd >= 0 and not os.fstat(file.fd).st_nlink:
+            raise Unavailable(
+                f"{file.name} was removed before its bytes were committed", remedy="run the command again"
+            )
+
+
+@dataclass(slots=True)
+class _Parent:
+    """A directory of the batch, looked up once."""
+
+    record: DirectoryRecord
+    chunk_bytes: int
+    gained: bool = False
+
+
+class _BulkCreation:
+    """The records of one batch, inside its transaction."""
+
+    def __init__(self, txn: WriteTransaction, *, seal: bool) -> None:
+        self._txn = txn
+        self._seal = seal
+        self._store_epoch = txn.store.store_epoch
+        self._parents: dict[tuple[str, ...], _Parent] = {}
+
+    def add(self, file: _NewFile) -> bool:
+        """Make the segment; False, with no more than its directories made, when that takes something else."""
+        try:
+            *above, name = names.split(file.wanted.name) or ("",)
+            parent = self._parent(tuple(above), file.wanted.name)
+            if file.length_bytes > parent.chunk_bytes:
+                return False
+            entry = Entry(name, EntryKind.SEGMENT, file.segment_id)
+            directories.put_entry(self._txn, parent.record.id, entry)
+        except (InvalidRequest, NotDirectory, AlreadyExists):
+            return False
+        parent.gained = True
+        changes.put_segment(self._txn, self._segment(file, parent.record.id, name))
+        self._txn.touch(parent_inode=parent.record.inode, name=name, segment_id=file.segment_id)
+        return True
+
+    def end(self) -> None:
+        """Change the directories."""
+        for parent in self._parents.values():
+            if parent.gained:
+                directories.modify(self._txn, parent.record)
+
+    def _parent(self, parts: tuple[str, ...], name: str) -> _Parent:
+        known = self._parents.get(parts)
+        if known is not None and parts:
+            return known
+        parent_id, _ = make_parent(self._txn, name)  # of the root each time: it refuses reserved names there
+        if known is None:
+            record = directories.directory(self._txn, parent_id)
+            known = _Parent(record, policies.of_directory(self._txn, parent_id).chunk_bytes)
+            self._parents[parts] = known
+        return known
+
+    def _segment(self, file: _NewFile, parent_id: DirectoryId, name: str) -> SegmentRecord:
+        length, now_ms = file.length_bytes, self._txn.now_ms
+        return SegmentRecord(
+            id=file.segment_id,
+            parent_id=parent_id,
+            name=name,
+            inode=new_inode(self._txn),
+            length=length,
+            status=SegmentStatus.SEALED if self._seal else SegmentStatus.OPEN,
+            local=self._chain(file) if length else TierState(),
+            created_ms=now_ms,
+            modified_ms=now_ms,
+            changed_ms=now_ms,
+            sealed_ms=now_ms if self._seal else 0,
+            first_byte_ms=now_ms if length else 0,
+            commit_id=self._txn.allocate_id(),  # the id was reserved for the file's name, before others committed
+            file=file.wanted.file,
+        )
+
+    def _chain(self, file: _NewFile) -> TierState:
+        """The one local chunk, which is complete: an append starts another."""
+        txn = self._txn
+        holder = ObjectRecord(
+            id=ObjectId(txn.allocate_id()),
+            tier=Tier.LOCAL,
+            name=file.name,
+            length=file.length_bytes,
+            references=1,
+            crc32c=file.grid.crc32c,
+            store_epoch=self._store_epoch,
+            attempt=file.attempt,
+            created_ms=txn.now_ms,
+        )
+        checksums.write_blocks(txn, holder.id, 0, file.grid.grid())
+        chunk = ChunkRecord(start_offset=0, length=file.length_bytes, object_id=holder.id)
+        return chains.begin(txn, file.segment_id, Tier.LOCAL, chunk, holder)

@@ -2,23 +2,122 @@
 
 What is small goes in one commit. What is not loses its name in one, and is then taken apart in bounded ones
 by whoever comes along: this process, the holder, or the next command after a crash (metadata/removals.py).
+
+Taking apart what was removed by name, in commits of bounded size. Any process may, and several at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tierfs import names
 from tierfs.errors import InvalidRequest, IsDirectory
-from tierfs.metadata import directories, journal, keys, removals
+from tierfs.metadata import chains, changes, directories, entries, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import POLICIES, SEGMENTS
+from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import dismantle, ownership, streams
-from tierfs.segments.writer_locks import WriterLocks
-from tierfs.types import DirectoryId, EntryKind
+from tierfs.segments import ledgers as ledger_attempts
+from tierfs.segments import ownership, streams
+from tierfs.segments.ownership import WriterLocks
+from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentKind, SegmentStatus, Tier
+
+BATCH_RECORDS = 1000
+"""Segments, directories and chunks taken apart per commit: some 100 ms, which is how long an append may wait."""
+
+
+def dismantle_removed(metadata: MetadataStore, *, cold_due_ms: int) -> int:
+    """Take apart all that is queued; returns the number of commits. Idempotent, and ends at any crash.
+
+    Cold objects are due at `cold_due_ms` and not before the journal says that they are gone. A store that may
+    only be read is left as it is.
+    """
+    commits = 0
+    while _is_queued(metadata):
+        with metadata.write() as txn:
+            RemovalBatch(txn, cold_due_ms, BATCH_RECORDS).take_queued()
+        commits += 1
+    return commits
+
+
+def _is_queued(metadata: MetadataStore) -> bool:
+    with metadata.read() as txn:
+        store = txn.store
+        may_change = not (store.replica or store.journal.fenced_by_epoch)
+        return may_change and directories.next_queued(txn) is not None
+
+
+class RemovalBatch:
+    """One commit's share: at most so many records."""
+
+    def __init__(self, txn: WriteTransaction, cold_due_ms: int, records: int) -> None:
+        self._txn = txn
+        self._cold_due_ms = cold_due_ms
+        self._left = records
+
+    def take_queued(self) -> None:
+        """Take from the queue until the batch is full or the queue is empty."""
+        while self._left > 0 and (entry := directories.next_queued(self._txn)) is not None:
+            self.remove(ROOT_DIRECTORY, entry)
+
+    def remove(self, parent_id: DirectoryId, entry: Entry) -> bool:
+        """Remove an entry and everything below it, children first; False when the batch is full before that."""
+        whole = self._directory(entry) if entry.kind is EntryKind.DIRECTORY else self._segment(entry)
+        if whole:
+            self._left -= 1
+            self._txn.delete(POLICIES.name, tables.u64(entry.id))
+            directories.remove_entry(self._txn, parent_id, entry.name)
+        return whole
+
+    def _directory(self, entry: Entry) -> bool:
+        directory_id = DirectoryId(entry.id)
+        for child in list(islice(directories.entries(self._txn, directory_id), self._left)):
+            if self._left <= 0 or not self.remove(directory_id, child):
+                return False
+        if self._left <= 0 or not directories.is_empty(self._txn, directory_id):
+            return False
+        self._txn.delete(DIRECTORIES.name, tables.u64(entry.id))
+        changes.directory_removed(self._txn, entry.id)
+        return True
+
+    def _segment(self, entry: Entry) -> bool:
+        txn = self._txn
+        segment: SegmentRecord = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(entry.name)}")
+        if segment.local.count + segment.cold.count >= self._left:
+            self._shorten(segment)
+            return False
+        sequence = changes.segment_removed(txn, segment.id)
+        for tier in Tier:
+            segment = self._drop(segment, tier, segment.tier_state(tier).count, sequence)
+        streams.unlink(txn, segment)
+        if segment.kind is SegmentKind.LEDGER:
+            ledger_attempts.discard(txn, entries.find(txn, segment.id))
+        entries.forget(txn, segment)
+        txn.delete(SEGMENTS.name, tables.u64(segment.id))
+        txn.touch(inode=segment.inode, segment_id=segment.id)
+        return True
+
+    def _shorten(self, segment: SegmentRecord) -> None:
+        """As many chunks as the batch has room for; the segment itself goes with its last ones."""
+        if segment.status is not SegmentStatus.DELETED:
+            streams.unlink(self._txn, segment)
+            segment = directories.bury(self._txn, segment)
+        for tier in Tier:
+            first = islice(chains.chunks(self._txn, segment.id, tier), self._left)
+            starts = [chunk.start_offset for chunk in first] if tier is Tier.COLD else []
+            sequence = changes.cold_unlinked(self._txn, segment.id, starts)
+            segment = self._drop(segment, tier, self._left, sequence)
+        self._txn.put(SEGMENTS, tables.u64(segment.id), segment)
+
+    def _drop(self, segment: SegmentRecord, tier: Tier, count: int, sequence: int) -> SegmentRecord:
+        removed = list(islice(chains.chunks(self._txn, segment.id, tier), count))
+        self._left -= len(removed)
+        cold = tier is Tier.COLD
+        due_ms = self._cold_due_ms if cold else self._txn.now_ms
+        after = sequence if cold else 0
+        return chains.remove(self._txn, segment, tier, removed, due_ms=due_ms, after_sequence=after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +175,10 @@ def delete(
     """
     with metadata.read() as view:
         _, expected = plan(view, path, recursive=recursive, writer_locks=writer_locks)
-    small = expected.records <= dismantle.BATCH_RECORDS
+    small = expected.records <= BATCH_RECORDS
     with metadata.write() as txn:
         deletion = _remove_name(txn, writer_locks, path, expected, small=small, cold_due_ms=cold_due_ms)
-    dismantle.dismantle(metadata, cold_due_ms=cold_due_ms)
+    dismantle_removed(metadata, cold_due_ms=cold_due_ms)
     return deletion
 
 
@@ -104,16 +203,16 @@ def _remove_name(
 
 
 def _queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
-    segment = txn.get(SEGMENTS, keys.u64(entry.id)) if entry.kind is EntryKind.SEGMENT else None
+    segment = txn.get(SEGMENTS, tables.u64(entry.id)) if entry.kind is EntryKind.SEGMENT else None
     if segment is not None:
         streams.unlink(txn, segment)
-    removals.queue(txn, parent_id, entry)
+    directories.queue(txn, parent_id, entry)
 
 
 def _count(txn: ReadTransaction, entry: Entry, found: Deletion, writer_locks: WriterLocks | None) -> Deletion:
     """`found` with an entry and everything below it. Raises Conflict for a live writer elsewhere."""
     if entry.kind is EntryKind.SEGMENT:
-        segment = txn.must_get(SEGMENTS, keys.u64(entry.id), f"segment {names.printable(entry.name)}")
+        segment = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(entry.name)}")
         if writer_locks is not None:
             ownership.require_no_writer_elsewhere(txn, segment, writer_locks)
         return found.plus(segment)
@@ -125,9 +224,9 @@ def _count(txn: ReadTransaction, entry: Entry, found: Deletion, writer_locks: Wr
 def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:
     """Remove the name and the record of a segment whose chunks belong to another one now."""
     streams.unlink(txn, segment)
-    journal.segment_removed(txn, segment.id)
-    txn.delete(SEGMENTS.name, keys.u64(segment.id))
-    txn.delete(POLICIES.name, keys.u64(segment.id))
+    changes.segment_removed(txn, segment.id)
+    txn.delete(SEGMENTS.name, tables.u64(segment.id))
+    txn.delete(POLICIES.name, tables.u64(segment.id))
     directories.remove_entry(txn, segment.parent_id, segment.name)
     txn.touch(inode=segment.inode, segment_id=segment.id)
 
@@ -146,8 +245,8 @@ def remove_segment(
 
 def _remove(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry, found: Deletion, cold_due_ms: int) -> None:
     """All of an entry when it is small, else only its name."""
-    if found.records <= dismantle.BATCH_RECORDS:
-        gone = dismantle.Batch(txn, cold_due_ms, dismantle.BATCH_RECORDS + 1).remove(parent_id, entry)
+    if found.records <= BATCH_RECORDS:
+        gone = RemovalBatch(txn, cold_due_ms, BATCH_RECORDS + 1).remove(parent_id, entry)
         assert gone
         return
     _queue(txn, parent_id, entry)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from tierfs.metadata import chains, keys
+from tierfs.metadata import chains, tables
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.sums import Sums
 from tierfs.metadata.tables import LOCATIONS, OBJECTS
@@ -60,7 +60,7 @@ def _unreachable(txn: ReadTransaction, store: Path) -> Iterator[UnreachablePlace
     found = _away(txn, store)
     if not found:
         return
-    from tierfs.metadata.messages import messages
+    from tierfs.metadata.untrusted import messages
 
     for _, record in islice(messages(txn, OBJECTS), _MAX_OBJECTS):
         if record is not None and record.tier == Tier.COLD and record.location_id in found:
@@ -73,7 +73,7 @@ def unreachable_of(txn: ReadTransaction, segment: SegmentRecord, store: Path) ->
     """The places with bytes of one segment that are not there now."""
     found = _away(txn, store)
     for chunk in chains.chunks(txn, segment.id, Tier.COLD) if found else ():
-        holder = txn.get(OBJECTS, keys.u64(chunk.object_id))
+        holder = txn.get(OBJECTS, tables.u64(chunk.object_id))
         if holder is not None and holder.location_id in found:
             known = found[holder.location_id]
             found[holder.location_id] = replace(known, bytes=known.bytes + chunk.length)

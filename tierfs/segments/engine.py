@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from tierfs import names
-from tierfs.chunkstore.chunkfiles import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock
 from tierfs.config import WriteSettings
 from tierfs.errors import InvalidRequest, IsDirectory, Sealed, StorageFull
@@ -15,30 +15,17 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.policy import Policy
-from tierfs.segments import (
-    concat,
-    create,
-    delete,
-    ledger_limits,
-    ownership,
-    resume,
-    seal,
-    streams,
-    succession,
-    termination,
-    truncate,
-    unseal,
-)
+from tierfs.segments import active_chunk, concat, create, delete, ledgers, ownership, seal, streams, truncate
 from tierfs.segments.active_chunk import ChunkDescriptors
-from tierfs.segments.bulk_create import BulkCreator
 from tierfs.segments.concat import Concatenation
+from tierfs.segments.create import BulkCreator
 from tierfs.segments.delete import Deletion
 from tierfs.segments.group_commit import GroupCommit
+from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.positions import Position
-from tierfs.segments.succession import Moved
+from tierfs.segments.seal import Moved
 from tierfs.segments.truncate import Truncation
 from tierfs.segments.writer import SegmentWriter, WriterTools, offset_mismatch
-from tierfs.segments.writer_locks import WriterLocks
 from tierfs.types import EntryKind, SegmentId, SegmentKind, SegmentStatus
 
 
@@ -163,7 +150,7 @@ class Engine:
 
     def unseal(self, name: str) -> tuple[SegmentRecord, bool]:
         """Open a sealed segment again; see unseal.unseal."""
-        return unseal.unseal(self.metadata, name)
+        return seal.unseal(self.metadata, name)
 
     def roll(self, segment_id: SegmentId) -> None:
         """End the active chunk, so that it can be offloaded; idempotent."""
@@ -177,8 +164,8 @@ class Engine:
         A ledger is closed, and the next one made with the next entry of its managed ledger.
         """
         with self.metadata.write() as txn:
-            closed, ended = ledger_limits.close_if_due(txn, self._locks, segment_id)
-            done = succession.end_if_due(txn, self._locks, segment_id, now_ms=txn.now_ms)
+            closed, ended = ledgers.close_if_due(txn, self._locks, segment_id)
+            done = seal.end_if_due(txn, self._locks, segment_id, now_ms=txn.now_ms)
         if closed and ended is not None:
             self.files.protect(ended)
         if done is None:
@@ -190,7 +177,7 @@ class Engine:
     def terminate_managed_ledger(self, path: str) -> Position | None:
         """Close all ledgers of a managed ledger and let it have no more; see termination.terminate."""
         with self.metadata.write() as txn:
-            last, ended = termination.terminate(txn, self._locks, path)
+            last, ended = ledgers.terminate(txn, self._locks, path)
         for name in ended:
             self.files.protect(name)
         return last
@@ -237,7 +224,7 @@ class Engine:
                 before = create.create(txn, name, kind) if new else self._find_or_create(txn, name, kind)
                 if expected_offset is not None and expected_offset != before.length:
                     raise offset_mismatch(name, expected_offset, before.length)
-                resume.require_whole(txn, self.files, before, name)
+                active_chunk.require_whole(txn, self.files, before, name)
                 segment = ownership.register(txn, before, self._locks, take_over=take_over)
                 policy = policies.effective(txn, segment)
                 ended = None if segment.active else seal.active_file(txn, before)
@@ -279,7 +266,7 @@ class Engine:
         old, moved = (writer.segment_id, writer.epoch), None
         try:
             with self.metadata.write() as txn:
-                moved = succession.move(txn, self._locks, *old, writer.name)
+                moved = seal.move(txn, self._locks, *old, writer.name)
                 if moved is not None:
                     # Inside the transaction: who opens the same segment next finds the writer here.
                     self._writers[moved.segment.id] = writer

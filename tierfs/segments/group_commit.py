@@ -12,11 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tierfs import interrupts
 from tierfs.errors import Conflict, NotFound, TierfsError
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded
+from tierfs.system import processes
 
 
 class PendingCommit(ABC):
@@ -57,7 +57,7 @@ class GroupCommit:
     def wait(self, pending: PendingCommit) -> None:
         """Return when the change is durable; raises its error, with nothing changed."""
         while not pending.done.is_set():
-            with self._leading, interrupts.deferred():  # the next leader waits here while a group is on its way
+            with self._leading, processes.deferred():  # the next leader waits here while a group is on its way
                 if not pending.done.is_set():
                     self._lead()
         if pending.error is not None:

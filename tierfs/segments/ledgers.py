@@ -1,20 +1,32 @@
-"""Ledgers as users see them: segments of entries, named `<managed ledger>/<ledger id, 20 digits>`."""
+"""Ledgers as users see them: segments of entries, named `<managed ledger>/<ledger id, 20 digits>`.
+
+When policy closes a ledger, and closing one that nobody is about to close.
+
+Attempts at the offload of a ledger that did not complete: what they may have left in the cold tier.
+
+Terminating a managed ledger: its ledgers are closed, and it takes no more, for good.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.errors import InvalidRequest, Sealed
-from tierfs.metadata import directories, entries
-from tierfs.metadata import ledgers as metadata_ledgers
+from tierfs.ledger import keys
+from tierfs.metadata import chains, changes, directories, entries, policies, tables
+from tierfs.metadata import entries as metadata_ledgers
 from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.ledger_and_batch_records import LedgerRecord
+from tierfs.metadata.records import GarbageRecord, SegmentRecord
+from tierfs.metadata.tables import DIRECTORIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import create, ledger_status
-from tierfs.segments.ledger_status import OffloadState
-from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind
+from tierfs.policy import Policy
+from tierfs.segments import create, ownership, positions, seal, streams
+from tierfs.segments.ownership import WriterLocks
+from tierfs.segments.positions import OffloadState, Position
+from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +89,12 @@ def find(txn: ReadTransaction, name: str) -> tuple[SegmentRecord, Ledger]:
     segment = directories.segment_by_name(txn, name)
     if segment.kind is not SegmentKind.LEDGER:
         raise InvalidRequest(f"{names.printable(name)} is no ledger", remedy=f"tierfs cat {names.printable(name)}")
-    return segment, _described(txn, names.join(names.split(name)), segment, ledger_status.being_offloaded(txn))
+    return segment, _described(txn, names.join(names.split(name)), segment, positions.being_offloaded(txn))
 
 
 def below(txn: ReadTransaction, path: str) -> Iterator[Ledger]:
     """Every ledger at or below a path, in the order of names. Raises NotFound."""
-    in_progress = ledger_status.being_offloaded(txn)
+    in_progress = positions.being_offloaded(txn)
     for name, segment in records_below(txn, path):
         yield _described(txn, name, segment, in_progress)
 
@@ -107,5 +119,86 @@ def _described(txn: ReadTransaction, name: str, segment: SegmentRecord, in_progr
     count = entries.count(txn, segment.id)
     ledger_id = names.ledger_id(last)
     state = "closed" if segment.sealed else "open"
-    offload = ledger_status.offload_state(metadata_ledgers.find(txn, segment.id), in_progress)
+    offload = positions.offload_state(metadata_ledgers.find(txn, segment.id), in_progress)
     return Ledger(name, ledger_id, names.join(tuple(above)), count, count - 1, segment.length, state, offload)
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How full an open ledger is."""
+
+    entries: int
+    length: int
+
+    def is_full(self, policy: Policy) -> bool:
+        """Whether it has as many entries or bytes as policy wants."""
+        enough = policy.ledger_entries is not None and self.entries >= policy.ledger_entries
+        return enough or (policy.seal_bytes is not None and self.length >= policy.seal_bytes)
+
+    def plus(self, payload_bytes: int) -> Filling:
+        """With one more entry."""
+        return Filling(self.entries + 1, self.length + payload_bytes)
+
+
+def filling(txn: ReadTransaction, segment: SegmentRecord) -> Filling:
+    """Of a ledger as it is."""
+    return Filling(entries.count(txn, segment.id), segment.length)
+
+
+def is_due(txn: ReadTransaction, segment: SegmentRecord, policy: Policy, now_ms: int) -> bool:
+    """Whether policy wants a ledger closed that is open."""
+    if segment.kind is not SegmentKind.LEDGER or segment.sealed:
+        return False
+    return streams.is_old(segment, policy, now_ms) or filling(txn, segment).is_full(policy)
+
+
+def close_if_due(txn: WriteTransaction, writer_locks: WriterLocks, segment_id: SegmentId) -> tuple[bool, str | None]:
+    """Close a ledger that policy wants closed; returns whether it did, and the file that ended.
+
+    One that is only full is left to its writer while there is one. The writer of one that is old finds it closed, and
+    goes on in the next ledger.
+    """
+    segment = directories.segment(txn, segment_id)
+    if segment is None:
+        return False, None
+    policy = policies.effective(txn, segment)
+    if not is_due(txn, segment, policy, txn.now_ms):
+        return False, None
+    alive = writer_locks.is_alive_elsewhere(segment.id, segment.writer_epoch)
+    if alive and not streams.is_old(segment, policy, txn.now_ms):
+        return False, None
+    ended = seal.active_file(txn, segment)
+    create.write(txn, segment)
+    return True, ended
+
+
+def discard(txn: WriteTransaction, known: LedgerRecord) -> None:
+    """Delete the objects of an attempt that did not complete, whether they are there or not."""
+    uuid, location_id = known.offload.uuid, txn.store.cold_location_id
+    if uuid is None or known.offload.complete or not location_id:
+        return
+    for name in (keys.data_key(uuid, known.ledger_id), keys.index_key(uuid, known.ledger_id)):
+        chains.add_garbage(txn, GarbageRecord(due_ms=txn.now_ms, tier=Tier.COLD, location_id=location_id, name=name))
+
+
+def terminate(txn: WriteTransaction, writer_locks: WriterLocks, path: str) -> tuple[Position | None, list[str]]:
+    """Close what is open and note that nothing follows; idempotent.
+
+    Returns the position of the last entry, None without one, and the files that ended. Raises NotFound,
+    InvalidRequest for a segment, Conflict naming a live writer of an open ledger.
+    """
+    directory_id = positions.directory_of(txn, path)
+    found = positions.members(txn, directory_id)
+    ended: list[str] = []
+    for member in found:
+        if not member.segment.sealed:
+            file = seal.active_file(txn, member.segment)
+            create.write(txn, ownership.fence(txn, member.segment, writer_locks))
+            ended += [] if file is None else [file]
+    record = directories.directory(txn, directory_id)
+    if not record.terminated:
+        terminated = replace(record, terminated=True)
+        txn.put(DIRECTORIES, tables.u64(directory_id), terminated)
+        changes.directory_changed(txn, terminated)
+    last = next((one for one in reversed(found) if one.entries), None)
+    return None if last is None else Position(last.ledger_id, last.entries - 1), ended

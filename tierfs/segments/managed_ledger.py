@@ -1,10 +1,14 @@
-"""ManagedLedger: entries go into the newest ledger of a directory, which policy closes and the next one follows."""
+"""ManagedLedger: entries go into the newest ledger of a directory, which policy closes and the next one follows.
+
+Trimming a managed ledger: its oldest closed ledgers go, in both tiers. No ledger loses a part.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from tierfs import names
@@ -12,13 +16,16 @@ from tierfs.checksum import Buffer
 from tierfs.errors import Closed, InvalidRequest, NotFound, Sealed, Unavailable
 from tierfs.metadata import directories
 from tierfs.metadata.policies import PolicyCache
-from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.policy import Policy
-from tierfs.segments import ledger_limits, ledgers, positions, streams
+from tierfs.segments import ledgers, positions, streams
+from tierfs.segments.delete import Deletion
 from tierfs.segments.engine import Engine
-from tierfs.segments.ledger_limits import Filling
-from tierfs.segments.positions import Member, Position
+from tierfs.segments.ledgers import Filling
+from tierfs.segments.positions import MemberLedger, Position
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import DirectoryId, EntryKind
 
@@ -145,7 +152,7 @@ class ManagedLedger:
         """None when the ledger took none, as policy wants it closed."""
         with self._engine.metadata.read() as txn:
             segment = directories.segment_by_name(txn, writer.name)
-            policy, held = self._policies.effective(txn, segment), ledger_limits.filling(txn, segment)
+            policy, held = self._policies.effective(txn, segment), ledgers.filling(txn, segment)
             if held.is_full(policy) or streams.is_old(segment, policy, self._engine.metadata.clock.now_ms()):
                 count, fills = 0, True
             else:
@@ -172,7 +179,7 @@ class ManagedLedger:
             self._writer = self._engine.open_ledger(name)
         return self._writer
 
-    def _newest(self) -> Member | None:
+    def _newest(self) -> MemberLedger | None:
         with self._engine.metadata.read() as txn:
             directory_id = _directory(txn, self.path)
             if directory_id is None:
@@ -194,7 +201,7 @@ class ManagedLedger:
         if self._closed:
             raise Closed(f"managed ledger {printable(self.path)} is closed")
 
-    def _name_of(self, member: Member) -> str:
+    def _name_of(self, member: MemberLedger) -> str:
         return names.join((*names.split(self.path), member.segment.name))
 
 
@@ -212,3 +219,38 @@ def _fitting(payloads: Sequence[Buffer], held: Filling, policy: Policy) -> tuple
         if held.is_full(policy):
             return count, True
     return len(payloads), False
+
+
+_TOGETHER = 20
+"""Ledgers of one commit: some 10 ms, so that appends hardly wait (guess)."""
+
+Remove = Callable[[WriteTransaction, SegmentRecord], None]
+"""Deletes one segment inside a transaction."""
+
+
+def plan(txn: ReadTransaction, path: str, before_ledger: int) -> Deletion:
+    """What would go. Raises NotFound, InvalidRequest for a segment."""
+    found = Deletion()
+    for segment in _closed_before(txn, path, before_ledger):
+        found = found.plus(segment)
+    return found
+
+
+def trim(metadata: MetadataStore, path: str, before_ledger: int, remove: Remove) -> Deletion:
+    """Delete every closed ledger with a smaller id, oldest first; open ones stay. Raises what `plan` raises."""
+    with metadata.read() as view:
+        found = iter(_closed_before(view, path, before_ledger))
+    done = Deletion()
+    while batch := list(islice(found, _TOGETHER)):
+        with metadata.write() as txn:
+            going = [segment for one in batch if (segment := directories.segment(txn, one.id)) is not None]
+            for segment in going:
+                remove(txn, segment)
+        for segment in going:
+            done = done.plus(segment)
+    return done
+
+
+def _closed_before(txn: ReadTransaction, path: str, before_ledger: int) -> list[SegmentRecord]:
+    found = positions.members(txn, positions.directory_of(txn, path))
+    return [one.segment for one in found if one.segment.sealed and one.ledger_id < before_ledger]

@@ -1,13 +1,17 @@
-"""Looking at segments: what `info`, `ls` and extended attributes show."""
+"""Looking at segments: what `info`, `ls` and extended attributes show.
+
+How many bytes are below a name, and in which tier.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.checksum import combine
-from tierfs.metadata import chains, directories, keys, policies
+from tierfs.metadata import chains, directories, policies, tables
+from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, DirectoryRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
@@ -128,7 +132,62 @@ def listing(txn: ReadTransaction, path: str) -> Iterator[Listed]:
 
 def _listed(txn: ReadTransaction, entry: directories.Entry) -> Listed:
     if entry.kind is EntryKind.DIRECTORY:
-        return Listed(entry.name, entry.kind, None, txn.get(DIRECTORIES, keys.u64(entry.id)))
-    segment = txn.get(SEGMENTS, keys.u64(entry.id))
+        return Listed(entry.name, entry.kind, None, txn.get(DIRECTORIES, tables.u64(entry.id)))
+    segment = txn.get(SEGMENTS, tables.u64(entry.id))
     following = streams.successor(txn, segment) if segment is not None else None
     return Listed(entry.name, entry.kind, segment, None, following.name if following is not None else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Sums over one segment, or over all segments below a directory."""
+
+    name: str
+    kind: EntryKind
+    bytes: int = 0
+    """What can be read, however many tiers hold it."""
+    local_bytes: int = 0
+    cold_bytes: int = 0
+    segments: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        """With what is in a child."""
+        return replace(
+            self,
+            bytes=self.bytes + other.bytes,
+            local_bytes=self.local_bytes + other.local_bytes,
+            cold_bytes=self.cold_bytes + other.cold_bytes,
+            segments=self.segments + other.segments,
+        )
+
+
+def usage(txn: ReadTransaction, path: str) -> Iterator[Usage]:
+    """The sums of every directory below `path`, children before parents and `path` itself last.
+
+    Raises NotFound or NotDirectory.
+    """
+    entry = directories.must_find(txn, path)
+    name = names.join(names.split(path))
+    if entry.kind is EntryKind.SEGMENT:
+        yield _of_segment(txn, entry, name)
+    else:
+        yield from _of_directory(txn, entry, name)
+
+
+def _of_directory(txn: ReadTransaction, entry: Entry, name: str) -> Iterator[Usage]:
+    total = Usage(name, EntryKind.DIRECTORY)
+    for child in directories.entries(txn, DirectoryId(entry.id)):
+        path = f"{name}/{child.name}" if name else child.name
+        if child.kind is EntryKind.SEGMENT:
+            total = total.plus(_of_segment(txn, child, path))
+            continue
+        inner = Usage(path, EntryKind.DIRECTORY)
+        for inner in _of_directory(txn, child, path):
+            yield inner
+        total = total.plus(inner)  # the last one is the child's own
+    yield total
+
+
+def _of_segment(txn: ReadTransaction, entry: Entry, name: str) -> Usage:
+    record: SegmentRecord = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(name)}")
+    return Usage(name, entry.kind, record.range.length_bytes, record.local.bytes, record.cold.bytes, 1)

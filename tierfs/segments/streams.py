@@ -61,7 +61,7 @@ def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None
 
     Of one that is sealed by policy already, and whose successor was deleted, the successor is made anew.
     """
-    from tierfs.segments import create, seal_record
+    from tierfs.segments import create
 
     name = _successor_name(txn, segment)
     if name is None:
@@ -82,7 +82,7 @@ def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None
         ),
     )
     policies.inherit_from(txn, following.id, segment.id)
-    seal_record.write(txn, segment, successor_id=following.id)
+    create.write(txn, segment, successor_id=following.id)
     return following
 
 
@@ -96,10 +96,10 @@ def unlink(txn: WriteTransaction, gone: SegmentRecord) -> None:
 
 
 def _rewrite(txn: WriteTransaction, segment: SegmentRecord) -> None:
-    from tierfs.metadata import journal
+    from tierfs.metadata import changes
 
     changed = replace(segment, changed_ms=txn.now_ms)
-    journal.put_segment(txn, changed)
+    changes.put_segment(txn, changed)
     txn.touch(inode=changed.inode, segment_id=changed.id)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import chain, chains, directories, journal
+from tierfs.metadata import chain, chains, changes, directories
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -31,7 +31,7 @@ class Truncation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _TruncatePlan:
     segment: SegmentRecord
     start_offset: int
     local: list[ChunkRecord]
@@ -75,7 +75,7 @@ def cut(txn: WriteTransaction, segment: SegmentRecord, before_offset: int, *, co
     _apply(txn, _plan_cut(txn, segment, before_offset), cold_due_ms)
 
 
-def _plan(txn: ReadTransaction, name: str, before_offset: int) -> _Plan:
+def _plan(txn: ReadTransaction, name: str, before_offset: int) -> _TruncatePlan:
     segment = directories.segment_by_name(txn, name)
     if segment.kind is not SegmentKind.BYTES:
         raise InvalidRequest(
@@ -87,18 +87,18 @@ def _plan(txn: ReadTransaction, name: str, before_offset: int) -> _Plan:
             remedy=f"truncate it before {segment.length} to empty it",
         )
     if before_offset <= segment.start_offset:
-        return _Plan(segment, segment.start_offset, [], [])
+        return _TruncatePlan(segment, segment.start_offset, [], [])
     return _plan_cut(txn, segment, before_offset)
 
 
-def _plan_cut(txn: ReadTransaction, segment: SegmentRecord, before_offset: int) -> _Plan:
+def _plan_cut(txn: ReadTransaction, segment: SegmentRecord, before_offset: int) -> _TruncatePlan:
     local, cold = (chains.ending_by(txn, segment.id, tier, before_offset) for tier in Tier)
-    return _Plan(segment, before_offset, local, cold)
+    return _TruncatePlan(segment, before_offset, local, cold)
 
 
-def _apply(txn: WriteTransaction, found: _Plan, cold_due_ms: int) -> None:
+def _apply(txn: WriteTransaction, found: _TruncatePlan, cold_due_ms: int) -> None:
     before = found.segment
-    journal.cold_unlinked(txn, before.id, [chunk.start_offset for chunk in found.cold])
+    changes.cold_unlinked(txn, before.id, [chunk.start_offset for chunk in found.cold])
     _keep_rest(txn, found)
     # The segment's own change comes next and last: what goes must not go before the journal has both.
     after = txn.store.next_outbox
@@ -113,12 +113,12 @@ def _apply(txn: WriteTransaction, found: _Plan, cold_due_ms: int) -> None:
         active=keeps_active,
         resumable=before.resumable and keeps_active,
     )
-    journal.put_segment(txn, shorter)
+    changes.put_segment(txn, shorter)
 
 
-def _keep_rest(txn: WriteTransaction, found: _Plan) -> None:
+def _keep_rest(txn: WriteTransaction, found: _TruncatePlan) -> None:
     """Link the first chunk that stays again, where a replay may have made it one with the last one that goes."""
     last = found.cold[-1] if found.cold else None
     rest = next(chains.chunks(txn, found.segment.id, Tier.COLD, last.end_offset), None) if last else None
     if last and rest and chain.continues(last, rest):
-        journal.cold_linked(txn, found.segment.id, (rest,), (chains.object_of(txn, rest),))
+        changes.cold_linked(txn, found.segment.id, (rest,), (chains.object_of(txn, rest),))

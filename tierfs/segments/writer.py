@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.chunkfiles import ChunkFiles, file_name
+from tierfs.chunkstore.local_files import ChunkFiles, file_name
 from tierfs.clock import Clock
 from tierfs.errors import Closed, Conflict, InvalidRequest, NotFound, OffsetMismatch, Sealed, StorageFull, TierfsError
 from tierfs.metadata.records import SegmentRecord
@@ -17,12 +17,11 @@ from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.osio import map_os_errors, write_all
 from tierfs.policy import Policy
 from tierfs.segments import ownership, streams
-from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded
-from tierfs.segments.append import PendingAppend, Piece, Writing, split
+from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded, resume
+from tierfs.segments.append import AppendPiece, PendingAppend, Writing, split
 from tierfs.segments.group_commit import GroupCommit, StaleBase
 from tierfs.segments.ownership import Continued
-from tierfs.segments.resume import resume
-from tierfs.segments.succession import Moved
+from tierfs.segments.seal import Moved
 from tierfs.types import AttemptId, ByteRange, SegmentKind
 
 log = logging.getLogger(__name__)
@@ -170,7 +169,7 @@ class SegmentWriter:
     ) -> tuple[PendingAppend, ByteRange]:
         """Write the bytes to chunk files; undone when a write fails."""
         before = _Before(self._chunk, self._length)
-        pieces: list[Piece] = []
+        pieces: list[AppendPiece] = []
         try:
             room = self._chunk_bytes - self._chunk.length if self._chunk is not None else 0
             for part in split(data, max(0, room), self._chunk_bytes):
@@ -182,7 +181,7 @@ class SegmentWriter:
         pending = PendingAppend(writing, pieces, self._tools.descriptors, last=last, seal=seal, entries=entries)
         return pending, ByteRange(before.length, self._length)
 
-    def _write_piece(self, part: memoryview) -> Piece:
+    def _write_piece(self, part: memoryview) -> AppendPiece:
         begins = self._chunk is None or self._chunk.length >= self._chunk_bytes
         if begins:
             if self._chunk is not None:
@@ -194,7 +193,7 @@ class SegmentWriter:
             write_all(fd, part, chunk.length)
         crcs = chunk.checksum(part)
         self._length += len(part)
-        return Piece(chunk, len(part), crcs, begins, chunk.length >= self._chunk_bytes)
+        return AppendPiece(chunk, len(part), crcs, begins, chunk.length >= self._chunk_bytes)
 
     def _new_chunk(self) -> ActiveChunk:
         attempt = AttemptId(new_id())
@@ -202,7 +201,7 @@ class SegmentWriter:
         self._tools.descriptors.create(chunk)
         return chunk
 
-    def _undo(self, before: _Before, pieces: list[Piece]) -> None:
+    def _undo(self, before: _Before, pieces: list[AppendPiece]) -> None:
         """Give back the room of an append that failed half-way; the next one starts a new chunk.
 
         The old chunk's bytes beyond its committed length belong to nobody, so cutting them is only tidy.

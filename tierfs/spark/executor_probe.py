@@ -21,7 +21,7 @@ DRIVER = "driver"
 """Executor id of a session that runs its tasks itself, as Spark calls it."""
 
 NO_MOUNT, MISSING, FORBIDDEN = "no mount", "missing", "forbidden"
-"""States of a path besides those of tierfs.mounts.MountState."""
+"""States of a path besides those of tierfs.system.mounts.MountState."""
 
 _GENERATIONS = 4
 """From a task's process up to its JVM: the worker, the daemon that forked it, the JVM, and one to spare."""
@@ -78,7 +78,7 @@ def pyarrow_version() -> str | None:
 
 def mount_at(path: str) -> View:
     """What is at `path`, and for a mount that answers its store and its place in the journal."""
-    from tierfs.mounts import MountState, mount_of, state_of
+    from tierfs.system.mounts import MountState, mount_of, state_of
 
     found = mount_of(Path(path))
     if found is None:
@@ -107,10 +107,10 @@ def mount_at(path: str) -> View:
 def cold_error(question: Mapping[str, Any]) -> str:
     """Why one listing of the journal fails, "" when it succeeds."""
     try:
-        from tierfs.background.journal_names import JOURNAL_PREFIX
         from tierfs.config import ColdSettings
-        from tierfs.connect import connect_bare
+        from tierfs.journal.names import JOURNAL_PREFIX
         from tierfs.metadata.records import LocationRecord
+        from tierfs.setup.connect import connect_bare
 
         location = LocationRecord(**question["location"])
         storage = connect_bare(location, Path(question["store"]), ColdSettings(**question["cold"]))

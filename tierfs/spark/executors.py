@@ -58,7 +58,7 @@ class MountReport:
 
     path: str
     state: str
-    """`alive`, or what is wrong: see executor_probe and tierfs.mounts.MountState."""
+    """`alive`, or what is wrong: see executor_probe and tierfs.system.mounts.MountState."""
     store: str = ""
     store_id: str = ""
     slot: int = 0

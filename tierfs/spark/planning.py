@@ -8,16 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from tierfs.app import Store
-from tierfs.background.perform import perform
-from tierfs.background.verbs import OFFLOAD
-from tierfs.composition.sources import open_source
+from tierfs.app.sources import open_source
+from tierfs.app.store import Store
 from tierfs.errors import InvalidRequest
+from tierfs.holder.verbs import OFFLOAD, perform
 from tierfs.metadata import chains, entries
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
-from tierfs.scan.places import Place
+from tierfs.scan.extents import Place
 from tierfs.scan.planning import Partition, Reach, plan
 from tierfs.scan.selection import select
 from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, place_of
@@ -37,7 +36,7 @@ class SegmentRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """What executors do."""
 
     place: Place
@@ -56,7 +55,7 @@ def check(options: ReadOptions) -> None:
             pass
 
 
-def plan_read(options: ReadOptions) -> Plan:
+def plan_read(options: ReadOptions) -> ReadPlan:
     """Partitions of everything that is selected, as the store is now. With tail=offload bytes are uploaded first."""
     with open_store(options.where) as store, _no_cycles():
         if options.tail is Tail.OFFLOAD and options.row_type is not RowType.SEGMENTS and not store.is_replica:
@@ -64,8 +63,8 @@ def plan_read(options: ReadOptions) -> Plan:
         with store.metadata.read() as txn:
             place = place_of(txn, str(store.path), store.settings.cold)
             if options.row_type is RowType.SEGMENTS:
-                return Plan(place, list(_segment_rows(txn, options)))
-            return Plan(place, plan(list(_pinned(txn, options)), options.sizes, reach_of(options)))
+                return ReadPlan(place, list(_segment_rows(txn, options)))
+            return ReadPlan(place, plan(list(_pinned(txn, options)), options.sizes, reach_of(options)))
 
 
 def offload_tails(store: Store, options: ReadOptions) -> None:

@@ -1,8 +1,13 @@
-"""`format("tierfs")`: the data source that Spark finds by this name."""
+"""`format("tierfs")`: the data source that Spark finds by this name.
+
+`readStream.format("tierfs")`: the driver's side keeps the store open and says where batches end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -13,18 +18,142 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from tierfs.app.sources import refresh_source
+from tierfs.app.store import Store
+from tierfs.errors import Unavailable
+from tierfs.scan.planning import plan
+from tierfs.scan.snapshot import Tail
+from tierfs.scan.stream import Stream
+from tierfs.scan.stream_plan import StreamOffset
 from tierfs.spark.errors import explained
-from tierfs.spark.options import ReadOptions
-from tierfs.spark.partitions import TierfsPartition, read_partition
-from tierfs.spark.planning import check, plan_read
-from tierfs.spark.schemas import default_schema, require_columns
-from tierfs.spark.stream_options import STREAM_OPTIONS, Pace
-from tierfs.spark.stream_writer import TierfsStreamWriter
-from tierfs.spark.streaming import TierfsStreamReader
+from tierfs.spark.options import STREAM_OPTIONS, Pace, ReadOptions, Starting, StreamOptions
+from tierfs.spark.partitions import TierfsPartition, connections, default_schema, read_partition, require_columns
+from tierfs.spark.planning import check, offload_tails, open_store, plan_read, reach_of
 from tierfs.spark.write_options import WriteOptions
-from tierfs.spark.writer import TierfsWriter
+from tierfs.spark.writer import TierfsStreamWriter, TierfsWriter
+
+log = logging.getLogger(__name__)
+
+_REFRESH_S = 1.0
+"""A bucket is listed this often at most: Spark asks an idle source a hundred times a second (a guess)."""
+
+Offset = dict[str, Any]
+
+
+class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One for a query on the driver; executors get a copy that never opened the store.
+
+    Nothing fails while it is made: Spark would hide the error behind one of its own.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(given)
+        self._schema = schema
+        self._opened: _Opened | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def initialOffset(self) -> Offset:
+        """In front of everything, or behind it."""
+        with explained():
+            opened = self._open()
+            if opened.options.pace.starting is Starting.LATEST:
+                return opened.stream.latest().as_json()
+            return opened.stream.earliest().as_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What maxBytesPerTrigger says."""
+        with explained():
+            limit = StreamOptions.of(self._given).pace.max_bytes
+            return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Behind the next batch; `start` where there is nothing to read."""
+        with explained():
+            opened = self._open()
+            opened.refresh()
+            limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+            return opened.stream.next_offset(StreamOffset.of(start), limit_bytes).as_json()
+
+    def reportLatestOffset(self) -> Offset:
+        """Up to where the store reaches, for the query's progress."""
+        with explained():
+            return self._open().stream.reaches().as_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read no further than the store reaches now."""
+        with explained():
+            opened = self._open()
+            opened.refresh()
+            opened.stream.freeze()
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """What lies between two offsets, as tasks."""
+        with explained():
+            opened = self._open()
+            place, pinned = opened.stream.pinned(StreamOffset.of(start), StreamOffset.of(end))
+            read = opened.options.read
+            return [TierfsPartition((read, place, one)) for one in plan(pinned, read.sizes, reach_of(read))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Batches of one partition, on an executor."""
+        with explained():
+            options, place, value = partition.value  # options are not read here: a path may name a store elsewhere
+            yield from read_partition(options, place, self._schema, value)
+
+    def stop(self) -> None:
+        """Close the store."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _open(self) -> _Opened:
+        if self._opened is None:
+            options = StreamOptions.of(self._given)
+            require_columns(options.read.row_type, self._schema)
+            self._opened = _Opened(options, open_store(options.read.where))
+        return self._opened
+
+
+class _Opened:
+    """The store of a query, while it runs."""
+
+    def __init__(self, options: StreamOptions, store: Store) -> None:
+        self.options = options
+        self._store = store
+        settings, read = store.settings.cold, options.stream_read()
+        self.stream = Stream(store.metadata, str(store.path), settings, connections(), read)
+        self._offloaded = -1
+        """The transaction in front of the last offload."""
+        self._refreshed_s = time.monotonic()
+
+    def refresh(self) -> None:
+        """Take over what is new in the bucket, and offload what is not there, if that is wanted.
+
+        A bucket that does not answer ends no query: what is known already is read meanwhile.
+        """
+        store = self._store
+        now_s = time.monotonic()
+        if store.is_replica and now_s - self._refreshed_s >= _REFRESH_S:
+            self._refreshed_s = now_s
+            try:
+                refresh_source(store)
+            except Unavailable as exc:
+                log.warning("nothing new is read: %s", exc)
+        elif self.options.read.tail is Tail.OFFLOAD and not store.is_replica:
+            transaction = store.metadata.last_transaction_id()
+            if transaction != self._offloaded:
+                offload_tails(store, self.options.read)
+                self._offloaded = transaction
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
 
 NAME = "tierfs"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tierfs import names
-from tierfs.composition.sources import split_url
+from tierfs.app.sources import split_url
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import batches
 from tierfs.names import printable

@@ -2,26 +2,97 @@
 
 Spark makes the writer, and commits with it, in two processes of the driver's machine; what a writer holds goes from
 one to the other, and to the executors.
+
+One task of a write, on an executor: batches become segments below `uploads/`, and the driver is told of them.
+
+`df.writeStream.format("tierfs")`: each batch of a stream is one commit, exactly once.
+
+Spark makes one writer for the tasks of a batch, and another for its commit, which learns of the job from the tasks.
+The version of a commit is the batch's number, which a restart from the checkpoint repeats. The application is the
+query's id in the checkpoint, unless txnAppId names it: a new checkpoint counts from 0 again, and has another id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tierfs.composition import writing
-from tierfs.composition.writing import WriteJob
-from tierfs.errors import InvalidRequest
-from tierfs.metadata.batch_records import UploadedSegment
+from tierfs.app import batch_write
+from tierfs.app.batch_write import TaskUpload, WriteJob
+from tierfs.errors import Conflict, InvalidRequest
+from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.names import printable
 from tierfs.spark.errors import explained
 from tierfs.spark.planning import open_store
-from tierfs.spark.write_columns import SEGMENT, Columns
+from tierfs.spark.write_columns import SEGMENT, Columns, segment_name
 from tierfs.spark.write_options import WriteOptions
-from tierfs.spark.write_task import TaskResult, write_batches
+from tierfs.tiering.batch_upload import SegmentUpload
+from tierfs.types import MIB
+
+_GATHERED_BYTES = 128 * MIB
+"""Memory of one task for bytes that are not sent yet, of all its segments: a few large ones, or many small ones."""
+
+_BATCH_DIGITS = 12
+"""Of a job's id in the names of its segments: unique below one directory."""
+
+_QUERY_ID = "sql.streaming.queryId"
+"""A local property that Spark gives to the tasks of a stream: the id in its checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    job: WriteJob
+    uploaded: tuple[UploadedSegment, ...]
+    query_id: str | None = None
+    """Of the stream that the task belongs to."""
+
+
+def write_batches(job: WriteJob, columns: Columns, batches: Iterable[Any]) -> TaskResult:
+    """Upload all rows of a task. A task without rows makes no segment, and does not connect."""
+    context = TaskContext.get()
+    partition, query_id = (context.partitionId(), context.getLocalProperty(_QUERY_ID)) if context else (0, None)
+    batches = iter(batches)
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return TaskResult(job, (), query_id)
+    with job.upload.task(partition) as task:
+        writing = _Writing(task, columns, partition, job.id[:_BATCH_DIGITS])
+        writing.write(first)
+        for batch in batches:
+            writing.write(batch)
+        return TaskResult(job, task.finish(), query_id)
+
+
+class _Writing:
+    """The open segments of one task, by name."""
+
+    def __init__(self, task: TaskUpload, columns: Columns, partition: int, batch: str) -> None:
+        self._task = task
+        self._columns = columns
+        self._partition = partition
+        self._batch = batch
+        self._open: dict[str, SegmentUpload] = {}
+
+    def write(self, batch: Any) -> None:
+        """Add the rows of a batch, each to its segment."""
+        for key, data in self._columns.grouped(batch):
+            self._upload(key).write(data)
+        self._task.limit_memory(_GATHERED_BYTES)
+
+    def _upload(self, key: str) -> SegmentUpload:
+        name = segment_name(self._columns, key, self._partition, self._batch)
+        found = self._open.get(name)
+        if found is None:
+            found = self._open[name] = self._task.open(name)
+        return found
+
 
 _ALONE = 0
 """The version of a write that is an application of its own."""
@@ -66,7 +137,7 @@ def require_append(*, overwrite: bool) -> None:
 def begin(options: WriteOptions) -> WriteJob:
     """Begin a write, and put one object to see that executors can. Raises what makes it impossible."""
     with open_store(options.where) as store:
-        job = writing.begin(store, options.application, options.into, seal=options.seal)
+        job = batch_write.begin(store, options.application, options.into, seal=options.seal)
         try:
             with job.upload.task(0) as task:
                 probe = task.open("probe")
@@ -74,7 +145,7 @@ def begin(options: WriteOptions) -> WriteJob:
                 probe.finish()
                 task.abort()
         except BaseException:
-            writing.abort(store, job)
+            batch_write.abort(store, job)
             raise
     return job
 
@@ -84,13 +155,13 @@ def commit(options: WriteOptions, job: WriteJob, done: Iterable[TaskResult], ver
     uploaded = [segment for one in done for segment in one.uploaded]
     _require_own_names(uploaded)
     with open_store(options.where) as store:
-        writing.commit(store, job, uploaded, version)
+        batch_write.commit(store, job, uploaded, version)
 
 
 def abort(options: WriteOptions, job: WriteJob) -> None:
     """Give up a job."""
     with open_store(options.where) as store:
-        writing.abort(store, job)
+        batch_write.abort(store, job)
 
 
 def results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
@@ -107,3 +178,54 @@ def _require_own_names(uploaded: Iterable[UploadedSegment]) -> None:
                 remedy=f"write df.repartition('{SEGMENT}'), or directories of several segments: keyColumn",
             )
         seen.add(one.segment)
+
+
+class TierfsStreamWriter(DataSourceStreamArrowWriter):
+    """One batch of a stream."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool, commits: bool) -> None:
+        """Begin a job, unless it `commits`. Raises what is wrong with options, columns, the store or its bucket."""
+        require_append(overwrite=overwrite)
+        self._options = options
+        self._columns = Columns.of(options, schema, stream=True)
+        self._job: WriteJob | None = None if commits else begin(options)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Upload the rows of one task, on an executor."""
+        with explained():
+            assert self._job is not None  # Spark sends tasks the writer that began a job
+            return write_batches(self._job, self._columns, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Make all segments of a batch, or nothing where it was committed before."""
+        with explained():
+            done = results(messages)
+            application = self._application(done)
+            self._require_newest(application, batchId)
+            commit(self._options, replace(done[0].job, application=application), done, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Make what was uploaded garbage; where no task ended well, `gc` does, as nothing tells of the job."""
+        with explained():
+            for one in results(messages)[:1]:
+                abort(self._options, one.job)
+
+    def _application(self, done: Sequence[TaskResult]) -> str:
+        """The name that the batches of this stream count for."""
+        if self._options.application is not None:
+            return self._options.application
+        query_id = next((one.query_id for one in done if one.query_id), None)
+        if query_id is None:
+            raise InvalidRequest("Spark does not tell which query this is", remedy="name it: option txnAppId")
+        return f"spark query {query_id}"
+
+    def _require_newest(self, application: str, batch: int) -> None:
+        """Spark repeats the last batch alone: an older one is of another checkpoint, and would be lost silently."""
+        with open_store(self._options.where) as store:
+            if not batch_write.is_committed(store, application, batch + 1):
+                return
+        raise Conflict(
+            f"batch {batch + 1} of {printable(application)} was committed before, and here comes batch {batch}: the "
+            "checkpoint is a new or an older one",
+            remedy="write with another txnAppId, or take the checkpoint that belongs to it",
+        )

@@ -11,10 +11,10 @@ import struct
 
 from urllib3.exceptions import ConnectTimeoutError
 
-from tierfs.chunkstore.checks import step_end
 from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, IdleConnections, RangedGet, host_of
 from tierfs.chunkstore.protocol import OnReceived
-from tierfs.chunkstore.s3_client import SOCKET_OPTIONS
+from tierfs.chunkstore.s3.client import SOCKET_OPTIONS
+from tierfs.chunkstore.validate import step_end
 from tierfs.config import ColdSettings
 
 _TIMEVAL = struct.Struct("ll")

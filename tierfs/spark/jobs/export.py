@@ -16,8 +16,7 @@ from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest
 from tierfs.ledger.unbatch import unbatch
 from tierfs.parallel import OnProgress, unseen
 from tierfs.spark import register
-from tierfs.spark.jobs.results import Result
-from tierfs.spark.jobs.tasks import explained, stages_watched
+from tierfs.spark.jobs.tasks import Result, explained, stages_watched
 from tierfs.spark.options import ReadOptions, RowType
 from tierfs.spark.planning import check
 

@@ -1,14 +1,18 @@
 """The job `ingest`: files, or the rows of a data frame by key, become segments; executors upload, one commit makes all.
 
 Exactly once per application and version: a job that is run again with the same ones changes nothing.
+
+Which files the job `ingest` takes, and the segments they become: found out on the driver, before tasks start.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,18 +23,113 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
 from tierfs import names
-from tierfs.app import Store
-from tierfs.composition import writing
-from tierfs.composition.upload_spec import UploadSpec
-from tierfs.composition.writing import WriteJob, Written
-from tierfs.errors import InvalidRequest, TierfsError
-from tierfs.metadata.batch_records import UploadedSegment
+from tierfs.app import batch_write
+from tierfs.app.batch_write import UploadSpec, WriteJob, Written
+from tierfs.app.store import Store
+from tierfs.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, TierfsError
+from tierfs.metadata import directories
+from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.osio import map_os_errors
 from tierfs.parallel import OnProgress, unseen
-from tierfs.spark.jobs.ingest_files import SourceFile, existing, files_of, require_new, tasks_of
-from tierfs.spark.jobs.results import Result
-from tierfs.spark.jobs.tasks import TaskError, Tasks, explained, told
+from tierfs.spark.jobs.tasks import Result, TaskError, Tasks, explained, told
 from tierfs.types import MIB
+
+TASK_BYTES = 128 * MIB
+_OPEN_COST_BYTES = MIB
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file as it was when the job was planned."""
+
+    path: str
+    name: str
+    """Of the segment, below the directory that the job writes to."""
+    size_bytes: int
+    modified_ns: int
+
+    def require_unchanged(self, read_bytes: int) -> None:
+        """Raise Conflict for a file that was written to since it was listed."""
+        found = os.stat(self.path)
+        if (found.st_size, found.st_mtime_ns) != (self.size_bytes, self.modified_ns) or read_bytes != self.size_bytes:
+            raise Conflict(f"{names.printable(self.path)} changed while it was read", remedy="run the job again")
+
+
+def files_of(sources: Sequence[str]) -> list[SourceFile]:
+    """Files by their names, and those below directories by their paths in them, in order; links there are left out.
+
+    Raises NotFound, and InvalidRequest for a name that no segment can have and for two files of one name.
+    """
+    found = [one for source in sources for one in _below(Path(os.path.abspath(source)), source)]
+    by_name: dict[str, SourceFile] = {}
+    for one in found:
+        other = by_name.setdefault(one.name, one)
+        if other is not one:
+            raise InvalidRequest(
+                f"{names.printable(other.path)} and {names.printable(one.path)} would both become {one.name}",
+                remedy="ingest them into two directories",
+            )
+    return found
+
+
+def require_new(store: Store, into: str, wanted: Iterable[str]) -> None:
+    """Raise AlreadyExists when there is anything of these names, relative to `into`, in the store."""
+    there = list(existing(store, into, wanted))
+    if there:
+        shown = ", ".join(map(names.printable, there[:_SHOWN])) + (" …" if len(there) > _SHOWN else "")
+        raise AlreadyExists(
+            f"{len(there)} of the segments exist already: {shown}", remedy="leave them out with --skip-existing"
+        )
+
+
+def existing(store: Store, into: str, wanted: Iterable[str]) -> Iterator[str]:
+    """Full names of what the store has already. Raises InvalidRequest for a name that no segment can have."""
+    above = names.split(into)
+    with store.metadata.read() as txn:
+        for name in wanted:
+            full = names.join((*above, *names.split(name)))
+            if directories.find(txn, full) is not None:
+                yield full
+
+
+def tasks_of(files: Iterable[SourceFile], task_bytes: int = TASK_BYTES) -> list[tuple[SourceFile, ...]]:
+    """Small files together; a large one, which only one task can write, alone and first."""
+    tasks: list[tuple[SourceFile, ...]] = []
+    waiting: list[SourceFile] = []
+    size_bytes = 0
+    for one in sorted(files, key=lambda one: -one.size_bytes):
+        cost = one.size_bytes + _OPEN_COST_BYTES
+        if waiting and size_bytes + cost > task_bytes:
+            tasks.append(tuple(waiting))
+            waiting, size_bytes = [], 0
+        waiting.append(one)
+        size_bytes += cost
+    return [*tasks, tuple(waiting)] if waiting else tasks
+
+
+def _below(path: Path, given: str) -> Iterator[SourceFile]:
+    if not path.exists():
+        raise NotFound(f"{names.printable(given)} does not exist", remedy="name files and directories of this machine")
+    if path.is_file():
+        yield _file(path, path.name)
+        return
+    for root, inner, files in os.walk(path, onerror=_raise):
+        inner.sort()
+        for name in sorted(files):
+            one = Path(root, name)
+            if one.is_file() and not one.is_symlink():
+                yield _file(one, str(one.relative_to(path)))
+
+
+def _file(path: Path, name: str) -> SourceFile:
+    found = path.stat()
+    return SourceFile(str(path), names.join(names.split(name)), found.st_size, found.st_mtime_ns)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
 
 COLUMNS = {"segment": "string", "bytes": "long"}
 
@@ -42,7 +141,7 @@ Uploaded = tuple[UploadedSegment, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class FileBatch:
     """Makes a job happen once: versions of an application go up. Without one the job counts as new each time."""
 
     application: str | None = None
@@ -55,7 +154,7 @@ def ingest_files(
     sources: Sequence[str],
     into: str,
     *,
-    batch: Batch | None = None,
+    batch: FileBatch | None = None,
     skip_existing: bool = False,
     seal: bool = True,
     show: OnProgress = unseen,
@@ -64,7 +163,7 @@ def ingest_files(
 
     Raises AlreadyExists for segments that are there unless they are to be skipped, Conflict for a file that changes.
     """
-    batch = batch or Batch()
+    batch = batch or FileBatch()
     if _is_done(store, batch):
         return _repeated()
     files = files_of(sources)
@@ -88,7 +187,7 @@ def ingest(
     key: str,
     value: str = "value",
     order_by: Sequence[str] = (),
-    batch: Batch | None = None,
+    batch: FileBatch | None = None,
     seal: bool = True,
 ) -> Result:
     """Make a segment of all rows with the same `key`, which names it below `into`; `value` is a string or binary.
@@ -96,7 +195,7 @@ def ingest(
     A string becomes a line; binary values stand back to back. Rows come in the order of `order_by`, else in any.
     Raises InvalidRequest for columns, keys or values that cannot be written, AlreadyExists for segments that are there.
     """
-    batch = batch or Batch()
+    batch = batch or FileBatch()
     if _is_done(store, batch):
         return _repeated()
     _require_columns(frame, key, value, order_by)
@@ -170,26 +269,26 @@ def _runs(batches: Iterable[Any], ends_lines: bool) -> Iterator[tuple[str, bytes
 def _committed(
     store: Store,
     into: str,
-    batch: Batch,
+    batch: FileBatch,
     upload: Callable[[WriteJob], list[Uploaded]],
     *,
     seal: bool,
     skipped: int,
 ) -> Result:
     """Run the tasks and commit what they uploaded; after an error it is garbage."""
-    job = writing.begin(store, batch.application, into, seal=seal)
+    job = batch_write.begin(store, batch.application, into, seal=seal)
     try:
         uploaded = [segment for some in upload(job) for segment in some]
-        done = writing.commit(store, job, uploaded, batch.version)
+        done = batch_write.commit(store, job, uploaded, batch.version)
     except BaseException:
-        writing.abort(store, job)
+        batch_write.abort(store, job)
         raise
     rows = [] if done.repeated else [(one.segment, one.length) for one in uploaded]
     return Result(COLUMNS, sorted(rows), _summary(done, skipped))
 
 
-def _is_done(store: Store, batch: Batch) -> bool:
-    return batch.application is not None and writing.is_committed(store, batch.application, batch.version)
+def _is_done(store: Store, batch: FileBatch) -> bool:
+    return batch.application is not None and batch_write.is_committed(store, batch.application, batch.version)
 
 
 def _repeated() -> Result:

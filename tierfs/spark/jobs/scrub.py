@@ -10,20 +10,29 @@ from functools import partial
 from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
-from tierfs.app import Store
+from tierfs.app.store import Store
 from tierfs.errors import NotFound, Unavailable
-from tierfs.fsck.copy_reader import Fault
 from tierfs.fsck.places import Places
-from tierfs.metadata import keys
+from tierfs.fsck.scrub.copy_reader import Fault
+from tierfs.metadata import tables
 from tierfs.metadata.tables import OBJECTS
 from tierfs.names import printable
 from tierfs.parallel import OnProgress, unseen
-from tierfs.scan.places import Place
-from tierfs.scan.scrub_planning import PARTITION_BYTES, WAVE_PARTITIONS, wanted_segments, waves
-from tierfs.scan.scrubbing import CopyChecks, CopyFault, CopyPiece, CopyReport, joined, report_of
+from tierfs.scan.extents import Place
+from tierfs.scan.scrubbing import (
+    PARTITION_BYTES,
+    WAVE_PARTITIONS,
+    CopyChecks,
+    CopyFault,
+    CopyPiece,
+    CopyReport,
+    joined,
+    report_of,
+    wanted_segments,
+    waves,
+)
 from tierfs.scan.snapshot import place_of
-from tierfs.spark.jobs.results import Result
-from tierfs.spark.jobs.tasks import Tasks
+from tierfs.spark.jobs.tasks import Result, Tasks
 from tierfs.spark.partitions import connections
 from tierfs.types import MIB, Tier
 
@@ -43,7 +52,7 @@ _MOST_PARTITION_BYTES = 512 * MIB
 
 
 @dataclass(slots=True)
-class Sums:
+class ScrubSums:
     """What a scrub read and found."""
 
     segments: int = 0
@@ -75,7 +84,7 @@ def scrub(
         place = place_of(txn, str(store.path), store.settings.cold)
     tasks = Tasks(spark, show, total_bytes)
     judge = _Judge(store)
-    sums = Sums(segments=len(segments))
+    sums = ScrubSums(segments=len(segments))
     faults: list[CopyFault] = []
     slots = spark.sparkContext.defaultParallelism
     if partition_bytes is None:
@@ -137,10 +146,10 @@ class _Judge:
     def _is_there(self, fault: CopyFault) -> bool:
         """Whether the object is still one of the store's: eviction and consolidation go on meanwhile."""
         with self._metadata.read() as txn:
-            return txn.get(OBJECTS, keys.u64(fault.object.id)) is not None
+            return txn.get(OBJECTS, tables.u64(fault.object.id)) is not None
 
 
-def _count(sums: Sums, fault: CopyFault) -> None:
+def _count(sums: ScrubSums, fault: CopyFault) -> None:
     if fault.fault is Fault.AWAY:
         sums.unreachable_bytes += fault.range.length_bytes
     elif fault.fault is Fault.UNSEEN and fault.tier is Tier.COLD:  # tasks have counted local ones

@@ -1,0 +1,98 @@
+"""Opening what a data frame names: a directory, or a bucket followed by a replica of this machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import verbs
+from tests.mount.conftest import append
+from tierfs.app import store as app
+from tierfs.app.sources import open_source
+from tierfs.errors import InvalidRequest, NotFound, PermissionDenied
+from tierfs.metadata import directories
+from tierfs.metadata.directories import Entry
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.types import ROOT_DIRECTORY, EntryKind
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[app.Store]:
+    """A store whose cold tier is a directory, with one cold segment."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "cold").mkdir()
+    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
+    with app.open_store(tmp_path / "store") as opened:
+        append_cold(opened, b"one\n")
+        yield opened
+
+
+def append_cold(store: app.Store, data: bytes) -> None:
+    """Add bytes, and let the bucket hold them."""
+    append(store, "logs/web", data)
+    verbs.offload(store, "logs/web")
+
+
+def names_and_lengths(store: app.Store) -> dict[str, int]:
+    with store, store.metadata.read() as txn:
+        root = Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
+        return {name: segment.length for name, segment in directories.segments_below(txn, root, "")}
+
+
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path / 'cold'}"
+
+
+def test_a_directory(store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert names_and_lengths(open_source(str(tmp_path / "store"))) == {"logs/web": 4}
+    monkeypatch.setenv("TIERFS_STORE", str(tmp_path / "store"))
+    assert names_and_lengths(open_source()) == {"logs/web": 4}
+
+
+def test_a_bucket_is_followed(store: app.Store, tmp_path: Path) -> None:
+    first = open_source(url(tmp_path))
+    assert first.is_replica
+    assert names_and_lengths(first) == {"logs/web": 4}
+    append_cold(store, b"two\n")
+    again = open_source(url(tmp_path))
+    assert again.path == first.path, "the replica is kept"
+    assert names_and_lengths(again) == {"logs/web": 8}
+
+
+def test_a_replica_that_was_removed_is_made_again(store: app.Store, tmp_path: Path) -> None:
+    with open_source(url(tmp_path)) as first:
+        pass
+    shutil.rmtree(first.path)
+    assert names_and_lengths(open_source(url(tmp_path))) == {"logs/web": 4}
+
+
+def test_a_failed_replica_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "cold").mkdir()
+    with pytest.raises(NotFound):
+        open_source(url(tmp_path))
+    assert [path for path in tmp_path.glob("tierfs-replicas-*/*")] == []
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIERFS_STORE", raising=False)
+    with pytest.raises(InvalidRequest, match="no store is named"):
+        open_source()
+    with pytest.raises(InvalidRequest, match="hdfs://x is not a store"):
+        open_source("hdfs://x")
+    with pytest.raises(NotFound, match="is not a tierfs store"):
+        open_source(str(tmp_path / "missing"))
+
+
+def test_a_directory_of_others_is_not_trusted(
+    store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_source(url(tmp_path)).close()
+    (root,) = (tmp_path / "temporary").glob("tierfs-replicas-*")
+    root.chmod(0o777)
+    with pytest.raises(PermissionDenied, match="belongs to somebody else"):
+        open_source(url(tmp_path))

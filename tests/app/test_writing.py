@@ -1,0 +1,148 @@
+"""Distributed writes through the store's own face: executors in processes of their own, and what `begin` refuses."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from tests import verbs
+from tests.commands import tierfs
+from tests.conftest import Bucket
+from tierfs.app import batch_write
+from tierfs.app import store as app
+from tierfs.app.batch_write import UploadSpec, WriteJob
+from tierfs.errors import Fenced, InvalidRequest, Unavailable
+from tierfs.metadata.ledger_and_batch_records import UploadedSegment
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.types import MIB
+
+LARGE = os.urandom(MIB) * 20
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[app.Store]:
+    init_store(tmp_path / "store", ColdChoice())
+    with app.open_store(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def s3_store(tmp_path: Path, rgw_bucket: Bucket) -> Iterator[app.Store]:
+    endpoint, bucket = rgw_bucket
+    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
+    init_store(tmp_path / "store", choice)
+    with app.open_store(tmp_path / "store") as opened:
+        yield opened
+
+
+def run_task(spec: UploadSpec, partition: int, data: bytes) -> tuple[UploadedSegment, ...]:
+    """An executor: another process, with the spec alone."""
+    with spec.task(partition) as task:
+        upload = task.open(f"part-{partition:05d}")
+        for at in range(0, len(data), 100_000):
+            upload.write(data[at : at + 100_000])
+        return task.finish()
+
+
+def failing_task(spec: UploadSpec) -> None:
+    """An executor whose data ends in an error, one segment being finished."""
+    with spec.task(7) as task:
+        task.open("a").write(b"finished")
+        task.finish()
+        raise ValueError("bad row")
+
+
+def in_executors(job: WriteJob, *data: bytes) -> list[UploadedSegment]:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        running = [pool.submit(run_task, job.upload, number, one) for number, one in enumerate(data)]
+        return [segment for task in running for segment in task.result()]
+
+
+def read(store: app.Store, name: str) -> bytes:
+    found: list[bytes] = []
+    verbs.cat(store, name, None, None, None, lambda data: found.append(bytes(data)))
+    return b"".join(found)
+
+
+def objects(store: app.Store) -> list[str]:
+    location_id = store.cold_location_id
+    assert location_id is not None
+    return [one.name for one in store.storage_of(location_id).list("uploads/")]
+
+
+def write(store: app.Store, version: int) -> batch_write.Written:
+    """Begin in one process, upload in two others, commit in the first with what was pickled between."""
+    job: WriteJob = pickle.loads(pickle.dumps(batch_write.begin(store, "nightly", "tables/orders")))
+    return batch_write.commit(store, job, in_executors(job, b"one\n", LARGE), version)
+
+
+def test_executors_without_a_store_write_what_the_driver_commits(store: app.Store) -> None:
+    done = write(store, 1)
+    assert (done.segments, done.bytes, done.repeated, done.published) == (2, 4 + len(LARGE), False, True)
+    assert read(store, "tables/orders/part-00000") == b"one\n"
+    assert read(store, "tables/orders/part-00001") == LARGE
+    assert batch_write.is_committed(store, "nightly", 1)
+    assert not batch_write.is_committed(store, "nightly", 2)
+
+
+@pytest.mark.s3
+def test_the_same_in_a_bucket(s3_store: app.Store) -> None:
+    assert write(s3_store, 1).published
+    assert read(s3_store, "tables/orders/part-00001") == LARGE
+    before = objects(s3_store)
+    assert write(s3_store, 1).repeated
+    assert verbs.settle(s3_store) is None
+    assert objects(s3_store) == before
+    assert tierfs("fsck", "--deep", "--json", store=s3_store.path).code == 0
+
+
+def test_a_task_that_fails_leaves_no_object(store: app.Store) -> None:
+    job = batch_write.begin(store, "nightly", "out")
+    with pytest.raises(ValueError, match="bad row"):
+        failing_task(job.upload)
+    assert objects(store) == []
+    assert batch_write.abort(store, job) == 0
+
+
+def test_what_is_not_below_the_directory_is_refused(store: app.Store) -> None:
+    job = batch_write.begin(store, "nightly", "out")
+    with pytest.raises(InvalidRequest, match="elsewhere/x is not below out"):
+        batch_write.commit(store, job, [UploadedSegment("elsewhere/x", ())], 1)
+
+
+def test_a_write_needs_a_cold_tier(tmp_path: Path) -> None:
+    tierfs("-q", "init", "--cold", "none", store=tmp_path / "store")
+    with app.open_store(tmp_path / "store") as store, pytest.raises(Unavailable, match="needs a cold tier"):
+        batch_write.begin(store, "nightly", "out")
+
+
+def test_a_replica_refuses_a_write(store: app.Store, tmp_path: Path) -> None:
+    assert verbs.settle(store) is None
+    tierfs("-q", "replica", "--cold-dir", store.path / "cold", store=tmp_path / "copy")
+    with app.open_store(tmp_path / "copy") as copy, pytest.raises(Fenced, match="replica"):
+        batch_write.begin(copy, "nightly", "out")
+
+
+def test_a_store_that_was_superseded_refuses_a_write(store: app.Store, tmp_path: Path) -> None:
+    assert verbs.settle(store) is None
+    tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
+    with pytest.raises(Fenced, match="another store owns the bucket"):
+        batch_write.begin(store, "nightly", "out")
+    with app.open_store(tmp_path / "new") as owner:
+        assert batch_write.begin(owner, "nightly", "out").id
+
+
+def test_a_write_that_is_superseded_before_its_commit_fails(store: app.Store, tmp_path: Path) -> None:
+    job = batch_write.begin(store, "nightly", "out")
+    uploaded = run_task(job.upload, 0, b"late")
+    tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
+    with pytest.raises(Fenced):
+        batch_write.commit(store, job, uploaded, 1)
+    with app.open_store(tmp_path / "new") as owner:
+        assert not batch_write.is_committed(owner, "nightly", 1)

@@ -1,0 +1,225 @@
+"""Dumps of one segment in the bucket, and what loading one brings back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.copied import copy_tier
+from tests.ledgers import ROOMY, cold_entries, new_ledger, offload
+from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
+from tierfs.backup import segment
+from tierfs.backup.restore import SegmentRestored
+from tierfs.backup.segment import SegmentDumped, dump_segment
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.errors import AlreadyExists, DataLoss, Fenced, NotFound
+from tierfs.metadata import chains, policies, tables
+from tierfs.metadata.records import GarbageRecord, SegmentRecord
+from tierfs.metadata.tables import GARBAGE, OBJECTS
+from tierfs.types import ChunkState, Tier
+
+HOUR_MS = 3600 * 1000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+def made(store: TestStore, *parts: bytes) -> SegmentDumped:
+    """A segment whose parts are one object each, dumped."""
+    for part in parts:
+        store.append("a/s", part)
+        store.offload()
+    return dump_segment(store.metadata, store.cold, "a/s")
+
+
+def remove(store: TestStore, name: str, grace_ms: int = HOUR_MS) -> None:
+    store.engine.delete(name, recursive=True, cold_due_ms=store.clock.now_ms() + grace_ms)
+    store.settle()
+
+
+def load(store: TestStore, wanted: str = "a/s", *, accept_loss: bool = False) -> SegmentRestored:
+    with store.holding() as work:
+        return work.load_segment(wanted, accept_loss=accept_loss, report=quiet)
+
+
+def collect_after_the_grace(store: TestStore) -> None:
+    store.clock.advance(2 * 3600)  # type: ignore[attr-defined]
+    store.collect()
+
+
+def test_a_segment_removed_by_mistake_comes_back_and_stays(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "_PIECE_BYTES", 100)
+    made(store, b"abcdefgh", b"ijklmnop", b"qrst")
+    store.clock.advance(1)  # type: ignore[attr-defined]
+    with store.metadata.write() as txn:
+        policies.change(txn, "a/s", put_settings={"read_priority": "offloaded-only"})
+    dumped = dump_segment(store.metadata, store.cold, "a/s")
+    assert (dumped.cold_bytes, dumped.only_local_bytes) == (20, 0)
+    before = store.segment("a/s")
+    store.append("b/other", b"")
+    newest = store.segment("b/other")
+    remove(store, "a")
+    restored = load(store)
+    assert (restored.cold_bytes, restored.lost_bytes, restored.objects) == (20, 0, 3)
+    after = store.segment("a/s")
+    assert (after.id, after.length, after.recovered_ms) == (before.id, 20, 0)
+    assert after.inode != before.inode
+    assert after.birth > newest.birth > before.birth, "it appears again now"
+    assert after.writer_epoch > before.writer_epoch
+    collect_after_the_grace(store)
+    assert_layout(store, "a/s", local=[], cold=[8, 8, 4])
+    assert store.read("a/s") == b"abcdefghijklmnopqrst"
+    with store.metadata.read() as txn:
+        assert policies.effective(txn, after).read_priority.value == "offloaded-only"
+    store.append("a/s", b"uvwx")
+    store.offload()
+    assert store.read("a/s", Tier.COLD) == b"abcdefghijklmnopqrstuvwx"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_dump_is_loaded_where_the_tier_was_copied(store: TestStore, damaged: bool) -> None:
+    made(store, b"abcdefgh", b"ijklmnop")
+    remove(store, "a/s")
+    copy_tier(store.cold)
+    if damaged:
+        (first, *_) = (item.name for item in store.cold.list("segments/"))
+        store.cold.put(first, BufferSource(b"Abcdefgh"), create_only=False)
+        with pytest.raises(DataLoss, match="8 bytes of a/s are gone"):
+            load(store)
+        return
+    assert load(store).lost_bytes == 0
+    assert store.read("a/s") == b"abcdefghijklmnop"
+
+
+def test_a_dump_of_a_ledger_is_loaded_where_the_tier_was_copied(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store", policy=ROOMY) as store:
+        payloads = [b"entry %d" % number for number in range(300)]
+        name = new_ledger(store, payloads)
+        offload(store, name)
+        dump_segment(store.metadata, store.cold, name)
+        remove(store, name)
+        copy_tier(store.cold)
+        restored = load(store, name)
+        assert (restored.lost_bytes, restored.objects) == (0, 1)
+        assert cold_entries(store, name) == payloads
+
+
+def test_the_newest_dump_of_a_name_is_loaded_or_the_one_that_is_named(store: TestStore) -> None:
+    first = made(store, b"abcd")
+    store.clock.advance(1)  # type: ignore[attr-defined]
+    second = made(store, b"efgh")
+    remove(store, "a/s")
+    assert load(store).dump == second.object
+    assert store.read("a/s") == b"abcdefgh"
+    remove(store, "a/s")
+    assert load(store, first.object).dump == first.object
+    assert store.read("a/s") == b"abcd"
+
+
+def test_an_existing_name_is_never_replaced(store: TestStore) -> None:
+    made(store, b"abcd")
+    with pytest.raises(AlreadyExists):
+        load(store)
+    remove(store, "a/s")
+    store.append("a/s", b"another")
+    with pytest.raises(AlreadyExists):
+        load(store)
+    assert store.read("a/s") == b"another"
+
+
+def test_without_a_dump_the_way_to_one_is_named(store: TestStore) -> None:
+    with pytest.raises(NotFound, match="no dump of a/s") as caught:
+        load(store)
+    assert "--to-bucket" in (caught.value.remedy or "")
+
+
+def lost(store: TestStore, segment: SegmentRecord) -> list[tuple[int, int]]:
+    with store.metadata.read() as txn:
+        found = chains.chunks(txn, segment.id, Tier.COLD)
+        return [(chunk.start_offset, chunk.end_offset) for chunk in found if chunk.state is ChunkState.LOST]
+
+
+def test_what_is_gone_is_lost_only_when_that_is_accepted(store: TestStore) -> None:
+    made(store, b"abcdefgh", b"ijklmnop", b"qrst", b"uvwx")
+    objects = [found.name for found in store.cold.list("segments/")]
+    remove(store, "a/s")
+    store.cold.delete(objects[1])
+    store.cold.delete(objects[3])
+    slots = len(list(store.cold.list("journal/")))
+    with pytest.raises(DataLoss, match="12 bytes of a/s are gone") as caught:
+        load(store)
+    assert "--yes" in (caught.value.remedy or "")
+    with pytest.raises(NotFound):
+        store.segment("a/s")
+    assert len(list(store.cold.list("journal/"))) == slots
+    restored = load(store, accept_loss=True)
+    assert (restored.length, restored.cold_bytes, restored.lost_bytes) == (20, 12, 12)
+    segment = store.segment("a/s")
+    assert segment.recovered_ms
+    assert lost(store, segment) == [(8, 16)]
+    collect_after_the_grace(store)
+    assert store.read("a/s") == b"abcdefgh" + bytes(8) + b"qrst"
+
+
+def test_an_object_that_changed_is_gone(store: TestStore) -> None:
+    made(store, b"abcdefgh")
+    (found,) = store.cold.list("segments/")
+    remove(store, "a/s")
+    store.cold.put(found.name, BufferSource(b"ABCDEFGH"), create_only=False)
+    with pytest.raises(DataLoss, match="8 bytes"):
+        load(store)
+
+
+def test_bytes_that_were_not_cold_are_told_of(store: TestStore) -> None:
+    made(store, b"abcd")
+    store.append("a/s", b"local")
+    store.clock.advance(1)  # type: ignore[attr-defined]
+    dumped = dump_segment(store.metadata, store.cold, "a/s")
+    assert dumped.only_local_bytes == 5
+    remove(store, "a/s")
+    with pytest.raises(DataLoss, match="5 bytes of a/s are gone"):
+        load(store)
+    assert load(store, accept_loss=True).length == 4
+
+
+def test_a_damaged_dump_changes_nothing(store: TestStore) -> None:
+    dumped = made(store, b"abcd")
+    remove(store, "a/s")
+    found = store.cold.stat(dumped.object)
+    data = bytearray(found.length_bytes)
+    store.cold.read_into(found.name, 0, memoryview(data))
+    data[-1] ^= 1
+    store.cold.put(found.name, BufferSource(bytes(data)), metadata=found.metadata, create_only=False)
+    with pytest.raises(DataLoss, match=r"dumps/.* is damaged"):
+        load(store)
+    with pytest.raises(NotFound):
+        store.segment("a/s")
+
+
+def test_a_fenced_store_loads_nothing(store: TestStore) -> None:
+    made(store, b"abcd")
+    remove(store, "a/s")
+    with store.metadata.write_notes() as txn:
+        txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=9))
+    with pytest.raises(Fenced):
+        load(store)
+
+
+def test_garbage_that_is_linked_again_is_none(store: TestStore) -> None:
+    """As on the next owner, to which the journal names both: the row goes, the object stays."""
+    store.append("s", b"abcd")
+    store.offload()
+    with store.metadata.write() as txn:
+        holder = next(found for _, found in txn.scan(OBJECTS) if found.tier is Tier.COLD)
+        row = GarbageRecord(due_ms=0, tier=Tier.COLD, location_id=LOCATION, name=holder.name, object_id=holder.id)
+        txn.put(GARBAGE, tables.pair(0, 1), row)
+    assert store.cold_work().collect().deleted == 0
+    assert store.read("s", Tier.COLD) == b"abcd"
+    with store.metadata.read() as txn:
+        assert txn.get(GARBAGE, tables.pair(0, 1)) is None

@@ -1,0 +1,243 @@
+"""tierfs ledger verify: what is wrong with a ledger's objects, and what is only unusual."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.adoption.foreign import write_files
+from tests.adoption.pulsar import MAGIC, in_files, in_first_form, streamed
+from tests.commands import Done, tierfs
+from tests.ledger.pulsar_goldens import PULSAR
+from tests.stores import LOCATION
+from tierfs.app.store import open_store
+from tierfs.journal.publish import Publisher
+from tierfs.metadata import directories, entries
+from tierfs.metadata.ledger_and_batch_records import EntryRun
+from tierfs.metadata.tables import ENTRIES
+from tierfs.tiering.ledgers.offload import LedgerOffloader
+from tierfs.tiering.objects import ColdTier
+
+ENTRY_COUNT, ENTRY_BYTES, BLOCK = 3000, 100, 70_000
+NAME = "topic/00000000000000000007"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with one cold ledger of 3000 entries in 5 blocks."""
+    path = tmp_path / "store"
+    (tmp_path / "cold").mkdir()
+    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=path)
+    tierfs("ledger", "create", "topic", "--id", 7, store=path)
+    lines = b"".join(b"%099d\n" % number for number in range(ENTRY_COUNT))
+    tierfs("ledger", "append", NAME, "--lines", store=path, stdin=lines)
+    tierfs("-q", "ledger", "close", NAME, store=path)
+    with open_store(path) as opened:  # the command takes no blocks that small
+        publisher = Publisher(opened.metadata, opened.storage_of(LOCATION))
+        publisher.publish()
+        tier = ColdTier(LOCATION, opened.storage_of(LOCATION), publisher.require_recent_ownership)
+        with opened.metadata.read() as txn:
+            segment_id = directories.segment_by_name(txn, NAME).id
+        LedgerOffloader(opened.metadata, opened.files, tier, BLOCK).offload(segment_id, uuid4())
+    tierfs("-q", "offload", store=path)
+    return path
+
+
+def verify(store: Path, path: str = "") -> tuple[int, list[dict[str, Any]]]:
+    done = tierfs("--json", "ledger", "verify", path, store=store, check=False)
+    return done.code, [json.loads(line) for line in done.out.splitlines()]
+
+
+def found(store: Path, path: str = "") -> tuple[int, str, str]:
+    """Exit code, state, and what is said first, of the one ledger there is."""
+    code, (one,) = verify(store, path)
+    return code, one["state"], one["error"] or next(iter(one["warnings"]["first"]), "")
+
+
+def object_of(store: Path, *, index: bool = False) -> Path:
+    """A file of the cold ledger."""
+    paths = [path for path in (store.parent / "cold").iterdir() if "-ledger-7" in path.name]
+    return next(path for path in paths if path.name.endswith("-index") == index)
+
+
+def change(path: Path, at: int, data: bytes) -> None:
+    """Other bytes in a file that looks as if nobody had touched it."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_a_cold_ledger_is_read_from_its_objects(store: Path) -> None:
+    assert found(store) == (0, "ok", "")
+    told = tierfs("ledger", "verify", "topic", store=store).out.splitlines()
+    assert told[0].startswith(f"ok       {NAME}: 3,000 entries")
+    assert told[1] == "1 ledger verified; 0 damaged, 0 with warnings"
+    tierfs("-q", "evict", "--force", store=store)
+    assert found(store, NAME) == (0, "ok", "")
+
+
+IN_BLOCK = (BLOCK - 128) // (ENTRY_BYTES + 12)
+PADDING_AT = 128 + IN_BLOCK * (ENTRY_BYTES + 12)
+
+
+@pytest.mark.parametrize(
+    ("at", "data", "says"),
+    [
+        (
+            BLOCK + 128 + 12 + 50,
+            b"?",
+            "is not what it was: 1 blocks of 128 KiB differ, the first at byte 0 ",
+        ),
+        (3 * BLOCK + 128 + 12, b"?", "the first at byte 131072 of the ledger"),
+        (128 + 11, b"\x05", "entry 5 lies at"),
+        (128 + 3, b"\x70", "lies at"),
+        (PADDING_AT - 112, b"\xff", "entry 622 is missing"),
+    ],
+)
+def test_changed_entries_are_damage(store: Path, at: int, data: bytes, says: str) -> None:
+    change(object_of(store), at, data)
+    code, state, said = found(store)
+    assert (code, state, says in said) == (74, "damaged", True), said
+
+
+@pytest.mark.parametrize(
+    ("index", "at", "data", "says"),
+    [
+        (False, 0, b"\0", "not its magic word"),
+        (False, 27, b"\x05", "the header of the block at 0 has"),
+        (False, 100, b"\x01", "does not end with zeros"),
+        (False, PADDING_AT, b"\xff", "something else than padding"),
+        (True, 7, b"\xff", "the index has"),
+        (True, -12, b"\x09", "its parts are not numbered from 1 on"),
+    ],
+)
+def test_what_pulsar_does_not_look_at_is_a_warning(store: Path, index: bool, at: int, data: bytes, says: str) -> None:
+    path = object_of(store, index=index)
+    change(path, at if at >= 0 else path.stat().st_size + at + 3, data)
+    code, state, said = found(store)
+    assert (code, state, says in said) == (0, "warning", True), said
+
+
+def cut(store: Path) -> None:
+    path = object_of(store)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lose_index(store: Path) -> None:
+    object_of(store, index=True).unlink()
+
+
+def lose_data(store: Path) -> None:
+    object_of(store).unlink()
+
+
+def empty_index(store: Path) -> None:
+    path = object_of(store, index=True)
+    change(path, 0, bytes(path.stat().st_size))
+
+
+def say_another_version(store: Path) -> None:
+    os.setxattr(object_of(store), "user.tierfs.s3managedledgeroffloaderformatversion", b"12346")
+
+
+def forget_rows(store: Path) -> None:
+    with open_store(store) as opened, opened.metadata.write() as txn:
+        entries.remove(txn, directories.segment_by_name(txn, NAME).id)
+
+
+def change_row(store: Path, change: Callable[[EntryRun], EntryRun]) -> None:
+    with open_store(store) as opened, opened.metadata.write() as txn:
+        key, run = list(txn.scan(ENTRIES))[-1]
+        txn.put(ENTRIES, key, change(run))
+
+
+def swap_lengths(store: Path) -> None:
+    change_row(store, lambda run: replace(run, lengths=(run.lengths[0] + 1, run.lengths[1] - 1, *run.lengths[2:])))
+
+
+def move_row(store: Path) -> None:
+    change_row(store, lambda run: replace(run, stored_offset=run.stored_offset + 1))
+
+
+def add_entry(store: Path) -> None:
+    change_row(store, lambda run: replace(run, lengths=(*run.lengths, 1)))
+
+
+def add_empty_entry(store: Path) -> None:
+    change_row(store, lambda run: replace(run, lengths=(*run.lengths, 0)))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (cut, "its record says"),
+        (lose_index, "-index"),
+        (lose_data, "-ledger-7"),
+        (empty_index, "not the magic word of an index"),
+        (say_another_version, "has format version 12346"),
+        (forget_rows, "the store does not know of it"),
+        (swap_lengths, "entries 2492 to 2999 are not where the store says"),
+        (move_row, "entries 2492 to 2999 are not where the store says"),
+        (add_entry, "entry 3000 is not in its object"),
+        (add_empty_entry, "entry 3000 is not in its object"),
+    ],
+)
+def test_damage_of_each_kind(store: Path, damage: Callable[[Path], None], says: str) -> None:
+    damage(store)
+    code, state, said = found(store)
+    assert (code, state, says in said) == (74, "damaged", True), said
+
+
+def adopt(store: Path, place: Path, *words: str) -> Done:
+    return tierfs("-q", "adopt", "pulsar", place, "--into", "in", *words, store=store, check=False)
+
+
+@pytest.mark.parametrize("directory", ["whole", "streaming"])
+def test_what_pulsar_wrote_is_right(store: Path, directory: str) -> None:
+    adopt(store, PULSAR / directory)
+    code, ledgers = verify(store, "in")
+    assert (code, {one["state"] for one in ledgers} - {"local"}) == (0, {"ok"}), ledgers
+    assert [one["length"] for one in ledgers if one["state"] == "local"] == [0] * (directory == "streaming")
+
+
+def test_what_pulsar_lost_is_a_warning(store: Path) -> None:
+    adopt(store, PULSAR / "lost", "--accept-loss")
+    code, ledgers = verify(store, "in")
+    assert (code, {one["state"] for one in ledgers}) == (0, {"warning"})
+    lost = [one["warnings"]["first"][0] for one in ledgers]
+    assert lost == [
+        f"{span} lost when its object was written" for span in ("entries 2 to 4 were", "entry 1 was", "entry 2 was")
+    ]
+
+
+def test_the_other_forms(store: Path, tmp_path: Path) -> None:
+    hollow = streamed(2, [(8, 1, [b"", b""])], {8: 3})
+    parts = streamed(1, [(8, 0, [b"a"])], {8: 1}), hollow, streamed(3, [(8, 3, [b"b"]), (8, 4, [b""])], {8: 5})
+    adopt(
+        store,
+        write_files(tmp_path / "theirs", in_files(in_first_form([b"x" * 90] * 9, 9), *parts)),
+        "--magic",
+        (f"{MAGIC.index.hex()}:{MAGIC.block.hex()}"),
+    )
+    code, ledgers = verify(store, "in")
+    assert (code, [(one["state"], one["entries"]) for one in ledgers]) == (0, [("ok", 5), ("ok", 9)]), ledgers
+
+
+def test_a_ledger_that_is_not_offloaded_has_nothing_to_look_at(store: Path) -> None:
+    tierfs("ledger", "create", "topic", "--id", 8, store=store)
+    assert [one["state"] for one in verify(store)[1]] == ["ok", "local"]
+
+
+def test_paths_that_hold_no_ledger(store: Path) -> None:
+    tierfs("-q", "append", "plain", store=store, stdin=b"x")
+    assert tierfs("ledger", "verify", "plain", store=store, check=False).code == 2
+    assert tierfs("ledger", "verify", "nothing", store=store, check=False).code == 3

@@ -1,0 +1,105 @@
+"""append that was interrupted: the command it names appends the rest, whatever the input was."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.commands import tierfs
+from tierfs import errors
+from tierfs.cli.commands.append import BLOCK_BYTES
+from tierfs.cli.main import cli
+from tierfs.segments.group_commit import GroupCommit
+from tierfs.segments.writer import SegmentWriter
+
+BEFORE = b"before"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    tierfs("-q", "init", store=path)
+    tierfs("append", "s", store=path, stdin=BEFORE)
+    return path
+
+
+def test_the_command_that_is_named_appends_the_rest(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(3 * BLOCK_BYTES)
+    first, second = tmp_path / "a file", tmp_path / "-b"
+    first.write_bytes(data[: BLOCK_BYTES + 5])
+    second.write_bytes(data[BLOCK_BYTES + 5 :])
+    words = ["append", "--seal", "--", "s", str(first), str(second)]
+    with monkeypatch.context() as patched:
+        patched.setattr(SegmentWriter, "append", fail_at(len(BEFORE) + 2 * BLOCK_BYTES))
+        again = interrupted(store, words)
+        patched.setattr(SegmentWriter, "append", fail_at(len(BEFORE) + 2 * BLOCK_BYTES))
+        assert again == interrupted(store, again[1:]), "nothing was appended by the second try"
+    assert tierfs(*again[1:]).out == f"s {len(BEFORE) + 2 * BLOCK_BYTES} {len(BEFORE) + len(data)}\n"
+    assert tierfs("info", "s", "--json", store=store).json["sealed"]
+    assert CliRunner().invoke(cli, ["--store", str(store), "cat", "s"]).stdout_bytes == BEFORE + data
+    assert tierfs(*again[1:], check=False).code in (7, 8), "and not twice"
+
+
+def test_ctrl_c_inside_a_commit_names_the_bytes_of_that_commit_too(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(3 * BLOCK_BYTES)
+    (tmp_path / "file").write_bytes(data)
+    lead, leads = GroupCommit._lead, list[int]()
+
+    def pressed(self: GroupCommit) -> None:
+        leads.append(1)
+        if len(leads) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        lead(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupCommit, "_lead", pressed)
+        again = interrupted(store, ["append", "s", str(tmp_path / "file")], code=130)
+    assert tierfs("info", "s", "--json", store=store).json["length"] == len(BEFORE) + 2 * BLOCK_BYTES
+    tierfs(*again[1:])
+    assert CliRunner().invoke(cli, ["--store", str(store), "cat", "s"]).stdout_bytes == BEFORE + data
+
+
+def test_another_offset_is_no_reason_to_append_what_was_skipped_over(store: Path) -> None:
+    refused = tierfs("append", "s", "--expect-offset", "4", "--skip", "1", store=store, stdin=b"xyz", check=False)
+    assert refused.code == 8
+    assert "--expect-offset 6 --skip 3" in refused.err
+
+
+def interrupted(store: Path, words: list[str], code: int = 28) -> list[str]:
+    """Run a command that fails; returns the words of the one it names."""
+    result = CliRunner().invoke(cli, ["--json", "--store", str(store), *words])
+    assert result.exit_code == code, result.output
+    found: str = json.loads(result.stderr)["command"]
+    return shlex.split(found)
+
+
+def fail_at(length: int) -> Any:
+    append = SegmentWriter.append
+
+    def fails(self: SegmentWriter, data: bytes, **named: bool) -> object:
+        if self.length >= length and data:
+            raise errors.StorageFull("the disk is full")
+        return append(self, data, **named)
+
+    return fails
+
+
+def test_input_shorter_than_what_is_skipped_is_refused_and_creates_nothing(store: Path) -> None:
+    refused = tierfs("append", "new", "--skip", "4", store=store, stdin=b"abc", check=False)
+    assert (refused.code, refused.err) == (
+        2,
+        "tierfs: the input has 3 bytes, fewer than --skip 4 (InvalidRequest, exit 2)\n",
+    )
+    assert tierfs("ls", store=store).out == "s\n"
+    assert tierfs("append", "new", "--skip", "2", store=store, stdin=b"abc").out == "new 0 1\n"

@@ -1,0 +1,167 @@
+"""The holder through the command line: a daemon, commands beside it, and everybody at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tests.mount.waiting import eventually
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.system.mounts import mounts
+
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(180, method="thread")]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    init_store(tmp_path / "store", ColdChoice())
+    return tmp_path / "store"
+
+
+@contextmanager
+def daemon(path: Path) -> Iterator[int]:
+    """A daemon that holds the store; its process id."""
+    tierfs("daemon", store=path)
+    holder = tierfs("status", "--json", store=path).json["holder"]
+    try:
+        yield holder["pid"]
+    finally:
+        if _alive(holder["pid"]):
+            os.kill(holder["pid"], signal.SIGTERM)
+            assert eventually(lambda: not _alive(holder["pid"]))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def append(path: Path, name: str, data: bytes, *options: str) -> None:
+    tierfs("append", name, *options, store=path, stdin=data)
+
+
+def cold_bytes(path: Path, name: str) -> int:
+    return int(tierfs("info", name, "--json", store=path).json["tiers"]["cold"]["bytes"])
+
+
+def test_a_daemon_offloads_by_itself_and_ends_when_told(path: Path) -> None:
+    with daemon(path) as pid:
+        append(path, "s", b"abc", "--seal")
+        assert eventually(lambda: cold_bytes(path, "s") == 3)
+        refused = tierfs("daemon", store=path, check=False)
+        assert refused.code == 5
+        assert str(pid) in refused.err
+        os.kill(pid, signal.SIGTERM)
+        assert eventually(lambda: tierfs("status", "--json", store=path).json["holder"] is None)
+    assert "SIGTERM: ending" in (path / "log" / "daemon.log").read_text()
+
+
+def test_a_daemon_in_the_foreground(path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "tierfs", "--store", str(path), "daemon", "-f"])
+    try:
+        assert eventually(lambda: tierfs("status", "--json", store=path).json["holder"] is not None)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+def test_a_store_without_a_cold_tier_is_held_too(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    init_store(path, ColdChoice(none=True))
+    append(path, "s", b"abc", "--seal")
+    with daemon(path):
+        assert tierfs("rm", "s", "--yes", store=path).code == 0
+        assert eventually(lambda: not list((path / "chunks").glob("*/*")))
+
+
+def test_commands_are_done_by_the_holder_and_answer_the_same(path: Path) -> None:
+    append(path, "a/s", b"abcdef")
+    with daemon(path):
+        done = tierfs("offload", "a", "--json", store=path).json
+        assert (done["bytes"], done["objects"]) == (6, 1)
+        assert tierfs("evict", "a", "--json", store=path).json["bytes"] == 6
+        missing = tierfs("offload", "nowhere", store=path, check=False)
+        assert missing.code == 3
+        append(path, "a/t", b"xyz")
+        number = tierfs("offload", "--no-wait", "--json", store=path).json["request"]
+        assert number > 0
+        assert eventually(lambda: cold_bytes(path, "a/t") == 3)
+        assert tierfs("cat", "a/s", store=path).out == "abcdef"
+
+
+def test_no_wait_needs_somebody_who_does_it(path: Path) -> None:
+    append(path, "s", b"x")
+    assert tierfs("offload", "--no-wait", store=path, check=False).code == 5
+
+
+def test_gc_lists_and_deletes_orphans(path: Path) -> None:
+    append(path, "s", b"abc", "--seal")
+    orphan = path / "chunks" / "01" / "1-63-ffffffffffffffff"
+    orphan.write_bytes(b"never acknowledged")
+    assert "0 orphans" in tierfs("gc", store=path).out
+    lines = [json.loads(line) for line in tierfs("gc", "--grace", "0", "--json", store=path).out.splitlines()]
+    assert [line["name"] for line in lines if line["kind"] == "orphan"] == ["01/1-63-ffffffffffffffff"]
+    with daemon(path):
+        assert tierfs("gc", "--delete", "--grace", "0", "--json", store=path).json["deleted"] == 1
+    assert not orphan.exists()
+    assert tierfs("cat", "s", store=path).out == "abc"
+    assert tierfs("gc", "--grace", "soon", store=path, check=False).code == 2
+
+
+def test_status_shows_what_waits_and_what_is_stuck(path: Path) -> None:
+    append(path, "s", b"abcd", "--seal")
+    (chunk,) = (path / "chunks").glob("*/*")
+    chunk.chmod(0o600)
+    chunk.write_bytes(b"abXd")
+    before = tierfs("status", "--json", store=path).json
+    assert (before["backlog"]["pending_bytes"], before["troubles"]) == (4, [])
+    with daemon(path):
+        assert eventually(lambda: tierfs("status", "--json", store=path).json["troubles"] != [])
+    (trouble,) = tierfs("status", "--json", store=path).json["troubles"]
+    assert trouble["error_kind"] == "DataLoss"
+    assert "offload s from 0 (4 B): failed" in tierfs("status", store=path).out
+
+
+def test_two_commands_two_mounts_and_a_daemon_at_once(path: Path, tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    points = [tmp_path / "m1", tmp_path / "m2"]
+    for point in points:
+        point.mkdir()
+    try:
+        with daemon(path) as pid:
+            for point in points:
+                tierfs("mount", point, store=path)
+            command = [sys.executable, "-m", "tierfs", "--store", str(path)]
+            both = [
+                subprocess.Popen([*command, "append", f"w/s{number}", "--seal"], stdin=subprocess.PIPE)
+                for number in range(2)
+            ]
+            for process in both:
+                process.communicate(data, timeout=60)
+            offloads = [subprocess.Popen([*command, "-q", "offload", "w"]) for _ in range(2)]
+            assert [process.wait(60) for process in (*both, *offloads)] == [0, 0, 0, 0]
+            tierfs("evict", "w", store=path)
+            for point in points:
+                assert (point / "w/s0").read_bytes() == (point / "w/s1").read_bytes() == data
+            assert tierfs("status", "--json", store=path).json["holder"]["pid"] == pid
+        # The daemon is gone: a mount takes its place and goes on with the work.
+        append(path, "after", b"xyz", "--seal")
+        assert eventually(lambda: cold_bytes(path, "after") == 3)
+        assert "mount" in tierfs("status", "--json", store=path).json["holder"]["command"]
+    finally:
+        for mount in mounts():
+            if mount.store == path:
+                tierfs("umount", mount.mountpoint)

@@ -1,0 +1,193 @@
+"""tierfs doctor on a cold tier: reachable, how fast, by which clock, and what it honours."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands.test_doctor import checks
+from tests.commands import tierfs
+from tests.conftest import Bucket
+from tests.servers.endpoint import S3Endpoint
+from tests.servers.moto_server import MotoServer
+from tierfs.chunkstore.probe import ReadAbilities
+from tierfs.chunkstore.protocol import Abilities
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.storage import S3Storage
+from tierfs.clock import ManualClock
+from tierfs.config import ColdSettings
+from tierfs.doctor import check_cold
+from tierfs.doctor.findings import FindingLevel
+
+NAMES = [
+    "clock of the cold tier",
+    "cold tier",
+    "create-only",
+    "create-only in parts",
+    "upload checksum",
+    "delete",
+    "presigned ranges",
+    "If-Match",
+    "versions",
+    "object lock",
+]
+
+
+def store_over(bucket: Bucket, path: Path) -> Path:
+    endpoint, name = bucket
+    tierfs("-q", "init", "--bucket", f"s3://{name}/p", "--endpoint-url", endpoint.endpoint_url, store=path)
+    return path
+
+
+def keys_of(bucket: Bucket) -> list[str]:
+    endpoint, name = bucket
+    with closing(endpoint.client()) as client:
+        return [entry["Key"] for entry in client.list_objects_v2(Bucket=name)["Contents"]]
+
+
+def test_ceph_honours_what_tierfs_relies_on_and_nothing_is_left_there(rgw_bucket: Bucket, tmp_path: Path) -> None:
+    path = store_over(rgw_bucket, tmp_path / "store")
+    before = keys_of(rgw_bucket)
+    found = checks(store=path)
+    assert list(found)[-len(NAMES) :] == NAMES
+    assert {found[name]["level"] for name in NAMES} == {"OK"}
+    assert found["cold tier"]["found"].startswith(f"s3://{rgw_bucket[1]}/p at {rgw_bucket[0].endpoint_url}: a small")
+    assert found["create-only in parts"]["found"].startswith("not honoured")
+    assert found["upload checksum"]["found"] == "the server compares an MD5 of each upload"
+    assert (found["presigned ranges"]["found"], found["If-Match"]["found"]) == ("accepted", "honoured")
+    assert keys_of(rgw_bucket) == before
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    tierfs("-q", "init", store=tmp_path / "store")
+    found = checks(store=tmp_path / "store")
+    assert list(found)[-5:] == NAMES[1:6]
+    assert [found[name]["level"] for name in NAMES[1:6]] == ["OK"] * 5
+    assert list((tmp_path / "store" / "cold").glob("probe*")) == []
+
+
+def test_a_store_without_a_cold_tier(tmp_path: Path) -> None:
+    tierfs("-q", "init", "--cold", "none", store=tmp_path / "store")
+    found = checks(store=tmp_path / "store")
+    assert found["cold tier's place"]["found"] == "there is no cold tier: this disk holds the only copy"
+    assert not set(NAMES) & set(found)
+
+
+def test_a_server_that_is_gone(tmp_path: Path) -> None:
+    with MotoServer() as server:
+        endpoint = server.endpoint
+        path = store_over((endpoint, endpoint.create_bucket()), tmp_path / "store")
+    found = checks(store=path, code=1)
+    assert (found["cold tier"]["level"], found["store"]["level"]) == ("FAIL", "OK")
+    assert found["cold tier"]["found"] == f"cannot reach {endpoint.endpoint_url}"
+    assert found["cold tier"]["remedy"] == "check --endpoint-url and the network"
+
+
+def test_credentials_that_are_missing(moto_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = store_over(moto_bucket, tmp_path / "store")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    found = checks(store=path, code=1)["cold tier"]
+    assert (found["level"], "credentials" in found["found"]) == ("FAIL", True)
+
+
+def test_a_cold_directory_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "cold").mkdir()
+    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "store")
+    (tmp_path / "cold").rename(tmp_path / "moved")
+    found = checks(store=tmp_path / "store", code=1)["cold tier"]
+    assert found["found"] == f"this is not the store's cold tier: {tmp_path}/cold: No such file or directory"
+
+
+def test_a_directory_that_holds_no_journal(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    tierfs("-q", "init", store=path)
+    for file in (path / "cold" / "journal").iterdir():
+        file.unlink()
+    found = checks(store=path, code=1)["cold tier"]
+    said = f"directory {path}/cold holds no journal, and this store published slot 1"
+    assert (found["level"], found["found"]) == ("FAIL", f"this is not the store's cold tier: {said}")
+
+
+@pytest.mark.parametrize(
+    ("off_s", "level", "found"),
+    [
+        (0, FindingLevel.OK, ""),
+        (-120, FindingLevel.WARN, "s behind the server"),
+        (120, FindingLevel.WARN, "s ahead of the server"),
+        (1000, FindingLevel.FAIL, "s ahead of the server"),
+    ],
+)
+def test_our_clock_against_the_servers(moto_bucket: Bucket, off_s: int, level: FindingLevel, found: str) -> None:
+    endpoint, name = moto_bucket
+    location = S3Location(bucket=name, endpoint_url=endpoint.endpoint_url)
+    with closing(S3Storage(location)) as storage:
+        server_ms = storage.server_time_ms()
+        assert server_ms is not None
+        finding = check_cold.server_clock(storage, ManualClock(server_ms + off_s * 1000))
+    assert finding.level is level
+    assert found in finding.found
+
+
+def test_a_server_that_refuses_us_tells_its_time_too(moto_bucket: Bucket) -> None:
+    endpoint, _ = moto_bucket
+    with closing(S3Storage(S3Location(bucket="no-such-bucket", endpoint_url=endpoint.endpoint_url))) as storage:
+        assert storage.server_time_ms() is not None
+
+
+def test_presigned_reads_that_are_turned_off(moto_bucket: Bucket) -> None:
+    endpoint, name = moto_bucket
+    location = S3Location(bucket=name, endpoint_url=endpoint.endpoint_url)
+    with closing(S3Storage(location, ColdSettings(presigned_reads=False))) as storage:
+        assert check_cold.probe_reads(storage, storage).presigned_ranges is None
+        assert list(storage.list("")) == []
+
+
+def test_a_server_that_stopped_honouring_what_was_recorded() -> None:
+    all_of_it = Abilities(create_only_put=True, create_only_multipart=True, verifies_crc32c=True)
+    nothing = Abilities(create_only_put=False, create_only_multipart=False, verifies_crc32c=False)
+
+    def levels(recorded: Abilities, found: Abilities) -> list[FindingLevel]:
+        return [one.level for one in check_cold.abilities(recorded, found)]
+
+    assert levels(all_of_it, all_of_it) == [FindingLevel.OK, FindingLevel.OK, FindingLevel.OK, FindingLevel.OK]
+    assert levels(all_of_it, nothing) == [FindingLevel.FAIL, FindingLevel.OK, FindingLevel.FAIL, FindingLevel.OK]
+    assert levels(nothing, nothing) == [FindingLevel.WARN, FindingLevel.OK, FindingLevel.OK, FindingLevel.OK]
+    assert levels(nothing, replace(nothing, deletes=False)) == [
+        FindingLevel.WARN,
+        FindingLevel.OK,
+        FindingLevel.OK,
+        FindingLevel.WARN,
+    ]
+
+
+def test_a_bucket_that_keeps_what_is_deleted_is_named(moto_s3: S3Endpoint, tmp_path: Path) -> None:
+    plain, locked, kept = moto_s3.create_bucket(), "with-object-lock", "kept-by-object-lock"
+    rule = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 30}}
+    with closing(moto_s3.client()) as client:
+        for bucket in (locked, kept):
+            client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
+        configuration = {"ObjectLockEnabled": "Enabled", "Rule": rule}
+        client.put_object_lock_configuration(Bucket=kept, ObjectLockConfiguration=configuration)
+    found = checks(store=store_over((moto_s3, locked), tmp_path / "locked"))
+    assert (found["versions"]["level"], found["object lock"]["level"]) == ("WARN", "OK")
+    found = checks(store=store_over((moto_s3, kept), tmp_path / "kept"))
+    assert (found["object lock"]["level"], "(COMPLIANCE 30 days)" in found["object lock"]["found"]) == ("WARN", True)
+    assert "expire noncurrent versions" in found["versions"]["remedy"]
+    found = checks(store=store_over((moto_s3, plain), tmp_path / "plain"))
+    assert (found["versions"]["found"], found["object lock"]["found"]) == ("not kept", "no default retention")
+
+
+def test_reads_without_signed_urls_cost_more() -> None:
+    assert [one.level for one in check_cold.reads(ReadAbilities(presigned_ranges=False, if_match=False))] == [
+        FindingLevel.WARN,
+        FindingLevel.OK,
+    ]
+
+
+def test_latency() -> None:
+    assert check_cold.latency("s3://b", 0.2).level is FindingLevel.OK
+    slow = check_cold.latency("s3://b", 0.25)
+    assert (slow.level, slow.found) == (FindingLevel.WARN, "s3://b: a small request takes 250.0 ms (median of 5)")

@@ -1,0 +1,105 @@
+"""tierfs dump and tierfs load."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tierfs.setup.create import ColdChoice, init_store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "cold").mkdir()
+    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
+    tierfs("append", "a/s", store=tmp_path / "store", stdin=b"cold")
+    tierfs("offload", store=tmp_path / "store")
+    tierfs("append", "a/s", store=tmp_path / "store", stdin=b" and local")
+    return tmp_path / "store"
+
+
+def test_a_store_whose_metadata_are_lost_is_made_again(path: Path, tmp_path: Path) -> None:
+    made = tierfs("dump", tmp_path / "file", "--json", store=path).json
+    assert made["rows"]["segments"] == 1
+    assert [found.name for found in tmp_path.iterdir() if "file" in found.name] == ["file"]
+    refused = tierfs("load", tmp_path / "file", store=path, check=False)
+    assert (refused.code, "has metadata already" in refused.err) == (5, True)
+    shutil.rmtree(path / "metadata")
+    shutil.rmtree(path / "locks")
+    loaded = tierfs("load", tmp_path / "file", "--json", store=path).json
+    assert loaded == {**made, "missing_files": 0, "newer_files": 0}
+    assert tierfs("cat", "a/s", store=path).out == "cold and local"
+    tierfs("append", "a/s", store=path, stdin=b"!")
+    tierfs("offload", store=path)
+    assert tierfs("cat", "a/s", "--read-priority", "offloaded-only", store=path).out == "cold and local!"
+
+
+def test_an_append_after_a_load_leaves_newer_bytes_in_their_file(path: Path, tmp_path: Path) -> None:
+    """The dump knows of a file that was continued since: what came after it may be all that is left of those bytes."""
+    tierfs("append", "t", store=path, stdin=b"known")
+    tierfs("dump", tmp_path / "file", store=path)
+    tierfs("append", "t", store=path, stdin=b" and newer")
+    shutil.rmtree(path / "metadata")
+    loaded = tierfs("load", tmp_path / "file", "--json", store=path, check=False)
+    assert (loaded.code, loaded.json["newer_files"]) == (0, 1)
+    newer = [file for file in (path / "chunks").glob("*/*") if file.read_bytes() == b"known and newer"]
+    tierfs("append", "t", store=path, stdin=b"!")
+    assert tierfs("cat", "t", store=path).out == "known!"
+    assert newer[0].read_bytes() == b"known and newer"
+
+
+def test_stdout_has_the_same_dump_and_nothing_else(path: Path, tmp_path: Path) -> None:
+    tierfs("dump", tmp_path / "file", store=path)
+    (tmp_path / "other").mkdir()
+    tierfs("dump", "-", store=path)
+    cut = (tmp_path / "file").read_bytes()[:-1]
+    (tmp_path / "cut").write_bytes(cut)
+    refused = tierfs("load", tmp_path / "cut", store=tmp_path / "new", check=False)
+    assert (refused.code, (tmp_path / "new").exists()) == (74, False)
+    tierfs("-q", "load", tmp_path / "file", store=tmp_path / "new")
+    said = tierfs("status", store=tmp_path / "new", check=False)
+    assert said.code == 0
+
+
+def test_only_a_file_is_replaced(path: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for target in (tmp_path / "pipe", tmp_path, tmp_path / "circle"):
+        refused = tierfs("dump", target, store=path, check=False)
+        assert (refused.code, "is not a file" in refused.err, "dump -" in refused.err) == (2, True, True), refused
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "circle").is_symlink()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    tierfs("dump", tmp_path / "link", store=path)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").stat().st_size > 0
+
+
+def test_an_old_dump_is_noticed_at_the_next_publish(path: Path, tmp_path: Path) -> None:
+    tierfs("dump", tmp_path / "file", store=path)
+    tierfs("append", "later", store=path, stdin=b"x")
+    tierfs("offload", store=path)
+    shutil.rmtree(path / "metadata")
+    loaded = tierfs("load", tmp_path / "file", store=path, check=False)
+    assert loaded.code == 0
+    assert "bytes in 1 chunk file came after the dump" in loaded.err
+    refused = tierfs("offload", store=path, check=False)
+    assert refused.code == 6
+    assert "old backup" in refused.err
+    assert "tierfs recover" in refused.err
+    assert "epoch 1 of its own (this is an old backup)" in tierfs("status", store=path).out
+
+
+def test_a_segment_is_dumped_to_the_bucket_and_loaded_again(path: Path) -> None:
+    tierfs("offload", store=path)
+    made = tierfs("dump", "a/s", "--to-bucket", "--json", store=path).json
+    assert (made["cold_bytes"], made["only_local_bytes"]) == (14, 0)
+    tierfs("rm", "a/s", "--yes", store=path)
+    tierfs("load", made["object"], store=path)
+    assert tierfs("cat", "a/s", store=path).out == "cold and local"
+    again = tierfs("load", "a/s", store=path, check=False)
+    assert again.code == 5

@@ -1,0 +1,86 @@
+"""tierfs init inside another store's cold tier, or above one: refused, with few requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import tierfs
+from tests.conftest import Bucket
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.errors import AlreadyExists
+from tierfs.setup import create
+from tierfs.setup.create import ColdChoice, init_store
+
+
+def choice(bucket: Bucket, prefix: str) -> ColdChoice:
+    endpoint, name = bucket
+    return ColdChoice(bucket_url=f"s3://{name}/{prefix}".rstrip("/"), endpoint_url=endpoint.endpoint_url)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "how"),
+    [
+        ("a", "a/b", "lies inside the cold tier of another store, s3://"),
+        ("a", "a/segments/x/y", "lies inside the cold tier of another store, s3://"),
+        ("", "a/b", "lies inside the cold tier of another store, s3://"),
+        ("a/b", "a", "has the cold tier of another store below it, in b/"),
+        ("a/b/c", "", "has the cold tier of another store below it, in a/b/c/"),
+    ],
+)
+def test_nested_prefixes(moto_bucket: Bucket, tmp_path: Path, first: str, second: str, how: str) -> None:
+    init_store(tmp_path / "first", choice(moto_bucket, first))
+    with pytest.raises(AlreadyExists, match=how):
+        init_store(tmp_path / "second", choice(moto_bucket, second))
+    assert not (tmp_path / "second").exists()
+    endpoint, name = moto_bucket
+    with closing(endpoint.client()) as client:
+        keys = [entry["Key"] for entry in client.list_objects_v2(Bucket=name)["Contents"]]
+    at = f"{first}/".lstrip("/")
+    assert sorted(keys) == [f"{at}journal/00000000000000000001", f"{at}tierfs-store"]
+
+
+def test_neighbours_are_no_nests(moto_bucket: Bucket, tmp_path: Path) -> None:
+    for prefix in ("a", "a-b", "ab", "b/a", "journal/x"):
+        init_store(tmp_path / prefix.replace("/", "+"), choice(moto_bucket, prefix))
+
+
+def test_nested_directories(tmp_path: Path) -> None:
+    for name in ("cold", "cold/below", "above", "above/a", "above/a/cold"):
+        (tmp_path / name).mkdir()
+    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "first")
+    refused = tierfs("init", "--cold-dir", tmp_path / "cold" / "below", store=tmp_path / "second", check=False)
+    assert refused.code == 5
+    assert f"lies inside the cold tier of another store, file:{tmp_path}/cold" in refused.err
+    assert not (tmp_path / "second").exists()
+    tierfs("-q", "init", "--cold-dir", tmp_path / "above" / "a" / "cold", store=tmp_path / "third")
+    refused = tierfs("init", "--cold-dir", tmp_path / "above", store=tmp_path / "second", check=False)
+    assert "has the cold tier of another store below it, in a/cold/" in refused.err
+    inside = tierfs("init", store=tmp_path / "cold" / "store", check=False)  # its own cold tier would be below
+    assert (inside.code, (tmp_path / "cold" / "store").exists()) == (5, False)
+
+
+def test_many_objects_cost_few_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    class Counting(MemoryStorage):
+        def list(self, prefix: str, *, after: str = "") -> Any:
+            calls[prefix] += 1
+            return super().list(prefix, after=after)
+
+    storage = Counting()
+    for directory in range(5):
+        for number in range(20):
+            storage.put(f"data-{directory}/{number:04d}", BufferSource(b"x"))
+    storage.put("data-4/store/tierfs-store", BufferSource(b"{}"))
+    storage.put("stores/a/journal/checkpoint-00000000000000000700", BufferSource(b"x"))
+    monkeypatch.setattr(create, "_PAGE", 10)
+    assert create._store_below(storage) == "stores/a"
+    assert calls[""] == 6
+    monkeypatch.setattr(create, "_MOST_LISTINGS", 3)
+    assert create._store_below(storage) is None

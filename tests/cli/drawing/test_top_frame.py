@@ -1,0 +1,150 @@
+"""What `tierfs top` makes of two snapshots, and how it draws that."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tierfs.cli import output
+from tierfs.cli.drawing.top import CacheRow, Rate, draw, frame
+from tierfs.types import MIB
+
+
+def segment(name: str, number: int, **changed: Any) -> dict[str, Any]:
+    found = {"id": number, "name": name, "handles": 1, "length": 8 * MIB, "sealed": True, "offset": 0}
+    return found | {"window_bytes": 0, "served_from": "cold", "requests": 0, "bytes": 0} | changed
+
+
+def stats() -> dict[str, Any]:
+    """A mount that did something."""
+    return {
+        "version": 1,
+        "time_ms": 1_700_000_000_000,
+        "uptime_s": 100.0,
+        "store": "/srv/store",
+        "options": {},
+        "operations": {"read": 1000, "lookup": 10},
+        "errors": {"read": {"EIO": 1}},
+        "reads": {"local": {"requests": 10, "bytes": 10 * MIB}, "cold": {"requests": 90, "bytes": 90 * MIB}},
+        "storage": {"read": {"requests": 20, "bytes": 100 * MIB, "errors": 0}},
+        "cache": {"memory": {"hits": 50, "misses": 50}},
+        "memory": {"budget_bytes": 512 * MIB, "used_bytes": 128 * MIB},
+        "fetches": {"in_flight": 3, "waiting": 1},
+        "handles": 2,
+        "sessions": 1,
+        "segments_open": 2,
+        "segments": [segment("d/one", 1, bytes=MIB, requests=8), segment("two", 2)],
+        "disk_cache": None,
+        "holder": True,
+        "backlog": {"pending_bytes": 3 * MIB, "active_bytes": MIB, "oldest_s": 65.0},
+    }
+
+
+def later() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two snapshots, two seconds apart, in which nothing happened."""
+    return stats(), copy.deepcopy(stats()) | {"uptime_s": 102.0}
+
+
+def test_rates_are_per_second_and_by_tier() -> None:
+    before, after = later()
+    after["reads"]["cold"] = {"requests": 100, "bytes": 110 * MIB}
+    after["operations"] = {"read": 1010, "lookup": 10, "open": 4}
+    after["errors"] = {"read": {"EIO": 2}, "open": {"EROFS": 3}}
+    after["storage"]["read"] = {"requests": 24, "bytes": 116 * MIB, "errors": 0}
+    found = frame(before, after)
+    assert found.interval_s == 2
+    assert found.reads == {"local": Rate(0, 0), "cold": Rate(5, 10 * MIB)}
+    assert (found.operations_per_s, found.errors_per_s) == (7, 2)
+    assert found.fetched == Rate(2, 8 * MIB)
+
+
+def test_hits_are_those_of_the_interval() -> None:
+    before, after = later()
+    assert frame(before, after).caches[0].hit_percent is None
+    after["cache"]["memory"] = {"hits": 59, "misses": 51}
+    assert frame(before, after).caches == (CacheRow("memory", 9, 1),)
+    assert frame(before, after).caches[0].hit_percent == 90
+    after["disk_cache"] = {"state": "ok", "used_bytes": 1, "limit_bytes": 2, "hits": 3, "misses": 4}
+    assert frame(before, after).caches[1] == CacheRow("disk", 3, 4)
+    before["disk_cache"] = after["disk_cache"] | {"hits": 1}
+    assert frame(before, after).caches[1] == CacheRow("disk", 2, 0)
+
+
+def test_the_fastest_segment_is_first_and_one_that_was_opened_anew_starts_at_zero() -> None:
+    before, after = later()
+    after["segments"] = [
+        segment("d/one", 1, bytes=MIB // 2, requests=4),
+        segment("two", 2, bytes=4 * MIB, requests=8),
+        segment("new", 3, bytes=2 * MIB, requests=2),
+    ]
+    rows = {row.name: row.reads for row in frame(before, after).segments}
+    assert list(rows) == ["two", "new", "d/one"]
+    assert rows["d/one"] == Rate(2, MIB / 4)
+    assert rows["new"] == Rate(1, MIB)
+
+
+def test_a_mount_that_began_anew_has_no_past() -> None:
+    before, after = later()
+    after["uptime_s"] = 4.0
+    found = frame(before, after)
+    assert found.interval_s == 4
+    assert found.reads["cold"] == Rate(90 / 4, 90 * MIB / 4)
+    assert found.caches[0].hit_percent == 50
+
+
+def test_two_snapshots_at_once_divide_by_nothing() -> None:
+    assert frame(stats(), stats()).operations_per_s == 0
+
+
+def test_a_frame_as_text() -> None:
+    before, after = later()
+    after["reads"]["cold"] = {"requests": 2090, "bytes": 94 * MIB}
+    after["cache"]["memory"] = {"hits": 59, "misses": 51}
+    after["segments"][1] |= {
+        "bytes": 4 * MIB,
+        "requests": 8,
+        "offset": 4 * MIB,
+        "window_bytes": 2 * MIB,
+        "sealed": False,
+    }
+    assert draw(frame(before, after), "/mnt/logs") == [
+        "/mnt/logs  /srv/store, up 1 min 42 s",
+        "reads     local 0 B/s (0/s)   cold 2 MiB/s (1,000/s)   0 operations/s   0 failed/s",
+        "cold      GET 0 B/s (0/s)   3 in flight, 1 waiting   memory hits 90.0 %",
+        "memory    128 MiB of 512 MiB   2 handles   1 session",
+        "backlog   3 MiB to offload   1 MiB in active chunks   oldest 1 min 5 s",
+        "",
+        "read/s  tier  handles     at      of  ahead  segment",
+        " 2 MiB  cold        1  4 MiB  8 MiB+  2 MiB  two",
+        "   0 B  cold        1    0 B   8 MiB      -  d/one",
+    ]
+
+
+def test_a_frame_fits_its_window_and_hides_no_segment_silently() -> None:
+    before, after = later()
+    after["segments"] = [segment(f"s{number}\x1b[2J", number) for number in range(20)]
+    after["segments_open"] = 1500
+    lines = draw(frame(before, after), "/mnt", rows=12)
+    assert len(lines) == 12
+    assert lines[-1] == "and 1,496 more open segments"
+    assert "\x1b" not in "".join(lines)
+    assert draw(frame(before, after), "/mnt")[-1] == "and 1,480 more open segments"
+    assert len(draw(frame(before, after), "/mnt", rows=3)) == 3
+
+
+def test_who_is_not_the_holder_knows_no_backlog() -> None:
+    before, after = later()
+    after |= {"holder": False, "backlog": None, "segments": [], "segments_open": 0}
+    lines = draw(frame(before, after), "/mnt")
+    assert lines[4] == "backlog   known to the holder, which is another process or none"
+    assert lines[-1] == "no segment is open"
+
+
+@pytest.mark.parametrize(
+    ("length_s", "text"),
+    [(0, "0 s"), (0.9, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (3600, "1 h 0 min"), (273_600.5, "3 d 4 h")],
+)
+def test_durations(length_s: float, text: str) -> None:
+    assert output.duration(length_s) == text

@@ -1,0 +1,168 @@
+"""What a later version wrote is read, changed and published by this one, and nothing of it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.compatibility.future import EXTRA, age, rows_without
+from tests.recovery.recovering import recovered
+from tests.recovery.test_follow import follower, following
+from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.errors import DataLoss, PermissionDenied
+from tierfs.journal.names import JOURNAL_PREFIX, entry_slot
+from tierfs.journal.publish import read_small
+from tierfs.metadata import changes, policies
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, DIRECTORIES, LOCATIONS, OBJECTS, POLICIES, SEGMENTS, STORE, Table
+from tierfs.types import ROOT_DIRECTORY, Tier
+
+TABLES: list[Table] = [SEGMENTS, CHUNKS, OBJECTS, DIRECTORIES, LOCATIONS, POLICIES, STORE]  # type: ignore[type-arg]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    """A store whose every row, and whatever waits for the journal, has fields that this version does not know."""
+    with open_test_store(tmp_path / "store") as opened:
+        opened.append("d/both", b"0123456789", seal=True)
+        opened.append("cold", b"abcdefgh", seal=True)
+        opened.offload()
+        opened.evict("cold")
+        opened.append("local", b"xyz")
+        age(opened.metadata)
+        yield opened
+
+
+def assert_kept(store: TestStore, **changed: int) -> None:
+    """Every row has its unknown field, but for `changed` rows by table, which this version made."""
+    missing = {table.name.decode(): len(rows_without(store.metadata, table.name)) for table in TABLES}
+    assert {name: count for name, count in missing.items() if count} == changed
+
+
+def test_everything_is_read(store: TestStore) -> None:
+    assert_kept(store)
+    assert store.read("d/both") == b"0123456789"
+    assert store.read("cold", Tier.COLD) == b"abcdefgh"
+    assert store.read("local") == b"xyz"
+
+
+def test_verbs_keep_what_they_do_not_know(store: TestStore) -> None:
+    store.append("local", b"!")
+    store.engine.seal("local")
+    assert_kept(store)
+    store.offload("local")
+    assert_kept(store, chunks=1, objects=1)
+    store.evict()
+    assert_kept(store, chunks=1, objects=1)
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "5"})
+    assert_kept(store, chunks=1, objects=1)
+    store.engine.delete("d", recursive=True, cold_due_ms=0)
+    assert_kept(store, chunks=1, objects=1)
+    assert store.read("local") == b"xyz!"
+
+
+def test_verbs_that_move_chunks_keep_what_they_do_not_know(store: TestStore) -> None:
+    store.engine.truncate("cold", 3, cold_due_ms=0)
+    assert_kept(store)
+    store.engine.concat("local", "cold")
+    assert_kept(store)
+    assert store.read("local") == b"xyzdefgh"
+    store.engine.unseal("d/both")
+    assert_kept(store)
+
+
+def test_recovery_keeps_what_it_does_not_know(store: TestStore, tmp_path: Path) -> None:
+    store.engine.seal("local")
+    store.cold_work().tools.checkpointer.checkpoint()
+    store.offload("local")  # in a slot behind the checkpoint
+    before = {name: len(rows_without(store.metadata, name)) for name in (CHUNKS.name, OBJECTS.name)}
+    with recovered(tmp_path / "other", store.cold) as other:
+        missing = {
+            table.name.decode(): len(rows_without(other.store.metadata, table.name))
+            for table in (SEGMENTS, CHUNKS, OBJECTS, POLICIES)
+        }
+    assert missing == {"segments": 0, "chunks": before[CHUNKS.name], "objects": before[OBJECTS.name], "policies": 0}
+
+
+@pytest.mark.parametrize("started_over", [False, True], ids=["followed", "started over"])
+def test_replicas_keep_what_they_do_not_know(store: TestStore, tmp_path: Path, started_over: bool) -> None:
+    checkpointer = store.cold_work().tools.checkpointer
+    checkpointer.checkpoint()
+    with following(store, tmp_path / "replica") as copy:
+        age(store.metadata)
+        store.engine.seal("local")
+        store.engine.truncate("cold", 3, cold_due_ms=0)
+        store.cold_work().publish()
+        if started_over:
+            for _ in range(2):
+                store.append("local2", b"x")
+                store.offload()
+                checkpointer.checkpoint()
+        follower(copy).refresh()
+        lost = {table.name.decode(): len(rows_without(copy.metadata, table.name)) for table in (SEGMENTS, CHUNKS)}
+    new = 1 if started_over else 0
+    assert lost == {"segments": new, "chunks": 3 * new}  # what this version made meanwhile
+
+
+def test_the_journal_carries_what_this_version_does_not_know(store: TestStore) -> None:
+    store.engine.seal("local")
+    store.cold_work().tools.checkpointer.checkpoint()
+    entries, parts = objects_of_journal(store)
+    segments = [change.segment for entry in entries for change in entry.changes if change.HasField("segment")]
+    assert EXTRA in segments[-1].SerializeToString()
+    for change in (change for part in parts for change in part.changes):
+        record = getattr(change, change.WhichOneof("body"))
+        for one in (*record.chunks, *record.objects) if change.HasField("cold_link") else (record,):
+            assert EXTRA in one.SerializeToString(), change
+
+
+def objects_of_journal(store: TestStore) -> tuple[list[pb.JournalEntry], list[pb.CheckpointPart]]:
+    names = [found.name for found in store.cold.list(JOURNAL_PREFIX)]
+    entries = [
+        changes.parse_entry(read_small(store.cold, name), name) for name in names if entry_slot(name) is not None
+    ]
+    parts = [changes.parse_part(read_small(store.cold, name), name) for name in names if ".part-" in name]
+    return entries, parts
+
+
+def test_a_newer_format_is_refused_with_the_remedy(store: TestStore) -> None:
+    with store.metadata.write() as txn:
+        txn.update_store(min_reader_version=2)
+    store.metadata.close()
+    with pytest.raises(DataLoss, match="format version") as refused:
+        MetadataStore(store.metadata.path, store.clock)
+    assert refused.value.remedy == "upgrade tierfs"
+
+
+def test_a_store_that_only_a_newer_tierfs_may_write_is_read(store: TestStore) -> None:
+    with store.metadata.write() as txn:
+        txn.update_store(min_writer_version=2)
+    assert store.read("d/both") == b"0123456789"
+    with pytest.raises(PermissionDenied, match="can read but not write") as refused:
+        store.append("local", b"x")
+    assert refused.value.remedy == "upgrade tierfs"
+
+
+def test_a_newer_record_is_refused_with_the_remedy(store: TestStore) -> None:
+    newer = replace(store.segment("cold"), version=2)
+    with store.metadata.write() as txn:
+        txn.put(SEGMENTS, newer.id.to_bytes(8), newer)
+    with pytest.raises(DataLoss, match="SegmentRecord has format version 2") as refused:
+        store.segment("cold")
+    assert refused.value.remedy == "upgrade tierfs"
+
+
+def test_a_newer_object_of_the_journal_is_refused_with_the_remedy(store: TestStore) -> None:
+    data = bytearray(changes.frame(pb.JournalEntry(version=2)))
+    data[4:8] = (2).to_bytes(4)
+    name = "journal/00000000000000000077"
+    store.cold.put(name, BufferSource(bytes(data)))
+    with pytest.raises(DataLoss, match="format version 2") as refused:
+        changes.parse_entry(read_small(store.cold, name), name)
+    assert refused.value.remedy == "upgrade tierfs"

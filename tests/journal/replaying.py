@@ -1,0 +1,108 @@
+"""Replaying a test store's journal, and what must hold of any store afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from tests.stores import LOCATION
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.clock import ManualClock
+from tierfs.journal import replay
+from tierfs.journal.names import checkpoint_slot, entry_slot, slot_name
+from tierfs.journal.publish import read_small
+from tierfs.metadata import chains, changes, directories, tables
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, LOCATIONS, OBJECTS, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import ROOT_DIRECTORY, EntryKind, Tier
+
+
+def entries_of(cold: ChunkStorage) -> list[pb.JournalEntry]:
+    """The journal's entries, oldest first."""
+    slots = [slot for found in cold.list("journal/") if (slot := entry_slot(found.name)) is not None]
+    return [changes.parse_entry(read_small(cold, slot_name(slot)), slot_name(slot)) for slot in slots]
+
+
+def checkpoints_of(cold: ChunkStorage) -> list[int]:
+    """Slots of the checkpoints, oldest first."""
+    return [slot for found in cold.list("journal/") if (slot := checkpoint_slot(found.name)) is not None]
+
+
+@contextmanager
+def empty_copy(path: Path, store_id: str, *, replica: bool = False) -> Iterator[MetadataStore]:
+    """An empty store that stands before the first slot of the journal."""
+    with closing(MetadataStore.create(path, ManualClock(), store_id)) as metadata:
+        with metadata.write() as txn:
+            txn.put(LOCATIONS, tables.u32(LOCATION), LocationRecord(id=LOCATION, url="memory:"))
+            txn.update_store(cold_location_id=LOCATION, replica=replica)
+        yield metadata
+
+
+def check_store(txn: ReadTransaction) -> None:
+    """Records, references, chains and names agree with each other."""
+    references: dict[int, int] = {}
+    for _, chunk in txn.scan(CHUNKS):
+        chunk.check()
+        if chunk.object_id:
+            references[chunk.object_id] = references.get(chunk.object_id, 0) + 1
+    holders = {holder.id: holder for _, holder in txn.scan(OBJECTS)}
+    assert {key: holder.references for key, holder in holders.items()} == references
+    assert {int.from_bytes(key[:8], "big") for key, _ in txn.scan(CHECKSUMS)} <= set(holders)
+    highest = 1
+    for _, segment in txn.scan(SEGMENTS):
+        segment.check()
+        _check_chains(txn, segment)
+        assert directories.lookup(txn, segment.parent_id, segment.name) == directories.Entry(
+            segment.name, EntryKind.SEGMENT, segment.id
+        )
+        highest = max(highest, segment.id, segment.inode)
+    for _, directory in txn.scan(DIRECTORIES):
+        highest = max(highest, directory.id, directory.inode)
+        if directory.id != ROOT_DIRECTORY:
+            directories.path_of(txn, directory.parent_id, directory.name)
+    assert txn.count(DIRENTS.name) == txn.count(SEGMENTS.name) + txn.count(DIRECTORIES.name) - 1
+    assert txn.store.next_id > max([highest, *holders])
+
+
+def _check_chains(txn: ReadTransaction, segment) -> None:
+    for tier in Tier:
+        found = list(chains.chunks(txn, segment.id, tier))
+        state = segment.tier_state(tier)
+        assert (state.count, state.bytes) == (len(found), sum(chunk.held_bytes for chunk in found))
+        following = [*(chunk.start_offset for chunk in found[1:]), 0][: len(found)]
+        assert [chunk.next for chunk in found] == following
+        if found:
+            assert (state.first_chunk, state.last_chunk) == (found[0].start_offset, found[-1].start_offset)
+
+
+def view(txn: ReadTransaction) -> dict[str, object]:
+    """The bucket's view of a store, to compare two."""
+    found: dict[str, object] = {}
+    for _, segment in txn.scan(SEGMENTS):
+        path = directories.path_of(txn, segment.parent_id, segment.name)
+        cold = [
+            (one.start_offset, one.length, one.object_id, one.object_offset, one.state)
+            for one in chains.chunks(txn, segment.id, Tier.COLD)
+        ]
+        found[path] = (segment.id, segment.inode, segment.status, segment.start_offset, segment.cold, cold)
+    found["objects"] = {
+        (one.id, one.name, one.references, one.etag, one.crc32c)
+        for _, one in txn.scan(OBJECTS)
+        if one.tier is Tier.COLD
+    }
+    runs = [(key, run.crcs) for key, run in txn.scan(CHECKSUMS)]
+    cold_ids = {one.id for _, one in txn.scan(OBJECTS) if one.tier is Tier.COLD}
+    found["checksums"] = {(key, crcs) for key, crcs in runs if int.from_bytes(key[:8], "big") in cold_ids}
+    found["directories"] = {(one.id, one.parent_id, one.name, one.inode) for _, one in txn.scan(DIRECTORIES)}
+    return found
+
+
+def apply_all(metadata: MetadataStore, entries: list[pb.JournalEntry]) -> None:
+    """Replay entries, each in its transaction."""
+    for entry in entries:
+        with metadata.write() as txn:
+            replay.apply_entry(txn, entry)

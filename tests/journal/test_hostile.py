@@ -1,0 +1,237 @@
+"""Whoever can write to a bucket chose every byte of its journal: what cannot be is refused before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journal.replaying import check_store, empty_copy
+from tests.stores import LOCATION
+from tierfs.errors import DataLoss
+from tierfs.journal import replay
+from tierfs.metadata import directories
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import GARBAGE, LOCATIONS, OBJECTS
+
+STORE_ID = new_id()
+HUGE = 2**63
+
+
+@pytest.fixture
+def metadata(tmp_path: Path) -> Iterator[MetadataStore]:
+    with empty_copy(tmp_path / "copy", STORE_ID) as copy:
+        yield copy
+
+
+def segment(number: int = 10, name: str = "s", **fields: object) -> pb.Change:
+    return pb.Change(
+        segment=pb.SegmentRecord(
+            **{"version": 1, "id": number, "parent_id": 1, "name": name, "inode": number + 1, "length": 8, **fields}
+        )
+    )
+
+
+def chunk(start: int = 0, length: int = 8, number: int = 20, **fields: object) -> pb.ChunkRecord:
+    return pb.ChunkRecord(**{"version": 1, "start_offset": start, "length": length, "object_id": number, **fields})
+
+
+def holder(number: int = 20, **fields: object) -> pb.ObjectRecord:
+    base = {"version": 1, "id": number, "tier": 1, "location_id": 1, "length": 8, "etag": "e"}
+    return pb.ObjectRecord(**{**base, "name": f"segments/s/10/chunk-{number}", **fields})
+
+
+def link(chunks: list[pb.ChunkRecord], objects: list[pb.ObjectRecord], *runs: pb.ChecksumRun) -> pb.Change:
+    return pb.Change(cold_link=pb.ColdLink(segment_id=10, chunks=chunks, objects=objects, checksums=runs))
+
+
+def early(brought: pb.ObjectRecord, *runs: pb.ChecksumRun) -> pb.Change:
+    return pb.Change(checksums=pb.ObjectChecksums(object=brought, runs=runs))
+
+
+def run(**fields: object) -> pb.ChecksumRun:
+    return pb.ChecksumRun(**{"version": 1, "start": 0, "crcs": bytes(4), "object_id": 20, **fields})
+
+
+def directory(number: int, parent: int, name: str, **fields: object) -> pb.Change:
+    record = {"version": 1, "id": number, "parent_id": parent, "name": name, "inode": number + 100, **fields}
+    return pb.Change(directory=pb.DirectoryRecord(**record))
+
+
+def garbage(**fields: object) -> pb.Change:
+    record = {"version": 1, "sequence": 1, "due_ms": 5, "tier": 1, "location_id": 1, "name": "segments/x", **fields}
+    return pb.Change(garbage=pb.GarbageRecord(**record))
+
+
+def apply(metadata: MetadataStore, *changes: pb.Change) -> None:
+    with metadata.write() as txn:
+        for change in changes:
+            replay.apply(txn, change)
+        check_store(txn)
+
+
+REFUSED: dict[str, list[pb.Change]] = {
+    "a name that leads up": [segment(name="..")],
+    "a name with a slash": [segment(name="a/b")],
+    "an empty name": [segment(name="")],
+    "a name that is too long": [segment(name="n" * 256)],
+    "no id": [segment(0)],
+    "an id without a next one": [segment(HUGE)],
+    "an inode without a next one": [segment(inode=HUGE)],
+    "the root's inode": [segment(inode=1)],
+    "an unknown directory": [segment(parent_id=77)],
+    "a start behind the end": [segment(start_offset=9)],
+    "a length beyond every file": [segment(length=HUGE)],
+    "a year nobody sees": [segment(modified_ms=HUGE)],
+    "an unknown status": [segment(status=99)],
+    "a newer format": [segment(version=99)],
+    "two segments of one name": [segment(), segment(12)],
+    "a segment with a directory's id": [directory(10, 1, "d"), segment()],
+    "a directory with a segment's id": [segment(), directory(10, 1, "d")],
+    "a directory above itself": [directory(5, 1, "d"), directory(6, 5, "e"), directory(5, 6, "d")],
+    "a directory in itself": [directory(5, 5, "d")],
+    "a directory called ..": [directory(5, 1, "..")],
+    "a name that is too deep": [
+        *(directory(5 + depth, 4 + depth if depth else 1, "n" * 200) for depth in range(3)),
+        segment(20, "n" * 200, parent_id=7),
+    ],
+    "a directory that is not empty goes": [
+        directory(5, 1, "d"),
+        segment(parent_id=5),
+        pb.Change(directory_removed=5),
+    ],
+    "the root goes": [pb.Change(directory_removed=1)],
+    "chunks of an unknown segment": [link([chunk()], [holder()])],
+    "a chunk of an unknown object": [segment(), link([chunk()], [])],
+    "a chunk without bytes": [segment(), link([chunk(length=0)], [holder()])],
+    "a chunk beyond every file": [segment(), link([chunk(HUGE - 1)], [holder()])],
+    "a chunk that overflows": [segment(), link([chunk(2**64 - 4)], [holder()])],
+    "a chunk beyond its object": [segment(), link([chunk(object_offset=1)], [holder()])],
+    "a chunk without object": [segment(), link([chunk(number=0)], [])],
+    "chunks that overlap": [segment(length=99), link([chunk(0), chunk(4, number=21)], [holder(), holder(21)])],
+    "one id for two objects": [segment(), link([chunk()], [holder()]), link([chunk()], [holder(name="segments/y")])],
+    "an object that leads up": [segment(), link([chunk()], [holder(name="segments/../x")])],
+    "an object elsewhere": [segment(), link([chunk()], [holder(name="journal/1")])],
+    "an absolute object": [segment(), link([chunk()], [holder(name="/segments/x")])],
+    "an object with a NUL": [segment(), link([chunk()], [holder(name="segments/\0")])],
+    "an owned object in a place of others": [segment(), link([chunk()], [holder(location_id=2)])],
+    "a foreign object that leads up": [segment(), link([chunk()], [holder(name="../x", foreign=True, location_id=2)])],
+    "a local object": [segment(), link([chunk()], [holder(tier=0)])],
+    "an object without etag": [segment(), link([chunk()], [holder(etag="")])],
+    "an object without bytes": [segment(), link([chunk()], [holder(length=0)])],
+    "an object with an impossible id": [segment(), link([chunk(number=HUGE)], [holder(HUGE)])],
+    "an object becomes another": [segment(), link([chunk()], [holder()]), pb.Change(object=holder(length=9))],
+    "an object gets another name": [
+        segment(),
+        link([chunk()], [holder()]),
+        pb.Change(object=holder(name="segments/y")),
+    ],
+    "an object loses its etag": [segment(), link([chunk()], [holder()]), pb.Change(object=holder(etag=""))],
+    "a cut checksum run": [segment(), link([chunk()], [holder()], run(crcs=bytes(5)))],
+    "checksums beyond the object": [segment(), link([chunk()], [holder()], run(crcs=bytes(8)))],
+    "checksums that overflow": [segment(), link([chunk()], [holder()], run(start=2**64 - 1))],
+    "early checksums beyond the object": [early(holder(), run(crcs=bytes(8)))],
+    "early checksums of an object elsewhere": [early(holder(name="journal/1"), run())],
+    "early checksums of another object": [segment(), link([chunk()], [holder()]), early(holder(name="segments/y"))],
+    "checksums of nothing": [segment(), link([chunk()], [holder()], run(object_id=99))],
+    "an impossible policy": [pb.Change(policy=pb.PolicyRecord(version=1, target_id=1, settings={"chunk_bytes": "x"}))],
+    "an unknown policy": [pb.Change(policy=pb.PolicyRecord(version=1, target_id=1, settings={"no such": "1"}))],
+    "another store's owner": [pb.Change(owner_begins=pb.OwnerBegins(store_epoch=2, store_id="f" * 32))],
+    "an epoch without a next one": [pb.Change(owner_begins=pb.OwnerBegins(store_epoch=HUGE, store_id=STORE_ID))],
+    "a counter without a next one": [pb.Change(counters=pb.Counters(next_id=2**64 - 1))],
+    "garbage elsewhere": [garbage(name="journal/1")],
+    "garbage of this disk": [garbage(tier=0)],
+    "garbage that leads up": [garbage(name="segments/../x")],
+    "nothing at all": [pb.Change(sequence=1)],
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_is_refused(metadata: MetadataStore, what: str) -> None:
+    *before, last = REFUSED[what]
+    apply(metadata, *before)
+    with pytest.raises(DataLoss):
+        apply(metadata, last)
+    with metadata.read() as txn:
+        check_store(txn)
+
+
+def test_newer_kinds_of_changes_name_the_way_out(metadata: MetadataStore) -> None:
+    newer = pb.Change.FromString(b"\xfa\x01\x00")  # field 31, which this version does not know
+    with pytest.raises(DataLoss) as refused:
+        apply(metadata, newer)
+    assert refused.value.remedy == "upgrade tierfs"
+
+
+def test_a_link_twice_counts_once_and_replaces_what_it_covers(metadata: MetadataStore) -> None:
+    small = link([chunk(0, 4), chunk(4, 4, number=21)], [holder(length=4), holder(21, length=4)])
+    apply(metadata, segment(), small, small)
+    whole = link([chunk(0, 8, number=22)], [holder(22)])
+    apply(metadata, whole, whole)
+    with metadata.read() as txn:
+        assert [(one.id, one.references) for _, one in txn.scan(OBJECTS)] == [(22, 1)]
+        assert txn.store.next_id == 23
+
+
+def test_a_directory_may_come_before_its_parent_in_a_checkpoint(metadata: MetadataStore) -> None:
+    with metadata.write() as txn:
+        replay.apply_state(txn, [directory(5, 6, "child"), directory(6, 1, "parent")])
+        replay.finish_checkpoint(txn, pb.CheckpointManifest(version=1, slot=3, last_sequence=9, store_epoch=1))
+        check_store(txn)
+        assert directories.path_of(txn, 6, "child") == "parent/child"
+
+
+def test_a_checkpoint_with_an_unknown_parent_is_refused(metadata: MetadataStore) -> None:
+    manifest = pb.CheckpointManifest(version=1, slot=3, last_sequence=9, store_epoch=1)
+    with metadata.write() as txn:
+        replay.apply_state(txn, [directory(5, 6, "child")])
+        with pytest.raises(DataLoss):
+            replay.finish_checkpoint(txn, manifest)
+
+
+def entry(**fields: object) -> pb.JournalEntry:
+    base = {"version": 1, "store_id": STORE_ID, "store_epoch": 1, "slot": 1, "first_sequence": 1, "last_sequence": 1}
+    changes = [pb.Change(sequence=1, counters=pb.Counters(next_id=5))]
+    return pb.JournalEntry(**{**base, "changes": changes, **fields})
+
+
+ENTRIES: dict[str, Callable[[], pb.JournalEntry]] = {
+    "another slot": lambda: entry(slot=2),
+    "another store": lambda: entry(store_id="f" * 32),
+    "a gap in the changes": lambda: entry(first_sequence=2, changes=[pb.Change(sequence=2)]),
+    "changes out of order": lambda: entry(changes=[pb.Change(sequence=3)]),
+    "a newer format": lambda: entry(version=9),
+}
+
+
+@pytest.mark.parametrize("what", ENTRIES)
+def test_an_entry_that_does_not_follow_is_refused(metadata: MetadataStore, what: str) -> None:
+    with pytest.raises(DataLoss), metadata.write() as txn:
+        replay.apply_entry(txn, ENTRIES[what]())
+
+
+def test_an_older_owners_entry_is_void_and_an_applied_change_is_skipped(metadata: MetadataStore) -> None:
+    with metadata.write() as txn:
+        assert replay.apply_entry(txn, entry(store_epoch=3))
+        assert not replay.apply_entry(txn, entry(slot=2, store_epoch=2))
+        assert replay.apply_entry(txn, entry(slot=3, store_epoch=3))
+        assert (txn.store.journal.next_slot, txn.store.journal.published_sequence) == (4, 1)
+
+
+def test_a_journal_does_not_say_where_this_host_connects(metadata: MetadataStore) -> None:
+    ours = pb.LocationRecord(version=1, id=LOCATION, url="s3://evil", endpoint_url="http://evil")
+    other = pb.LocationRecord(version=1, id=7, url="file:/etc")
+    apply(metadata, pb.Change(location=ours), pb.Change(location=other))
+    with metadata.read() as txn:
+        found: dict[int, LocationRecord] = {record.id: record for _, record in txn.scan(LOCATIONS)}
+    assert (found[LOCATION].url, found[LOCATION].from_journal) == ("memory:", False)
+    assert (found[7].url, found[7].from_journal) == ("file:/etc", True)
+
+
+def test_a_replica_takes_no_garbage(tmp_path: Path) -> None:
+    with empty_copy(tmp_path / "replica", STORE_ID, replica=True) as replica, replica.write_replayed() as txn:
+        replay.apply(txn, garbage())
+        assert txn.count(GARBAGE.name) == 0

@@ -1,0 +1,274 @@
+"""The journal: slots, fences, crashes between create and confirm, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
+from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.config import OffloadSettings
+from tierfs.errors import AlreadyExists, DataLoss, Fenced, Unavailable
+from tierfs.journal import publish
+from tierfs.journal.names import checkpoint_name, checkpoint_slot, entry_slot, part_of, slot_name
+from tierfs.journal.publish import Publisher, read_small
+from tierfs.metadata import chain_edits, directories
+from tierfs.metadata import changes as journal
+from tierfs.metadata import records_pb2 as pb
+from tierfs.types import ByteRange
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+def publisher(store: TestStore) -> Publisher:
+    return Publisher(store.metadata, store.cold)
+
+
+def slots(store: TestStore) -> list[int]:
+    found = (entry_slot(item.name) for item in store.cold.list("journal/"))
+    return [slot for slot in found if slot is not None]
+
+
+def entries(store: TestStore) -> list[pb.JournalEntry]:
+    names = [slot_name(slot) for slot in slots(store)]
+    return [journal.parse_entry(read_small(store.cold, name), name) for name in names]
+
+
+def put_entry(store: TestStore, slot: int, *, epoch: int, attempt: str = "x") -> None:
+    entry = pb.JournalEntry(version=1, store_id=store.metadata.store_id, store_epoch=epoch, slot=slot, attempt=attempt)
+    store.cold.put(slot_name(slot), BufferSource(journal.frame(entry)))
+
+
+def test_the_first_entry_begins_the_epoch_and_names_every_change_once(store: TestStore) -> None:
+    store.append("a/s", b"abcdefgh", seal=True)
+    store.offload()
+    found = entries(store)
+    assert found[0].changes[0].owner_begins.store_epoch == 1
+    sequences = [change.sequence for entry in found for change in entry.changes]
+    assert sequences == list(range(1, len(sequences) + 1))
+    links = [change.cold_link for entry in found for change in entry.changes if change.HasField("cold_link")]
+    assert [(chunk.start_offset, chunk.length) for link in links for chunk in link.chunks] == [(0, 8)]
+    assert [run.object_id for link in links for run in link.checksums] == [link.objects[0].id for link in links]
+
+
+def test_local_facts_never_reach_the_bucket(store: TestStore) -> None:
+    store.append("s", b"abcdefgh")
+    store.offload()
+    for entry in entries(store):
+        for change in entry.changes:
+            if change.HasField("segment"):
+                assert change.segment.local.count == 0
+                assert not change.segment.active
+                assert change.segment.writer.pid == 0
+
+
+def test_publishing_twice_writes_nothing_twice(store: TestStore) -> None:
+    assert publisher(store).publish() == 1
+    assert publisher(store).publish() == 0
+    assert slots(store) == [1]
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 5])
+def test_no_entry_ends_between_an_unlink_and_its_link(
+    store: TestStore, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append("s", b"abcdefgh" * 3, seal=True)
+    store.offload()
+    monkeypatch.setattr(publish, "_ENTRY_CHANGES", limit)
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, "s")
+        for start in (2, 10, 18):
+            segment = chain_edits.lose(txn, segment, ByteRange(start, start + 2))
+        chain_edits.put_segment(txn, segment, journaled=True)
+    assert publisher(store).publish() > 1
+    kinds = [[change.WhichOneof("body") for change in entry.changes] for entry in entries(store)]
+    assert sum(kind.count("cold_unlink") for kind in kinds) == 3
+    assert [kind for kind in kinds if kind[-1] == "cold_unlink"] == []
+
+
+@pytest.mark.parametrize("step", ["_create", "_require_newest", "_confirm"])
+def test_a_crash_at_any_step_is_taken_up_by_the_next(
+    store: TestStore, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, step, die)
+        with pytest.raises(Killed):
+            publisher(store).publish()
+    store.append("s", b"x")
+    publisher(store).publish()
+    sequences = [change.sequence for entry in entries(store) for change in entry.changes]
+    assert sequences == sorted(set(sequences))
+    assert slots(store) == [1, 2]
+    with store.metadata.read() as txn:
+        assert list(journal.outbox(txn, 0)) == []
+
+
+def test_another_owners_slot_fences(store: TestStore) -> None:
+    put_entry(store, 1, epoch=2)
+    with pytest.raises(Fenced, match="epoch 2"):
+        publisher(store).publish()
+    with pytest.raises(Fenced):
+        publisher(store).publish()
+    with pytest.raises(Fenced, match="may only be read"):
+        store.append("s", b"x")
+
+
+def test_a_later_slot_voids_a_create_that_succeeded(store: TestStore) -> None:
+    put_entry(store, 5, epoch=3)
+    with pytest.raises(Fenced, match="epoch 3"):
+        publisher(store).publish()
+
+
+def test_a_zombie_whose_slot_was_deleted_under_a_checkpoint_is_fenced(store: TestStore) -> None:
+    manifest = pb.CheckpointManifest(version=1, store_epoch=4, slot=500)
+    store.cold.put(checkpoint_name(500), BufferSource(journal.frame(manifest)))
+    with pytest.raises(Fenced, match="epoch 4"):
+        publisher(store).publish()
+
+
+def test_metadata_from_an_old_backup_is_refused(store: TestStore) -> None:
+    publisher(store).publish()
+    with store.metadata.write() as txn:
+        txn.update_store(journal=replace(txn.store.journal, next_slot=1, published_sequence=0))
+        journal.segment_removed(txn, 99)
+    with pytest.raises(Fenced, match="old backup") as caught:
+        publisher(store).publish()
+    assert "recover" in (caught.value.remedy or "")
+
+
+def test_a_fenced_store_changes_nothing_in_the_bucket(store: TestStore) -> None:
+    store.append("s", b"abcd")
+    put_entry(store, 1, epoch=2)
+    with pytest.raises(Fenced):
+        publisher(store).publish()
+    before = [found.name for found in store.cold.list("")]
+    for verb in (store.offload, store.evict):
+        with pytest.raises(Fenced):
+            verb()
+    assert [found.name for found in store.cold.list("")] == before
+
+
+def test_damage_in_the_journal_is_named(store: TestStore) -> None:
+    store.cold.put(slot_name(1), BufferSource(b"TFSJ garbage"))
+    with pytest.raises(DataLoss, match=slot_name(1)):
+        publisher(store).publish()
+
+
+def test_hostile_sizes_are_refused_before_reading(store: TestStore) -> None:
+    store.cold.put(slot_name(1), BufferSource(bytes(9 << 20)))
+    with pytest.raises(DataLoss, match="at most"):
+        publisher(store).publish()
+
+
+def test_checkpoints_hold_the_state_and_retire_old_slots(tmp_path: Path) -> None:
+    settings = OffloadSettings(checkpoint_entries=3)
+    with open_test_store(tmp_path / "s", settings=settings) as store:
+        for number in range(12):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+            store.offload()
+        found = [item.name for item in store.cold.list("journal/")]
+        checkpoints = [slot for name in found if (slot := checkpoint_slot(name)) is not None]
+        assert len(checkpoints) == 2
+        assert min(slots(store)) == checkpoints[0] + 1
+        newest = journal.parse_manifest(read_small(store.cold, checkpoint_name(checkpoints[1])), "manifest")
+        parts = [name for name in found if part_of(name) == (newest.slot, newest.attempt)]
+        assert len(parts) == newest.parts
+        changes = [c for name in parts for c in journal.parse_part(read_small(store.cold, name), name).changes]
+        with store.metadata.read() as txn:
+            live = [change.SerializeToString(deterministic=True) for change in journal.state_changes(txn)]
+        assert set(change.SerializeToString(deterministic=True) for change in changes) <= set(live) | {b""}
+        assert sum(change.HasField("segment") for change in changes) >= 9
+
+
+class Killed(BaseException):
+    pass
+
+
+def die(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def parts(store: TestStore) -> set[str]:
+    return {part[1] for item in store.cold.list("journal/") if (part := part_of(item.name))}
+
+
+def test_parts_without_a_manifest_are_deleted_by_the_next_checkpoint(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpointer = store.cold_work().tools.checkpointer
+    with monkeypatch.context() as patch:
+        patch.setattr("tierfs.journal.checkpoint.checkpoint_name", die)
+        patch.setattr(
+            "tierfs.journal.checkpoint.part_name", lambda *a: f"{checkpoint_name(a[0])}.part-{a[1]}-{a[2]:06d}"
+        )
+        with pytest.raises(Killed):
+            checkpointer.checkpoint()
+    (crashed,) = parts(store)
+    checkpointer.checkpoint()
+    assert len(parts(store)) == 1
+    assert crashed not in parts(store)
+
+
+@pytest.mark.parametrize("keeps_metadata", [True, False])
+def test_a_manifest_that_landed_behind_a_503_is_our_own(tmp_path: Path, keeps_metadata: bool) -> None:
+    class Landing(MemoryStorage):
+        """Stores a manifest and answers 503; may forget user metadata, as plain copies do."""
+
+        failed = False
+
+        def put(
+            self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+        ) -> StoredObject:
+            kept = metadata if keeps_metadata else None
+            stored = super().put(name, source, metadata=kept, create_only=create_only)
+            if checkpoint_slot(name) is not None and not self.failed:
+                self.failed = True
+                raise Unavailable("503")
+            return stored
+
+    storage = RetryingStorage(Landing(), attempts=3, base_delay_s=0, max_delay_s=0)
+    with open_test_store(tmp_path / "landing", cold=storage) as store:
+        store.append("s", b"x")
+        assert store.cold_work().tools.checkpointer.checkpoint() == 1
+        with store.metadata.read() as txn:
+            assert txn.store.journal.checkpoint_slot == 1
+        assert len(parts(store)) == 1
+
+
+def test_a_manifest_of_another_attempt_is_in_the_way(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.cold_work().publish()
+    checkpointer = store.cold_work().tools.checkpointer
+    written = type(checkpointer)._write_parts
+
+    def and_another_comes(self: Any, intent: Any) -> pb.CheckpointManifest:
+        other = pb.CheckpointManifest(version=1, store_id=store.metadata.store_id, slot=intent.slot, attempt="other")
+        store.cold.put(checkpoint_name(intent.slot), BufferSource(journal.frame(other)))
+        return written(self, intent)
+
+    monkeypatch.setattr(type(checkpointer), "_write_parts", and_another_comes)
+    with pytest.raises(AlreadyExists):
+        checkpointer.checkpoint()
+
+
+def test_a_manifest_that_was_not_confirmed_is_a_checkpoint(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpointer = store.cold_work().tools.checkpointer
+    with monkeypatch.context() as patch:
+        patch.setattr(type(checkpointer), "_confirm", die)
+        with pytest.raises(Killed):
+            checkpointer.checkpoint()
+    before = parts(store)
+    assert checkpointer.checkpoint() == 1
+    assert parts(store) == before
+    store.append("s", b"x")
+    assert checkpointer.checkpoint() == 2
+    assert before < parts(store)

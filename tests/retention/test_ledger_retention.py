@@ -1,0 +1,229 @@
+"""Ledgers lose their local bytes after the lag, and go as a whole once they are no longer kept (cases A6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.ledgers import ROOMY, ledger_names, new_ledger, record
+from tests.stores import TestStore, open_test_store, quiet
+from tierfs.clock import ManualClock
+from tierfs.holder.status import store_status
+from tierfs.metadata import changes as journal
+from tierfs.metadata import policies
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.retention.policy import Expiry, Member
+from tierfs.retention.retention import Expired, Retention
+from tierfs.segments import ledgers
+from tierfs.tiering.planner import Planner
+from tierfs.tiering.policy import DiskView
+from tierfs.tiering.snapshot import Snapshots
+from tierfs.types import ROOT_DIRECTORY
+
+MINUTE_S = 60
+TEN = [b"entry %d" % number for number in range(10)]
+SIZE = 70
+ENOUGH = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: ManualClock) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=ROOMY, clock=clock) as opened:
+        yield opened
+
+
+def set_policy(store: TestStore, **settings: int) -> None:
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, ROOMY | {key: str(value) for key, value in settings.items()})
+
+
+def hold(store: TestStore) -> Expired:
+    """What a holder does at one instant: evict what is due, let expire what is not kept, publish and collect."""
+    planner = Planner()
+    Snapshots(store.metadata, planner).refresh()
+    work = store.cold_work()
+    for action in planner.next(ENOUGH, store.clock.now_ms()).evictions:
+        work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
+    done = retention(store).expire()
+    work.publish()
+    work.collect()
+    return done
+
+
+def retention(store: TestStore, *, needs_offload: bool = True) -> Retention:
+    return Retention(store.metadata, store.engine, grace_s=0, needs_offload=needs_offload)
+
+
+def held(store: TestStore) -> list[tuple[int, str]]:
+    """The number of each ledger, with the tiers that hold it: local, cold."""
+    with store.metadata.read() as txn:
+        found = [(one.ledger_id, store.segment(one.segment)) for one in ledgers.below(txn, "")]
+    return [(number or 0, "l" * bool(one.local.bytes) + "c" * bool(one.cold.bytes)) for number, one in found]
+
+
+def tiers(store: TestStore) -> list[str]:
+    return [where for _, where in held(store)]
+
+
+def test_the_lag_passes_then_the_retention(store: TestStore, clock: ManualClock) -> None:
+    set_policy(store, deletion_lag=5 * MINUTE_S, retention_age=10 * MINUTE_S)
+    name = new_ledger(store, TEN, "t")
+    new_ledger(store, TEN[:1], "t", close=False)
+    clock.advance(MINUTE_S)
+    store.cold_work().offload_prefix("t", None, quiet)
+    clock.advance(MINUTE_S)
+    hold(store)
+    assert tiers(store) == ["lc", "l"]
+    assert not record(store, name).offload.local_deleted
+    clock.advance(5 * MINUTE_S)
+    hold(store)
+    assert tiers(store) == ["c", "l"]
+    assert record(store, name).offload.local_deleted
+    clock.advance(5 * MINUTE_S)
+    assert hold(store) == Expired(removed=1, bytes=SIZE)
+    assert tiers(store) == ["l"]
+    assert ledger_names(store) == []
+
+
+def test_a_retention_below_the_lag_takes_both(store: TestStore, clock: ManualClock) -> None:
+    set_policy(store, deletion_lag=10 * MINUTE_S, retention_age=5 * MINUTE_S)
+    new_ledger(store, TEN, "t")
+    store.offload()
+    clock.advance(2 * MINUTE_S)
+    hold(store)
+    assert tiers(store) == ["lc"]
+    clock.advance(3 * MINUTE_S)
+    assert hold(store).removed == 1
+    assert (held(store), ledger_names(store), list(store.files.names())) == ([], [], [])
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("lag_s", [None, 0, 60])
+@pytest.mark.parametrize("elapsed_s", [0, 59, 60, 10**6])
+def test_local_bytes_are_due_once_complete_and_the_lag_has_passed(
+    store: TestStore, clock: ManualClock, complete: bool, lag_s: int | None, elapsed_s: int
+) -> None:
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, ROOMY | {"deletion_lag": "off" if lag_s is None else str(lag_s)})
+    name = new_ledger(store, TEN, "t")
+    if complete:
+        store.offload()
+    clock.advance(elapsed_s)
+    hold(store)
+    due = complete and lag_s is not None and elapsed_s >= lag_s
+    assert tiers(store) == [("c" if complete else "") if due else ("lc" if complete else "l")]
+    assert record(store, name).offload.local_deleted is due
+    hold(store)  # what is deleted is not deleted again
+    assert record(store, name).offload.local_deleted is due
+
+
+def test_the_context_is_in_the_commit_that_drops_the_last_chunk_and_in_the_journal(store: TestStore) -> None:
+    name = new_ledger(store, TEN, "t")
+    store.offload()
+    assert store.evict("t").bytes == SIZE
+    with store.metadata.read() as txn:
+        changes = [pb.Change.FromString(data) for _, data in journal.outbox(txn, 0)]
+    told = [change.ledger.offload.local_deleted for change in changes if change.HasField("ledger")]
+    assert told == [True]
+    assert record(store, name).offload.local_deleted
+
+
+def test_whole_closed_ledgers_go_from_the_oldest_on_by_age(store: TestStore, clock: ManualClock) -> None:
+    set_policy(store, retention_age=3 * MINUTE_S)
+    for _ in range(4):
+        new_ledger(store, TEN, "t")
+        clock.advance(MINUTE_S)
+    new_ledger(store, TEN, "t", close=False)
+    store.offload()
+    assert hold(store).removed == 2
+    assert tiers(store) == ["lc", "lc", "l"]
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path)
+    assert status.next_expiry_ms == clock.now_ms() + MINUTE_S * 1000
+    clock.advance(100 * MINUTE_S)
+    assert hold(store).removed == 2
+    assert tiers(store) == ["l"]
+    assert store.segment(open_name(store)).start_offset == 0
+
+
+def open_name(store: TestStore) -> str:
+    with store.metadata.read() as txn:
+        return [one.segment for one in ledgers.below(txn, "t")][-1]
+
+
+@pytest.mark.parametrize(("kept", "left"), [(1, 1), (SIZE, 1), (SIZE + 1, 2), (2 * SIZE, 2), (1000, 5)])
+def test_whole_closed_ledgers_go_by_size(store: TestStore, kept: int, left: int) -> None:
+    set_policy(store, retention_bytes=kept)
+    for _ in range(4):
+        new_ledger(store, TEN, "t")
+    new_ledger(store, TEN, "t", close=False)
+    new_ledger(store, TEN, "other")  # one that is alone is the newest
+    store.offload()
+    hold(store)
+    assert tiers(store) == ["lc"] * left + ["l"]
+
+
+def test_ledgers_that_are_not_cold_stay_unless_told_otherwise(store: TestStore, clock: ManualClock) -> None:
+    set_policy(store, retention_age=MINUTE_S)
+    new_ledger(store, TEN, "t")
+    new_ledger(store, TEN, "t")
+    clock.advance(2 * MINUTE_S)
+    assert hold(store) == Expired()
+    store.cold_work().tools.ledgers.offload(store.segment(open_name(store)).id, UUID(int=1))
+    store.cold_work().publish()
+    assert hold(store) == Expired()  # an older one stays, so this one does too
+    name = new_ledger(store, TEN, "t", close=False)
+    clock.advance(2 * MINUTE_S)
+    assert retention(store, needs_offload=False).expire() == Expired(removed=2, bytes=2 * SIZE)
+    assert store.segment(name).range.length_bytes == SIZE  # the open one stays, and whole
+
+
+def test_an_empty_closed_ledger_goes_by_its_age(store: TestStore, clock: ManualClock) -> None:
+    set_policy(store, retention_age=MINUTE_S)
+    new_ledger(store, [], "t")
+    new_ledger(store, [b"", b""], "t")
+    new_ledger(store, [], "t", close=False)
+    assert hold(store) == Expired()
+    clock.advance(MINUTE_S)
+    assert hold(store).removed == 2
+    assert len(held(store)) == 1
+
+
+@pytest.mark.parametrize(("policy", "removed"), [({"retention_age": MINUTE_S}, 45), ({"retention_bytes": 3}, 42)])
+def test_many_ledgers_go_in_several_commits(
+    store: TestStore, clock: ManualClock, policy: dict[str, int], removed: int
+) -> None:
+    set_policy(store, **policy)
+    for _ in range(45):
+        new_ledger(store, [b"x"], "t")
+    store.offload()
+    clock.advance(MINUTE_S)
+    assert hold(store) == Expired(removed=removed, bytes=removed)
+    assert len(ledger_names(store)) == 2 * (45 - removed)
+
+
+def test_what_changed_since_the_look_is_not_taken(
+    store: TestStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_policy(store, retention_age=MINUTE_S)
+    for _ in range(3):
+        new_ledger(store, [b"x"], "t")
+    store.offload()
+    clock.advance(MINUTE_S)
+    again = Retention._looked_at_again
+
+    def later(self: Retention, txn: WriteTransaction, batch: list[Expiry]) -> list[Member]:
+        policies.put(txn, ROOT_DIRECTORY, ROOMY | {"retention_age": str(2 * MINUTE_S)})
+        return again(self, txn, batch)
+
+    monkeypatch.setattr(Retention, "_looked_at_again", later)
+    assert retention(store).expire() == Expired()
+    assert len(held(store)) == 3

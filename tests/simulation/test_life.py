@@ -1,0 +1,97 @@
+"""Random verbs through the command line agree with memory, with the mount, and with what the bucket gives back."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests import verbs
+from tests.commands import tierfs
+from tests.mount.waiting import eventually
+from tests.simulation.world import World
+from tierfs.app import store as app
+from tierfs.metadata import directories
+
+pytestmark = [pytest.mark.mount, pytest.mark.slow, pytest.mark.timeout(300, method="thread")]
+
+LIFE_S = 15.0
+POLICY = ("chunk_bytes=16KiB", "object_bytes=64KiB", "deletion_lag=1s", "read_priority=local-first")
+
+
+@pytest.fixture(params=["directory", pytest.param("rgw", marks=pytest.mark.s3)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """Options of `init` and `recover` that name one cold tier."""
+    if request.param == "directory":
+        (tmp_path / "cold").mkdir()
+        return ["--cold-dir", str(tmp_path / "cold")]
+    endpoint, bucket = request.getfixturevalue("rgw_bucket")
+    return ["--bucket", f"s3://{bucket}/life", "--endpoint-url", endpoint.endpoint_url]
+
+
+@pytest.fixture
+def mountpoint(tmp_path: Path) -> Iterator[Path]:
+    point = tmp_path / "mnt"
+    point.mkdir()
+    yield point
+    if point.is_mount():
+        subprocess.run(["umount", "-l", str(point)], check=True)
+
+
+@pytest.mark.parametrize("mounted", [False, True], ids=["alone", "mounted"])
+def test_random_verbs(place: list[str], mounted: bool, mountpoint: Path, tmp_path: Path) -> None:
+    world = World(tmp_path / "store", seed := random.randrange(2**32))
+    world.steps.append(f"seed {seed}")
+    world.command("init", *place)
+    world.command("policy", "set", "/", *POLICY)
+    if mounted:
+        world.command("mount", mountpoint)
+    end = time.monotonic() + LIFE_S
+    while time.monotonic() < end:
+        world.step()
+        assert stored_bytes(world.path) == expected_bytes(world), world.steps
+        if mounted:
+            assert eventually(lambda: mounted_bytes(mountpoint) == expected_bytes(world), within_s=15), world.steps
+    if mounted:
+        world.command("umount", mountpoint)
+    world.command("offload")
+    assert tierfs("fsck", store=world.path, check=False).code == 0, world.steps
+    shutil.rmtree(world.path)
+    world.command("recover", *place)
+    assert stored_bytes(world.path) == expected_bytes(world), world.steps
+    assert tierfs("fsck", "--deep", store=world.path, check=False).code == 0, world.steps
+
+
+def expected_bytes(world: World) -> dict[str, bytes]:
+    return {name: one.readable for name, one in world.segments.items()}
+
+
+def stored_bytes(path: Path) -> dict[str, bytes]:
+    """What `tierfs cat` would write of every segment, without a process for each."""
+    found: dict[str, bytes] = {}
+    with app.open_store(path) as store:
+        with store.metadata.read() as txn:
+            root = directories.find(txn, "")
+            assert root is not None
+            names = [name for name, _ in directories.segments_below(txn, root, "")]
+        for name in names:
+            out = bytearray()
+            verbs.cat(store, name, None, None, None, out.extend)
+            found[name] = bytes(out)
+    return found
+
+
+def mounted_bytes(mountpoint: Path) -> dict[str, bytes]:
+    """What the files of the mount hold; a file may go while it is read, and what cannot be read is missing here."""
+    found: dict[str, bytes] = {}
+    for path in mountpoint.rglob("*"):
+        if path.is_file():
+            with suppress(OSError):
+                found[str(path.relative_to(mountpoint))] = path.read_bytes()
+    return found

@@ -1,0 +1,80 @@
+"""Distributed writes on a test store: what executors upload and what the driver makes of it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+
+from tests.stores import LOCATION, TestStore
+from tierfs.metadata import directories
+from tierfs.metadata.ledger_and_batch_records import UploadedSegment
+from tierfs.metadata.tables import BATCHES, GARBAGE
+from tierfs.tiering.batch_job import BatchJobs, Committed
+from tierfs.tiering.batch_upload import SegmentUpload, UploadPlan
+
+APPLICATION = "nightly"
+
+
+class Driver:
+    """The jobs of one store, as a process of the driver has them."""
+
+    def __init__(self, store: TestStore) -> None:
+        self.store = store
+        self.jobs = BatchJobs(store.metadata, store.cold, LOCATION)
+
+    def begin(self, into: str = "out") -> UploadPlan:
+        """A new job."""
+        return self.jobs.begin(into)
+
+    def upload(self, plan: UploadPlan, segments: Mapping[str, bytes]) -> list[UploadedSegment]:
+        """One task per segment, each on an executor that was sent the plan and sends back the result."""
+        sent: UploadPlan = pickle.loads(pickle.dumps(plan))
+        return [
+            pickle.loads(pickle.dumps(upload(self.store, sent, number, name, data)))
+            for number, (name, data) in enumerate(segments.items())
+        ]
+
+    def commit(
+        self, plan: UploadPlan, uploaded: list[UploadedSegment], version: int = 1, *, seal: bool = True
+    ) -> Committed:
+        """Commit a job."""
+        return self.jobs.commit(plan.job, APPLICATION, version, uploaded, seal=seal)
+
+    def write(self, segments: Mapping[str, bytes], version: int = 1) -> Committed:
+        """A whole job."""
+        plan = self.begin()
+        return self.commit(plan, self.upload(plan, segments), version)
+
+
+def upload(store: TestStore, plan: UploadPlan, partition: int, name: str, data: bytes) -> UploadedSegment:
+    """What a task does, in writes of three bytes."""
+    with SegmentUpload(store.cold, plan, partition, name) as segment:
+        for at in range(0, len(data), 3):
+            segment.write(data[at : at + 3])
+        return segment.finish()
+
+
+def contents(store: TestStore) -> dict[str, bytes]:
+    """Every segment with its bytes."""
+    with store.metadata.read() as txn:
+        root = directories.find(txn, "")
+        assert root is not None
+        found = [name for name, _ in directories.segments_below(txn, root, "")]
+    return {name: store.read(name) for name in found}
+
+
+def uploads(store: TestStore) -> set[str]:
+    """Names below `uploads/`, without the job's."""
+    return {one.name.split("/", 2)[2] for one in store.cold.list("uploads/")}
+
+
+def committed(store: TestStore) -> list[tuple[str, str, int]]:
+    """Rows of `batches`: application, version, state."""
+    with store.metadata.read() as txn:
+        return [(row.application, row.batch, int(row.state)) for _, row in txn.scan(BATCHES)]
+
+
+def garbage(store: TestStore) -> set[str]:
+    """Names of objects that wait to be deleted."""
+    with store.metadata.read() as txn:
+        return {row.name for _, row in txn.scan(GARBAGE)}

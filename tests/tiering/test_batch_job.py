@@ -1,0 +1,307 @@
+"""Distributed writes: all segments of a batch at once, exactly once per application and version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.scripted_storage import ScriptedStorage, When
+from tests.fsck.looking import cold_findings, findings
+from tests.garbage.test_dead_uploads import UploadingStorage
+from tests.holder.holding import set_policy
+from tests.stores import TestStore, assert_layout, open_test_store
+from tests.tiering.batch_writes import Driver, committed, contents, garbage, upload, uploads
+from tierfs.chunkstore.protocol import BufferSource, PendingUpload
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, Unavailable
+from tierfs.fsck.findings import Kind
+from tierfs.metadata.tables import INTENTS, OBJECTS
+from tierfs.tiering.batch_job import GivenUp
+from tierfs.tiering.batch_upload import SegmentUpload
+from tierfs.types import SegmentStatus
+
+AN_HOUR_S = 3600
+A_DAY_S = 24 * AN_HOUR_S
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        opened.cold._clock = opened.clock  # type: ignore[attr-defined]
+        yield opened
+        assert (findings(opened), cold_findings(opened)) == ([], [])
+
+
+def test_all_segments_of_a_batch_appear_at_once(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"0123456789abcdefghij", "out/k=1/b": b"xyz", "out/empty": b""})
+    assert contents(store) == {}
+    done = driver.commit(plan, uploaded)
+    assert (done.segments, done.bytes, done.repeated) == (3, 23, False)
+    assert contents(store) == {"out/a": b"0123456789abcdefghij", "out/empty": b"", "out/k=1/b": b"xyz"}
+    assert_layout(store, "out/a", local=[], cold=[8, 8, 4])
+    assert store.segment("out/a").status is SegmentStatus.SEALED
+    assert committed(store) == [("nightly", "1", 0)]
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
+        assert all(row.references == 1 and row.crc32c is not None for _, row in txn.scan(OBJECTS))
+
+
+def test_a_repeated_version_changes_nothing_and_its_objects_go(store: TestStore) -> None:
+    driver = Driver(store)
+    driver.write({"out/a": b"first"})
+    before = uploads(store)
+    assert driver.write({"out/b": b"again"}).repeated
+    assert contents(store) == {"out/a": b"first"}
+    store.settle()
+    assert uploads(store) == before
+    assert not driver.write({"out/b": b"next"}, version=2).repeated
+    assert contents(store) == {"out/a": b"first", "out/b": b"next"}
+
+
+def test_an_answer_that_was_lost_is_asked_for_again(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first"})
+    driver.commit(plan, uploaded)
+    assert driver.commit(plan, uploaded).repeated
+    assert driver.jobs.abort(plan.job) == 0, "an abort after the commit must not take what was committed"
+    store.settle()
+    assert contents(store) == {"out/a": b"first"}
+
+
+def test_objects_of_attempts_that_lost_become_garbage(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    lost = upload(store, plan, 0, "out/a", b"slow")
+    uploaded = [upload(store, plan, 0, "out/a", b"fast")]
+    driver.commit(plan, uploaded)
+    assert garbage(store) == {lost.objects[0].name}
+    store.settle()
+    assert contents(store) == {"out/a": b"fast"}
+    assert len(uploads(store)) == 2, "the object and the manifest"
+
+
+def test_an_aborted_job_leaves_nothing_and_cannot_be_committed(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first", "out/b": b"second-longer"})
+    assert driver.jobs.abort(plan.job) == 3
+    assert driver.jobs.abort(plan.job) == 0
+    store.settle()
+    assert uploads(store) == set()
+    with pytest.raises(Unavailable, match="is not in the bucket"):
+        driver.commit(plan, uploaded)
+    with pytest.raises(GivenUp):
+        driver.commit(plan, [])
+    assert (contents(store), committed(store)) == ({}, [])
+
+
+def test_a_name_that_is_taken_commits_nothing(store: TestStore) -> None:
+    driver = Driver(store)
+    store.append("out/b", b"here")
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"1", "out/b": b"2"})
+    with pytest.raises(AlreadyExists, match="out/b exists already, so nothing of the batch was committed"):
+        driver.commit(plan, uploaded)
+    assert (contents(store), committed(store)) == ({"out/b": b"here"}, [])
+    store.engine.delete("out/b", recursive=False, cold_due_ms=0)
+    assert driver.commit(plan, uploaded).segments == 2, "the same call succeeds later"
+
+
+def test_names_of_a_batch_are_checked(store: TestStore) -> None:
+    driver = Driver(store)
+    store.append("out/file", b"here")
+    for names, error in (
+        (["out/a", "out/a"], InvalidRequest),
+        (["out/a", "/out//a"], InvalidRequest),
+        (["out/file/a"], NotDirectory),
+        (["out/a", "out/a/b"], NotDirectory),
+    ):
+        plan = driver.begin()
+        uploaded = [upload(store, plan, at, name, b"1") for at, name in enumerate(names)]
+        with pytest.raises(error):
+            driver.commit(plan, uploaded)
+        driver.jobs.abort(plan.job)
+    assert contents(store) == {"out/file": b"here"}
+    with pytest.raises(NotDirectory, match="is a segment"):
+        driver.begin("out/file/below")
+
+
+def test_a_directory_that_is_read_from_the_disk_only_takes_no_write(store: TestStore) -> None:
+    set_policy(store, read_priority="local-only")
+    for ask in (Driver(store).begin, Driver(store).jobs.require_possible):
+        with pytest.raises(InvalidRequest, match="is read from the local disk only"):
+            ask("out")
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
+
+
+def test_an_object_that_is_missing_or_short_commits_nothing(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first", "out/b": b"second"})
+    name = uploaded[1].objects[0].name
+    store.cold.delete(name)
+    with pytest.raises(Unavailable, match="is not in the bucket"):
+        driver.commit(plan, uploaded)
+    store.cold.put(name, BufferSource(b"sec"))
+    with pytest.raises(DataLoss, match="has 3 of 6 bytes"):
+        driver.commit(plan, uploaded)
+    assert contents(store) == {}
+    driver.jobs.abort(plan.job)
+
+
+def test_unsealed_segments_of_a_batch_take_appends(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    driver.commit(plan, driver.upload(plan, {"out/a": b"0123456789"}), seal=False)
+    store.append("out/a", b"more")
+    assert contents(store) == {"out/a": b"0123456789more"}
+    assert_layout(store, "out/a", local=[4], cold=[8, 2])
+
+
+def test_segments_of_a_batch_are_truncated_offloaded_and_evicted_like_others(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    driver.commit(plan, driver.upload(plan, {"out/a": b"0123456789abcdefghij"}), seal=False)
+    store.engine.truncate("out/a", 9, cold_due_ms=0)
+    store.append("out/a", b"KLMNOP")
+    store.offload()
+    store.evict(force=True)
+    assert store.read("out/a")[9:] == b"9abcdefghijKLMNOP"
+    assert store.segment("out/a").local.count == 0
+    store.settle()
+    assert len(uploads(store)) == 3, "the first object went with the head"
+
+
+def test_a_multipart_upload_of_a_living_job_is_left_alone(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store", cold=UploadingStorage()) as store:
+        assert isinstance(store.cold, UploadingStorage)
+        driver = Driver(store)
+        plan, dead = driver.begin(), f"uploads/{'f' * 32}/"
+        for number, where in enumerate((plan.prefix, dead)):
+            store.cold.pending.append(PendingUpload(f"{where}0", f"id{number}", store.clock.now_ms()))
+        store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
+        assert [one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)] == [f"{dead}0"]
+        store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+        found = [one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)]
+        assert found == [plan.prefix, f"{plan.prefix}0", f"{dead}0"]
+
+
+def test_a_segment_of_a_batch_is_deleted_with_its_objects(store: TestStore) -> None:
+    driver = Driver(store)
+    driver.write({"out/a": b"0123456789", "out/b": b"kept"})
+    store.engine.delete("out/a", recursive=False, cold_due_ms=0)
+    store.settle()
+    assert contents(store) == {"out/b": b"kept"}
+    assert {name[:8] for name in uploads(store)} == {"00000001", "manifest"}
+    store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
+    store.cold_work().collect_all(grace_s=AN_HOUR_S)
+    assert len(uploads(store)) == 2, "gc leaves what is in use, and the manifest beside it"
+    store.engine.delete("out/b", recursive=False, cold_due_ms=0)
+    store.settle()
+    store.cold_work().collect_all(grace_s=AN_HOUR_S)
+    assert uploads(store) == set()
+
+
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+def test_an_upload_that_fails_leaves_nothing(tmp_path: Path, when: When) -> None:
+    cold = ScriptedStorage()
+    cold.fail("put", Unavailable("no answer"), on=2, when=when)
+    with open_test_store(tmp_path / "store", cold=cold) as store:
+        plan = Driver(store).begin()
+        with SegmentUpload(store.cold, plan, 0, "out/a") as segment, pytest.raises(Unavailable):
+            segment.write(b"0123456789abcdefghij")
+        assert uploads(store) == set()
+
+
+def test_a_task_that_fails_leaves_nothing(store: TestStore) -> None:
+    plan = Driver(store).begin()
+    with suppress(ZeroDivisionError), SegmentUpload(store.cold, plan, 0, "out/a") as segment:
+        segment.write(b"0123456789")
+        assert len(uploads(store)) == 1
+        raise ZeroDivisionError
+    assert uploads(store) == set()
+
+
+def test_an_upload_holds_one_object_in_memory(store: TestStore) -> None:
+    plan = Driver(store).begin()
+    with SegmentUpload(store.cold, plan, 0, "out/a") as segment:
+        for _ in range(5):
+            segment.write(b"0123456789")
+            assert len(segment._gathered) < plan.object_bytes == 8
+        assert segment.length == 50
+
+
+def test_a_new_holder_and_gc_leave_a_living_job_alone(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first"})
+    store.cold_work().resolve_crashed()
+    store.clock.advance(A_DAY_S - 1)  # type: ignore[attr-defined]
+    uploaded.append(upload(store, plan, 1, "out/b", b"second"))
+    store.clock.advance(A_DAY_S - 1)  # type: ignore[attr-defined]
+    store.cold_work().collect_all(grace_s=0)
+    driver.commit(plan, uploaded)
+    assert contents(store) == {"out/a": b"first", "out/b": b"second"}
+
+
+def test_gc_ends_the_job_of_a_driver_that_died(store: TestStore) -> None:
+    driver = Driver(store)
+    silent, plan = driver.begin(), driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first"})
+    store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+    found = {one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)}
+    assert found == {silent.prefix, plan.prefix, uploaded[0].objects[0].name}
+    store.cold_work().collect_all(grace_s=AN_HOUR_S)
+    assert uploads(store) == set()
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
+    with pytest.raises(Unavailable):
+        driver.commit(plan, uploaded)
+
+
+def test_gc_does_not_end_a_job_that_is_committed_meanwhile(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first"})
+    store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+    dead = store.cold_work().dead_uploads(grace_s=AN_HOUR_S)
+    driver.commit(plan, uploaded)
+    store.cold_work()._dead_uploads().abort(dead)
+    store.settle()
+    assert contents(store) == {"out/a": b"first"}
+
+
+def test_fsck_knows_what_lies_below_uploads(store: TestStore) -> None:
+    driver = Driver(store)
+    driver.write({"out/a": b"0123456789"})
+    running = driver.begin()
+    driver.upload(running, {"out/b": b"not committed yet"})
+    store.clock.advance(2 * AN_HOUR_S)  # type: ignore[attr-defined]
+    assert (findings(store), cold_findings(store)) == ([], [])
+    store.cold.put(f"uploads/{'f' * 32}/0", BufferSource(b"of nobody"))
+    store.clock.advance(2 * AN_HOUR_S)  # type: ignore[attr-defined]
+    assert [(one.kind, one.message) for one in cold_findings(store)] == [
+        (Kind.OBJECT_ORPHANS, "1 object of 9 bytes, named by nothing")
+    ]
+    store.cold_work().collect_all(grace_s=AN_HOUR_S)
+    store.cold.delete(store.layout("out/a").cold[0].object.name)
+    (gone,) = cold_findings(store)
+    assert (gone.kind, gone.subject) == (Kind.OBJECT_MISSING, "out/a")
+    store.engine.delete("out/a", recursive=False, cold_due_ms=0)
+
+
+def test_what_a_late_attempt_uploads_is_collected(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    driver.commit(plan, driver.upload(plan, {"out/a": b"first"}))
+    late = upload(store, plan, 0, "out/a", b"late")
+    store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
+    store.cold_work().collect_all(grace_s=AN_HOUR_S)
+    assert late.objects[0].name.split("/")[2] not in uploads(store)
+    assert contents(store) == {"out/a": b"first"}

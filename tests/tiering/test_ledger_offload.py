@@ -1,0 +1,337 @@
+"""LedgerOffloader: Pulsar's objects of a closed ledger, and what every failure on the way leaves (cases A4)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.doubles.scripted_storage import ScriptedStorage, When
+from tests.ledger import independent
+from tests.ledgers import (
+    ROOMY,
+    cold_bytes,
+    cold_entries,
+    ledger_names,
+    new_ledger,
+    offload,
+    offloader,
+    record,
+    written,
+)
+from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
+from tierfs.journal.publish import read_small
+from tierfs.metadata import entries
+from tierfs.metadata.entries import StoredEntries
+from tierfs.metadata.tables import INTENTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.tiering.ledgers import offload as ledger_offload
+from tierfs.tiering.ledgers.offload import LedgerRecipe
+from tierfs.tiering.objects import Made
+from tierfs.types import SegmentId
+
+HOUR_MS = 3600 * 1000
+UID = UUID("c0ffee00-0000-4000-8000-000000000001")
+
+THREE_BLOCKS = [bytes([65 + index]) * 100 for index in range(20)]
+"""Seven entries of 112 bytes fit into a block of 1000."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=ROOMY, cold=ScriptedStorage(MemoryStorage())) as opened:
+        yield opened
+
+
+def flaky(store: TestStore) -> ScriptedStorage:
+    assert isinstance(store.cold, ScriptedStorage)
+    return store.cold
+
+
+def objects(store: TestStore) -> list[str]:
+    """All but the journal and the mark of the store."""
+    others = ("journal/", "tierfs-store")
+    return [found.name for found in store.cold.list("") if not found.name.startswith(others)]
+
+
+def test_a_closed_ledger_becomes_pulsars_objects(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS, "public/default/persistent/topic")
+    offload(store, name, uuid=UID)
+    ledger_id = int(name.rpartition("/")[2])
+    assert ledger_names(store) == [f"{UID}-ledger-{ledger_id}", f"{UID}-ledger-{ledger_id}-index"]
+    assert written(store, name) == THREE_BLOCKS
+    assert_layout(store, name, local=[2000], cold=[2000])
+
+
+def test_objects_say_what_pulsar_says_of_them(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS, "public/default/persistent/ü b")
+    offload(store, name)
+    for key, role in zip(ledger_names(store), ("data", "index"), strict=True):
+        said = store.cold.stat(key).metadata
+        assert said["s3managedledgeroffloaderformatversion"] == "1"
+        assert said["managedledgername"] == "public/default/persistent/%C3%BC%20b"
+        assert said["role"] == role
+        assert said["store"] == store.metadata.store_id
+
+
+def test_the_context_has_two_phases(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    assert record(store, name).offload.uuid is None
+    flaky(store).fail("put", Unavailable("away"))
+    with pytest.raises(Unavailable):
+        offloader(store).offload(store.segment(name).id, UID)
+    begun = record(store, name).offload
+    assert (begun.uuid, begun.complete, begun.timestamp_ms) == (UID, False, 0)
+    again = offload(store, name)
+    complete = record(store, name).offload
+    assert (complete.uuid, complete.complete, complete.timestamp_ms) == (again, True, store.clock.now_ms())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_offloaded_is_read(store: TestStore, seed: int) -> None:
+    rng = random.Random(seed)
+    payloads = [rng.randbytes(rng.choice([0, 0, 1, 7, 100, 860])) for _ in range(300)]
+    name = new_ledger(store, payloads)
+    offload(store, name)
+    assert written(store, name) == payloads
+    assert cold_entries(store, name) == payloads
+    for _ in range(6):
+        first = rng.randrange(len(payloads))
+        end = rng.randrange(first, len(payloads) + 1)
+        assert cold_entries(store, name, first, end) == payloads[first:end]
+    whole = b"".join(payloads)
+    for _ in range(6):
+        start = rng.randrange(len(whole))
+        stop = rng.randrange(start, len(whole) + 1)
+        assert cold_bytes(store, name, start, stop) == whole[start:stop]
+
+
+def test_paddings_of_every_length(store: TestStore) -> None:
+    """Entries that leave 0 to 40 bytes of their block, one after the other."""
+    payloads = [bytes([padding]) * (1000 - 140 - padding) for padding in range(41)] + [bytes(100)]
+    name = new_ledger(store, payloads)
+    offload(store, name)
+    blocks = independent.decode_blocks(read_small(store.cold, ledger_names(store)[0]))
+    assert [len(block.padding) for block in blocks] == [*range(41), 0]
+    assert written(store, name) == payloads == cold_entries(store, name)
+
+
+def test_a_hundred_blocks_and_runs_of_entries_that_cross_them(store: TestStore) -> None:
+    payloads = [bytes([index % 256]) * (index % 13) for index in range(9000)]
+    name = new_ledger(store, payloads)
+    offload(store, name, block_bytes=2000)
+    index = independent.decode_index(read_small(store.cold, ledger_names(store)[1]))
+    assert len(index.rows) > 80
+    assert written(store, name) == payloads == cold_entries(store, name)
+
+
+@pytest.mark.parametrize(("block_bytes", "expected"), [(2**17, [4096, 4096, 809]), (2**16, [4096, 927, 3169, 809])])
+def test_a_block_of_many_entries_is_placed_in_several_commits(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, block_bytes: int, expected: list[int]
+) -> None:
+    commits: list[int] = []
+    place = entries.place
+
+    def count(txn: WriteTransaction, segment_id: SegmentId, stored: Sequence[StoredEntries]) -> None:
+        commits.append(sum(one.entries for one in stored))
+        place(txn, segment_id, stored)
+
+    monkeypatch.setattr(ledger_offload, "_PLACED_AT_ONCE", 1)
+    monkeypatch.setattr(entries, "place", count)
+    payloads = [b"wide" * 25, *(b"x" * (index % 3) for index in range(9000))]
+    name = new_ledger(store, payloads)
+    offload(store, name, block_bytes=block_bytes)
+    assert commits == expected
+    assert written(store, name) == payloads == cold_entries(store, name)
+
+
+def test_entries_of_exactly_a_block(store: TestStore) -> None:
+    payloads = [bytes(1000 - 140)] * 3
+    name = new_ledger(store, payloads)
+    offload(store, name)
+    index = independent.decode_index(read_small(store.cold, ledger_names(store)[1]))
+    assert index.rows == [(0, 1, 0), (1, 2, 1000), (2, 3, 2000)]
+    assert cold_entries(store, name) == payloads
+
+
+def test_an_entry_that_fits_no_block_is_refused_before_anything_is_uploaded(store: TestStore) -> None:
+    name = new_ledger(store, [b"a", bytes(1000 - 139)])
+    with pytest.raises(InvalidRequest, match="entry 1 of 861 bytes does not fit into a block of 1000 bytes"):
+        offload(store, name)
+    assert ledger_names(store) == []
+    assert record(store, name).offload.uuid is None
+
+
+def test_open_and_empty_ledgers_are_refused(store: TestStore) -> None:
+    opened = new_ledger(store, THREE_BLOCKS, close=False)
+    with pytest.raises(InvalidRequest, match="is open"):
+        offload(store, opened)
+    with pytest.raises(InvalidRequest, match="has no bytes"):
+        offload(store, new_ledger(store, []))
+    with pytest.raises(NotFound):
+        offloader(store).offload(SegmentId(999), uuid4())
+    store.append("s", b"bytes")
+    with pytest.raises(InvalidRequest, match="is no ledger"):
+        offload(store, "s")
+
+
+def test_offload_again_does_nothing(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    uuid = offload(store, name)
+    assert offloader(store).offload(store.segment(name).id, uuid4()) == 0
+    assert record(store, name).offload.uuid == uuid
+    assert len(ledger_names(store)) == 2
+
+
+STEPS = {"data": 1, "copy of entries": 2, "index": 3}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+def test_a_failure_leaves_no_object(store: TestStore, step: str, when: When) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    store.cold_work().publish()
+    flaky(store).fail("put", Unavailable("the endpoint is away"), on=STEPS[step], when=when)
+    with pytest.raises(Unavailable):
+        offloader(store).offload(store.segment(name).id, UID)
+    store.settle()
+    assert objects(store) == []
+    assert_layout(store, name, local=[2000], cold=[])
+    offload(store, name)
+    assert written(store, name) == THREE_BLOCKS
+
+
+def test_the_bucket_does_not_exist(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    store.cold_work().publish()
+    flaky(store).fail("put", NotFound("no such bucket"))
+    with pytest.raises(NotFound, match="no such bucket"):
+        offloader(store).offload(store.segment(name).id, UID)
+    assert_layout(store, name, local=[2000], cold=[])
+
+
+def test_objects_stay_when_nobody_knows_whether_the_commit_came(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    store.cold_work().publish()
+
+    def dies(*_: object) -> None:
+        raise Unavailable("the metadata store does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerRecipe, "link", dies)
+        with pytest.raises(Unavailable):
+            offloader(store).offload(store.segment(name).id, UID)
+    store.cold_work().collect()
+    assert len(ledger_names(store)) == 2
+    assert not record(store, name).offload.complete
+    again = offload(store, name)
+    store.settle()
+    assert {key[:36] for key in ledger_names(store)} == {str(again)}
+
+
+@pytest.mark.parametrize("put", range(1, 4))
+def test_a_killed_attempt_is_cleaned_by_the_next_holder(store: TestStore, put: int) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    store.cold_work().publish()
+    flaky(store).fail("put", KeyboardInterrupt(), on=put, when=When.AFTER)
+    with pytest.raises(KeyboardInterrupt):
+        offloader(store).offload(store.segment(name).id, UID)
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 3
+    store.cold_work().resolve_crashed()
+    store.settle()
+    assert objects(store) == []
+    offload(store, name)
+    assert written(store, name) == THREE_BLOCKS
+
+
+def test_another_holder_took_the_attempt_for_a_dead_ones(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    store.cold_work().publish()
+    link = LedgerRecipe.link
+
+    def later(recipe: LedgerRecipe, made: Made) -> None:
+        store.cold_work().resolve_crashed()
+        link(recipe, made)
+
+    monkeypatch.setattr(LedgerRecipe, "link", later)
+    with pytest.raises(Conflict, match="another holder"):
+        offloader(store).offload(store.segment(name).id, UID)
+    assert_layout(store, name, local=[2000], cold=[])
+
+
+def test_a_damaged_chunk_is_never_offloaded(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    store.cold_work().publish()
+    (path,) = (store.files.root / one for one in store.files.names())
+    path.chmod(0o600)
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    with pytest.raises(DataLoss):
+        offloader(store).offload(store.segment(name).id, UID)
+    store.settle()
+    assert ledger_names(store) == []
+
+
+def test_a_ledger_that_was_evicted_is_read_from_its_objects(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    offload(store, name)
+    store.evict()
+    assert_layout(store, name, local=[], cold=[2000])
+    assert cold_entries(store, name, 3, 17) == THREE_BLOCKS[3:17]
+
+
+def test_removing_a_ledger_removes_its_objects(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    offload(store, name)
+    store.evict()
+    store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms() + HOUR_MS)
+    store.settle()
+    store.clock.advance(2 * 3600)  # type: ignore[attr-defined]
+    store.settle()
+    assert objects(store) == []
+    with store.metadata.read() as txn:
+        assert txn.count(b"entries") == txn.count(b"ledgers") == 0
+
+
+def test_deleting_the_cold_form_keeps_the_ledger(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    uuid = offload(store, name)
+    segment_id = store.segment(name).id
+    with pytest.raises(NotFound, match="was not offloaded as"):
+        offloader(store).delete_offloaded(segment_id, UID)
+    offloader(store).delete_offloaded(segment_id, uuid)
+    offloader(store).delete_offloaded(segment_id, uuid)
+    store.settle()
+    assert ledger_names(store) == []
+    assert_layout(store, name, local=[2000], cold=[])
+    assert record(store, name).offload.uuid is None
+    offload(store, name)
+    assert written(store, name) == THREE_BLOCKS
+
+
+def test_the_only_copy_is_not_deleted(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    uuid = offload(store, name)
+    store.evict()
+    with pytest.raises(Conflict, match="nowhere else"):
+        offloader(store).delete_offloaded(store.segment(name).id, uuid)
+    assert cold_entries(store, name) == THREE_BLOCKS
+
+
+def test_a_delete_that_fails_is_tried_again(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    uuid = offload(store, name)
+    offloader(store).delete_offloaded(store.segment(name).id, uuid)
+    flaky(store).fail("delete", Unavailable("away"), on=range(1, 4))
+    store.settle()
+    assert len(ledger_names(store)) == 2
+    store.clock.advance(3600)  # type: ignore[attr-defined]
+    store.settle()
+    assert ledger_names(store) == []

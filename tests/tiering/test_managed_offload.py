@@ -1,0 +1,330 @@
+"""offload_prefix: the ledgers before a position become cold, each as an attempt of its own (cases A5)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.doubles.scripted_storage import ScriptedStorage
+from tests.ledgers import ROOMY, ledger_names, new_ledger, record, written
+from tests.stores import TestStore, open_test_store, quiet
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.errors import Conflict, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
+from tierfs.metadata import entries
+from tierfs.metadata.ledger_and_batch_records import OffloadProgress
+from tierfs.metadata.tables import INTENTS
+from tierfs.segments import positions
+from tierfs.segments.positions import EARLIEST, LATEST, Position
+from tierfs.tiering.ledgers.managed import PrefixOffloaded
+from tierfs.tiering.ledgers.offload import LedgerRecipe
+from tierfs.tiering.objects import Made
+from tierfs.types import Tier
+
+TEN = [b"entry %d" % number for number in range(10)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=ROOMY, cold=ScriptedStorage(MemoryStorage())) as opened:
+        yield opened
+
+
+def flaky(store: TestStore) -> ScriptedStorage:
+    assert isinstance(store.cold, ScriptedStorage)
+    return store.cold
+
+
+def topic(store: TestStore, closed: int, last: int | None = None) -> list[str]:
+    """A managed ledger of so many closed ledgers of ten entries, and an open one of `last` entries."""
+    names = [new_ledger(store, TEN, "t") for _ in range(closed)]
+    if last is not None:
+        names.append(new_ledger(store, TEN[:last], "t", close=False))
+    return names
+
+
+def number(name: str) -> int:
+    return int(name.rpartition("/")[2])
+
+
+def prefix(store: TestStore, ledger: str | int | None = None, entry: int = 0) -> PrefixOffloaded:
+    before = None if ledger is None else Position(ledger if isinstance(ledger, int) else number(ledger), entry)
+    return store.cold_work().offload_prefix("t", before, quiet)
+
+
+def offloaded(store: TestStore, names: list[str]) -> list[bool]:
+    """Per ledger whether it is, by its context and by its bytes, which agree."""
+    found = [record(store, name).offload.complete for name in names]
+    assert found == [store.segment(name).cold.count > 0 for name in names]
+    return found
+
+
+def test_ledgers_before_the_position_become_cold_and_the_first_other_one_is_told(store: TestStore) -> None:
+    names = topic(store, 2, last=5)
+    done = prefix(store, names[2], 3)
+    assert done == PrefixOffloaded(f"{number(names[2])}:0", ledgers=2, bytes=140, journal_entries=done.journal_entries)
+    assert offloaded(store, names) == [True, True, False]
+    assert written(store, names[0]) == TEN
+    context = record(store, names[0]).offload
+    assert (context.timestamp_ms, context.local_deleted) == (store.clock.now_ms(), False)
+
+
+def test_without_a_position_every_closed_ledger_becomes_cold(store: TestStore) -> None:
+    names = topic(store, 3)
+    assert prefix(store).first_unoffloaded == f"{number(names[2])}:10"
+    assert offloaded(store, names) == [True, True, True]
+
+
+def test_the_same_position_twice_does_nothing(store: TestStore) -> None:
+    names = topic(store, 1, last=5)
+    first, before = prefix(store, names[1]), ledger_names(store)
+    second = prefix(store, names[1])
+    assert (second.first_unoffloaded, second.ledgers, second.already_cold) == (first.first_unoffloaded, 0, 1)
+    assert ledger_names(store) == before
+
+
+def test_a_position_on_the_edge_of_a_ledger(store: TestStore) -> None:
+    names = topic(store, 2, last=1)
+    assert prefix(store, names[1], 9).first_unoffloaded == f"{number(names[1])}:0"  # its last entry is not before it
+    assert offloaded(store, names) == [True, False, False]
+    assert prefix(store, names[2], 0).first_unoffloaded == f"{number(names[2])}:0"
+    assert offloaded(store, names) == [True, True, False]
+
+
+def test_a_position_behind_the_last_entry_of_a_ledger(store: TestStore) -> None:
+    names = topic(store, 2)
+    assert prefix(store, names[0], 10).first_unoffloaded == f"{number(names[1])}:0"
+    assert offloaded(store, names) == [True, False]
+
+
+def test_a_position_in_an_empty_last_ledger(store: TestStore) -> None:
+    names = topic(store, 1, last=0)
+    assert prefix(store, names[1], 0).ledgers == 1
+
+
+def test_one_entry_in_the_open_ledger_is_no_prefix(store: TestStore) -> None:
+    names = topic(store, 0, last=1)
+    done = prefix(store, names[0])
+    assert (done.first_unoffloaded, done.ledgers) == (f"{number(names[0])}:0", 0)
+    assert offloaded(store, names) == [False]
+
+
+@pytest.mark.parametrize("position", [EARLIEST, LATEST, Position(0, 11), Position(0, -1), Position(77, 0)])
+def test_positions_in_none_of_the_ledgers_are_refused(store: TestStore, position: Position) -> None:
+    names = topic(store, 1, last=5)
+    ledger_id = position.ledger_id or number(names[0])
+    with pytest.raises(InvalidRequest, match="is not in t"):
+        prefix(store, ledger_id, position.entry_id)
+    assert offloaded(store, names) == [False, False]
+
+
+def test_empty_ledgers_are_passed_over(store: TestStore) -> None:
+    names = [*topic(store, 1), new_ledger(store, [], "t"), new_ledger(store, [b"", b""], "t"), *topic(store, 1, last=1)]
+    assert prefix(store).ledgers == 2
+    assert offloaded(store, names) == [True, False, False, True, False]
+    assert [record(store, name).offload.uuid is None for name in names[1:3]] == [True, True]
+
+
+def test_what_is_no_managed_ledger_is_refused(store: TestStore) -> None:
+    (name,) = topic(store, 1)
+    with pytest.raises(InvalidRequest, match="is a segment, not a managed ledger"):
+        store.cold_work().offload_prefix(name, None, quiet)
+    with pytest.raises(NotFound):
+        store.cold_work().offload_prefix("nowhere", None, quiet)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_one_of_three_fails_and_the_others_are_complete(store: TestStore, failing: int) -> None:
+    names = topic(store, 3, last=5)
+    store.cold_work().publish()
+    first_put = 3 * failing + 1
+    flaky(store).fail("put", Unavailable("away"), on=first_put)
+    with pytest.raises(Unavailable):
+        prefix(store, names[3])
+    assert offloaded(store, names) == [at != failing for at in range(3)] + [False]
+    prefix(store, names[3])
+    assert offloaded(store, names) == [True, True, True, False]
+
+
+def test_a_failed_attempt_is_cleaned_by_the_next_which_is_another(store: TestStore) -> None:
+    (name,) = topic(store, 1)
+    store.cold_work().publish()
+    flaky(store).fail("put", Unavailable("away"), on=3)
+    with pytest.raises(Unavailable):
+        prefix(store)
+    failed = record(store, name).offload
+    assert (failed.uuid is None, failed.complete) == (False, False)
+    prefix(store)
+    context = record(store, name).offload
+    assert context.complete
+    assert context.uuid != failed.uuid
+    assert {key[:36] for key in ledger_names(store)} == {str(context.uuid)}
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Let something happen between the first ledger's objects and the commit that links them."""
+    link = LedgerRecipe.link
+
+    def later(recipe: LedgerRecipe, made: Made) -> None:
+        monkeypatch.setattr(LedgerRecipe, "link", link)
+        happens()
+        link(recipe, made)
+
+    monkeypatch.setattr(LedgerRecipe, "link", later)
+
+
+def test_what_the_driver_said_of_an_attempt_is_replaced_by_the_next(store: TestStore) -> None:
+    (name,) = topic(store, 1)
+    known = record(store, name)
+    with store.metadata.write() as txn:
+        old = OffloadProgress.begun(UUID(int=7), "another", {"bucket": "b", "region": "r"})
+        entries.put_ledger(txn, replace(known, offload=old))
+    prefix(store)
+    context = record(store, name).offload
+    assert (context.driver_name, context.driver_properties, context.complete) == ("tierfs", {}, True)
+
+
+def states(store: TestStore) -> list[str]:
+    with store.metadata.read() as txn:
+        return [one.offload.value for one in positions.status(txn, "t").ledgers]
+
+
+def test_status_tells_of_an_attempt_from_its_begin_to_its_end(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic(store, 2, last=1)
+    store.cold_work().publish()
+    assert states(store) == ["none", "none", "none"]
+    flaky(store).fail("put", Unavailable("away"), on=2)
+    with pytest.raises(Unavailable):
+        prefix(store)
+    assert states(store) == ["failed", "complete", "none"]
+    work, seen = store.cold_work(), list[str]()
+    interrupted(monkeypatch, lambda: seen.extend(states(store)))
+    work.offload_prefix("t", None, quiet)
+    assert seen == ["in progress", "complete", "none"]
+    assert states(store) == ["complete", "complete", "none"]
+
+
+def test_a_ledger_trimmed_during_the_offload_stops_no_other(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = topic(store, 2)
+    work = store.cold_work()
+    interrupted(monkeypatch, lambda: store.engine.delete(names[0], recursive=False, cold_due_ms=0))
+    assert work.offload_prefix("t", None, quiet).ledgers == 1
+    assert offloaded(store, names[1:]) == [True]
+    assert {key[:36] for key in ledger_names(store)} == {str(record(store, names[1]).offload.uuid)}
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
+
+
+def test_a_ledger_deleted_before_its_turn_is_no_error(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = topic(store, 2)
+    work = store.cold_work()
+    interrupted(monkeypatch, lambda: store.engine.delete(names[1], recursive=False, cold_due_ms=0))
+    assert work.offload_prefix("t", None, quiet).ledgers == 1
+    assert offloaded(store, names[:1]) == [True]
+
+
+def test_a_fenced_store_completes_nothing_and_keeps_the_data(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = topic(store, 2)
+    work = store.cold_work()
+
+    def fenced() -> None:
+        with store.metadata.write() as txn:
+            txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=99))
+
+    interrupted(monkeypatch, fenced)
+    with pytest.raises(Fenced):
+        work.offload_prefix("t", None, quiet)
+    assert offloaded(store, names) == [False, False]
+    assert len(ledger_names(store)) == 2
+    assert store.read(names[0], Tier.LOCAL) == b"".join(TEN)
+
+
+def test_a_metadata_store_that_dies_at_completion_keeps_the_data(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name,) = topic(store, 1)
+    work = store.cold_work()
+
+    def dies(self: object, *_: object) -> None:
+        raise Unavailable("the metadata store does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tierfs.tiering.ledgers.offload.chains.insert", dies)
+        with pytest.raises(Unavailable):
+            work.offload_prefix("t", None, quiet)
+    assert offloaded(store, [name]) == [False]
+    store.cold_work().collect()
+    assert len(ledger_names(store)) == 2
+
+
+def test_removing_a_ledger_removes_what_an_attempt_left(store: TestStore) -> None:
+    (name,) = topic(store, 1)
+    store.cold_work().publish()
+    flaky(store).fail("put", KeyboardInterrupt(), on=3)
+    with pytest.raises(KeyboardInterrupt):
+        prefix(store)
+    with store.metadata.write() as txn:  # as if its intents were lost
+        txn.delete_prefix(INTENTS.name, b"")
+    assert len(ledger_names(store)) == 1
+    store.engine.delete(name, recursive=False, cold_due_ms=0)
+    store.cold_work().collect()
+    assert ledger_names(store) == []
+
+
+def test_a_damaged_ledger_is_told_and_the_others_are_complete(store: TestStore) -> None:
+    names = topic(store, 2)
+    for file in list(store.files.root.glob("*/*"))[:1]:
+        file.chmod(0o600)
+        file.write_bytes(bytes(70))
+    with pytest.raises(DataLoss):
+        prefix(store)
+    assert sorted(offloaded(store, names)) == [False, True]
+
+
+@pytest.fixture
+def gated(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "gated", policy=ROOMY, cold=ScriptedStorage()) as opened:
+        yield opened
+
+
+def test_a_run_by_hand_is_refused_while_one_by_policy_is_at_work(gated: TestStore) -> None:
+    names = topic(gated, 2)
+    other = new_ledger(gated, TEN, "other")
+    work = gated.cold_work()
+    put = flaky(gated).hold("put", of="-ledger-")
+    by_itself = threading.Thread(target=work.managed.offload_one, args=(gated.segment(names[0]).id,))
+    by_itself.start()
+    put.wait_begun()
+    with pytest.raises(Conflict, match="an offload of t is in progress"):
+        work.offload_prefix("t", None, quiet)
+    assert work.offload_prefix("other", None, quiet).ledgers == 1
+    put.go_on()
+    by_itself.join()
+    assert work.offload_prefix("t", None, quiet).ledgers == 1
+    assert offloaded(gated, [*names, other]) == [True, True, True]
+
+
+def test_two_runs_by_hand_are_one_and_runs_by_policy_wait_for_it(gated: TestStore) -> None:
+    names = topic(gated, 2)
+    work = gated.cold_work()
+    put = flaky(gated).hold("put", of="-ledger-")
+    done: set[tuple[str, int]] = set()
+    by_hand = threading.Thread(target=lambda: done.add(("hand", work.offload_prefix("t", None, quiet).ledgers)))
+    by_hand.start()
+    put.wait_begun()
+    with pytest.raises(Conflict, match="an offload of t is in progress"):
+        work.offload_prefix("t", None, quiet)
+    first = gated.segment(names[0]).id
+    waiting = threading.Thread(target=lambda: done.add(("itself", work.managed.offload_one(first))))
+    waiting.start()
+    put.go_on()
+    by_hand.join()
+    waiting.join()
+    assert done == {("hand", 2), ("itself", 0)}
+    assert offloaded(gated, names) == [True, True]

@@ -1,0 +1,366 @@
+"""The planner does what one pass over everything would, at the cost of what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tests.costs import calls
+from tests.stores import TestStore, open_test_store
+from tests.tiering.reference_plan import plan
+from tierfs.metadata import policies, tables
+from tierfs.metadata.records import ChunkRecord
+from tierfs.metadata.tables import TOUCHES
+from tierfs.policy import Policy
+from tierfs.segments import streams
+from tierfs.tiering.candidates import OffloadAction
+from tierfs.tiering.offload_queue import key_of
+from tierfs.tiering.planner import Planner
+from tierfs.tiering.policy import ColdCopy, DiskView, PendingObject, SegmentSummary
+from tierfs.tiering.snapshot import Snapshots
+from tierfs.types import ROOT_DIRECTORY, ObjectId, ReadPriority, SegmentId, SegmentStatus
+
+NOW_MS = 10_000_000
+TIMES = st.integers(NOW_MS - 200_000, NOW_MS)
+SIZES = st.integers(1, 40)
+POLICIES = st.builds(
+    Policy,
+    chunk_age_s=st.sampled_from([60, 120]),
+    offload_after_s=st.sampled_from([0, 50, 100]),
+    deletion_lag_s=st.sampled_from([0, 50, 100]),
+    read_priority=st.sampled_from([ReadPriority.LOCAL_FIRST, ReadPriority.LOCAL_ONLY]),
+)
+ROOMY = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
+
+
+def pending(segment_id: int, start: int, size: int, ended_ms: int) -> PendingObject:
+    chunk = ChunkRecord(start_offset=start, length=size, object_id=ObjectId(1))
+    return PendingObject(OffloadAction(SegmentId(segment_id), (chunk,)), ended_ms)
+
+
+@st.composite
+def views(draw: Callable[..., int]) -> SegmentSummary:
+    """A segment of any kind; a few ids, so that they change often."""
+    segment_id = draw(st.integers(1, 6))
+    objects = draw(st.lists(st.tuples(SIZES, TIMES), max_size=4))
+    copies = draw(st.lists(st.builds(ColdCopy, TIMES, SIZES), max_size=4))
+    active = draw(st.booleans())
+    return SegmentSummary(
+        id=SegmentId(segment_id),
+        policy=draw(POLICIES),
+        local_bytes=draw(SIZES),
+        active_since_ms=draw(TIMES) if active else 0,
+        active_bytes=draw(SIZES) if active else 0,
+        pending=tuple(pending(segment_id, 100 * at, *found) for at, found in enumerate(objects)),
+        copies=tuple(sorted(copies, key=lambda copy: copy.cold_since_ms)),
+    )
+
+
+class Changes(RuleBasedStateMachine):
+    """Random changes, time and disks: the planner's actions are always those of the reference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.planner = Planner()
+        self.segments: dict[SegmentId, SegmentSummary] = {}
+        self.taken: set[tuple[SegmentId, int]] = set()
+        self.now_ms = NOW_MS
+        self.disk = ROOMY
+        self.lag_counts = True
+
+    @rule(view=views())
+    def change(self, view: SegmentSummary) -> None:
+        self.segments[view.id] = view
+        self.planner.put(view)
+
+    @rule(segment_id=st.integers(1, 6))
+    def drop(self, segment_id: int) -> None:
+        self.segments.pop(SegmentId(segment_id), None)
+        self.planner.drop(SegmentId(segment_id))
+
+    @rule(seconds=st.integers(0, 60))
+    def wait(self, seconds: int) -> None:
+        self.now_ms += seconds * 1000
+
+    @rule(
+        local=st.sampled_from([10, 30, 100, 1 << 30]),
+        unoffloaded=st.sampled_from([10, 60, 1 << 30]),
+        lag_counts=st.booleans(),
+    )
+    def press(self, local: int, unoffloaded: int, lag_counts: bool) -> None:
+        self.disk = replace(ROOMY, high_local_bytes=local, high_unoffloaded_bytes=unoffloaded)
+        self.lag_counts = lag_counts
+
+    @rule()
+    def take(self) -> None:
+        self.taken.update(key_of(found) for found in self.planner.take_offloads())
+
+    @rule()
+    def release(self) -> None:
+        if self.taken:
+            self.planner.release(self.taken.pop())
+
+    @rule()
+    def fail(self) -> None:
+        """One fails, rests, and is woken at once: as if nothing had been."""
+        if self.taken:
+            self.planner.offloads.rest(self.taken.pop(), self.now_ms + 1000)
+            self.planner.offloads.wake()
+
+    @invariant()
+    def agrees(self) -> None:
+        segments = list(self.segments.values())
+        disk = replace(self.disk, local_bytes=sum(view.local_bytes for view in segments))
+        assert self.planner.local_bytes == disk.local_bytes
+        expected = plan(segments, disk, self.now_ms, lag_counts=self.lag_counts)
+        todo = self.planner.next(disk, self.now_ms, lag_counts=self.lag_counts)
+        pressed = sum(map(unoffloaded_bytes, segments)) > disk.high_unoffloaded_bytes
+        assert set(todo.rolls) == set(expected.rolls)
+        assert set(todo.evictions) == set(expected.evictions)
+        wanted = [found for found in expected.offloads if key_of(found) not in self.taken]
+        assert self.planner.offloads.in_order(pressed=pressed) == wanted
+        since = [found.ended_ms for view in segments for found in view.pending]
+        since += [view.active_since_ms for view in segments if view.active_since_ms]
+        assert self.planner.oldest_ms == min(since, default=0)
+
+
+def unoffloaded_bytes(view: SegmentSummary) -> int:
+    return view.active_bytes + sum(found.bytes for found in view.pending)
+
+
+TestPlannerAgreesWithTheReference = Changes.TestCase
+TestPlannerAgreesWithTheReference.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@given(sizes=st.lists(SIZES, min_size=1, max_size=30), limit=st.integers(1, 100))
+def test_small_objects_come_together_and_large_ones_alone(sizes: list[int], limit: int) -> None:
+    planner = Planner(is_small=lambda found: found.bytes <= 10)
+    for number, size in enumerate(sizes, 1):
+        planner.put(SegmentSummary(SegmentId(number), Policy(), size, pending=(pending(number, 0, size, number),)))
+    planner.next(ROOMY, NOW_MS)
+    groups = []
+    while taken := planner.take_offloads(limit):
+        groups.append([found.bytes for found in taken])
+    assert sorted(size for group in groups for size in group) == sorted(sizes)
+    assert all(len(group) == 1 or (max(group) <= 10 and sum(group) <= limit) for group in groups)
+    small = [group for group in groups if max(group) <= 10]
+    assert all(sum(one) + other[0] > limit for one, other in pairwise(small))
+
+
+def test_room_is_made_of_others_where_one_cannot_be_evicted() -> None:
+    planner = Planner()
+    for number in (1, 2, 3):
+        copies = (ColdCopy(NOW_MS - 1000 + number, 10),)
+        planner.put(SegmentSummary(id=SegmentId(number), policy=Policy(), local_bytes=10, copies=copies))
+    full = replace(ROOMY, local_bytes=10, high_local_bytes=0)
+    assert [one.segment_id for one in planner.next(full, NOW_MS).evictions] == [1]
+    todo = planner.next(full, NOW_MS, may_evict=lambda segment_id: segment_id != 1)
+    assert [one.segment_id for one in todo.evictions] == [2]
+
+
+def test_what_failed_rests_until_its_pause_is_over() -> None:
+    planner = Planner()
+    planner.put(SegmentSummary(SegmentId(1), Policy(), 5, pending=(pending(1, 0, 5, NOW_MS),)))
+    planner.next(ROOMY, NOW_MS)
+    (found,) = planner.take_offloads()
+    planner.offloads.rest(key_of(found), NOW_MS + 1000)
+    planner.next(ROOMY, NOW_MS + 999)
+    assert planner.take_offloads() == ()
+    planner.next(ROOMY, NOW_MS + 1000)
+    assert planner.take_offloads() == (found,)
+
+
+@pytest.mark.parametrize("change", ["nothing", "offload", "append"])
+def test_a_look_costs_what_changed_however_many_segments_wait(tmp_path: Path, change: str) -> None:
+    costs = []
+    for segments in (20, 80):
+        with open_test_store(tmp_path / str(segments)) as store:
+            for number in range(segments):
+                store.append(f"d/s{number}", b"abcd", seal=True)
+            planner = Planner()
+            snapshots = Snapshots(store.metadata, planner)
+            snapshots.refresh()
+            planner.next(ROOMY, store.clock.now_ms())
+            one_change(store, change)
+
+            def look(snapshots: Snapshots = snapshots, planner: Planner = planner, store: TestStore = store) -> None:
+                assert snapshots.refresh()
+                planner.next(ROOMY, store.clock.now_ms())
+                assert planner.take_offloads() != ()
+
+            costs.append(calls(look))
+    assert costs[1] < 1.2 * costs[0]
+
+
+def one_change(store: TestStore, change: str) -> None:
+    if change == "offload":
+        store.offload("d/s7")
+    elif change == "append":
+        store.append("d/new", b"abcd", seal=True)
+
+
+def test_a_first_look_goes_in_slices_and_ends_complete(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(50):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        planner, looks = Planner(), 1
+        snapshots = Snapshots(store.metadata, planner)
+        while not snapshots.refresh(slice_s=0.0):
+            looks += 1
+            if looks == 2:
+                store.append("d/new", b"abcd", seal=True)
+                store.evict("d", force=True)
+        assert looks > 2
+        assert len(planner.views) == 51
+
+
+def test_what_comes_first_goes_in_slices_too(tmp_path: Path) -> None:
+    """As after a pack of thousands: their order is kept, and what changed comes behind them."""
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(50):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        ended = [view.id for view in planner.views]
+        store.append("d/new", b"abcd", seal=True)
+        awaited = []
+        while not snapshots.refresh(ended, slice_s=0.0):
+            ended = [segment_id for segment_id in ended if snapshots.is_awaited(segment_id)]
+            awaited.append((len(ended), store.segment("d/new").id in planner))
+        assert awaited == [(30, False), (10, False), (0, False)]
+        assert store.segment("d/new").id in planner
+
+
+def test_a_new_policy_is_seen_without_forgetting_what_is_known(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(50):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        with store.metadata.write() as txn:
+            policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "8", "offload_after": "7200"})
+        assert not snapshots.refresh(slice_s=0.0)
+        assert len(planner.views) == 50
+        while not snapshots.refresh(slice_s=0.0):
+            pass
+        assert {view.policy.offload_after_s for view in planner.views} == {7200}
+
+
+def test_a_pass_ends_however_often_policies_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tierfs.tiering.snapshot._SCAN_ROWS", 20)
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(70):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        for looks in range(10):
+            set_offload_after(store, ROOT_DIRECTORY, looks)
+            assert not snapshots.refresh(slice_s=0.0)
+        assert len(planner.views) == 70
+        while not snapshots.refresh(slice_s=0.0):
+            pass
+        assert {view.policy.offload_after_s for view in planner.views} == {9}
+
+
+def test_what_changes_along_with_a_policy_is_seen_first(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(50):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        store.append("d/new", b"abcd", seal=True)
+        set_offload_after(store, ROOT_DIRECTORY, 7200)
+        assert not snapshots.refresh(slice_s=0.0)
+        assert store.segment("d/new").id in planner
+
+
+def test_the_policy_of_one_segment_concerns_no_other(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(50):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        changed = store.segment("d/s7").id
+        set_offload_after(store, changed, 7200)
+        assert snapshots.refresh(slice_s=0.0)
+        assert {view.id for view in planner.views if view.policy.offload_after_s == 7200} == {changed}
+
+
+def test_a_stream_with_a_policy_of_its_own_goes_on_without_a_look_at_everything(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for number in range(50):
+            store.append(f"d/s{number}", b"abcd", seal=True)
+        set_offload_after(store, store.segment("d/s7").id, 7200)
+        snapshots = Snapshots(store.metadata, Planner())
+        snapshots.refresh()
+        with store.metadata.write() as txn:
+            streams.go_on(txn, replace(store.segment("d/s7"), status=SegmentStatus.SEALED_BY_POLICY))
+        assert snapshots.refresh(slice_s=0.0)
+
+
+def test_a_damaged_row_of_the_changes_looks_at_everything(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        with store.metadata.write() as txn:
+            changes = txn.store.next_change
+        store.append("s", b"abcd", seal=True)
+        with store.metadata.write() as txn:
+            for sequence in range(changes, txn.store.next_change):
+                txn.put_raw(TOUCHES.name, tables.u64(sequence), b"\xff")
+        assert snapshots.refresh()
+        assert len(planner.views) == 1
+
+
+def set_offload_after(store: TestStore, target_id: int, seconds: int) -> None:
+    with store.metadata.write() as txn:
+        policies.put(txn, target_id, {"chunk_bytes": "4", "object_bytes": "8", "offload_after": str(seconds)})
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_look_at_a_long_segment_costs_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cold: bool
+) -> None:
+    monkeypatch.setattr("tierfs.tiering.snapshot._MOST_OBJECTS", 3)
+    monkeypatch.setattr("tierfs.tiering.snapshot._MOST_COPIES", 3)
+    costs = []
+    for chunks in (20, 80):
+        with open_test_store(tmp_path / str(chunks), policy={"chunk_bytes": "4", "object_bytes": "4"}) as store:
+            store.append("s", bytes(4 * chunks), seal=True)
+            if cold:
+                store.offload("s")
+            planner = Planner()
+            snapshots = Snapshots(store.metadata, planner)
+            costs.append(calls(snapshots.refresh))
+            (view,) = planner.views
+            assert (len(view.pending), len(view.copies)) == ((0, 3) if cold else (3, 0))
+    assert costs[1] < 1.1 * costs[0]
+
+
+def test_what_grows_without_a_word_is_measured_when_asked(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store", policy={"chunk_bytes": "1000"}) as store:
+        writers = [store.engine.open_writer(name) for name in "ab"]
+        for writer in writers:
+            writer.append(b"x")
+        planner = Planner()
+        snapshots = Snapshots(store.metadata, planner)
+        snapshots.refresh()
+        writers[1].append(bytes(99))
+        snapshots.refresh()
+        assert planner.active_bytes == 2
+        snapshots.refresh_active()
+        assert planner.active_bytes == 101
+        tight = replace(ROOMY, high_unoffloaded_bytes=50)
+        assert planner.next(tight, store.clock.now_ms()).rolls == (store.segment("b").id,)

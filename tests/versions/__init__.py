@@ -1,1 +1,0 @@
-"""Stores and buckets written by other versions of tierfs."""

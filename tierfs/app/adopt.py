@@ -1,0 +1,226 @@
+"""Adopting what others wrote: places, planners and the run over them. Part of the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierfs import names
+from tierfs.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption
+from tierfs.adoption.plan import AdoptionPlan, LedgerPlan, SegmentPlan, bounded, plan_objects
+from tierfs.adoption.pravega import plan_pravega
+from tierfs.adoption.pulsar import Reading, plan_pulsar
+from tierfs.adoption.read import own_names, without_own
+from tierfs.adoption.rocketmq import plan_rocketmq
+from tierfs.app import verbs
+from tierfs.app.store import Store
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.chunkstore.validate import is_relative
+from tierfs.errors import InvalidRequest, NotFound, TierfsError
+from tierfs.journal.publish import Publisher
+from tierfs.ledger.single_object import MagicWords
+from tierfs.metadata import policies
+from tierfs.metadata.records import LocationRecord
+from tierfs.parallel import Meter
+from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect, split_s3_url
+from tierfs.tiering.objects import ColdTier
+from tierfs.types import LocationId
+
+OBJECTS, ROCKETMQ, PRAVEGA, PULSAR = "objects", "rocketmq", "pravega", "pulsar"
+
+_NO_ID = LocationId(0)
+_S3_URL = f"{S3_SCHEME}://"
+
+Planner = Callable[[AdoptionPlan, ChunkStorage, Iterator[StoredObject], str], None]
+"""Adds to a plan what the objects of a place, whose storage is there for headers, become below a directory."""
+
+_PLANNERS: Mapping[str, Planner] = {
+    OBJECTS: lambda plan, _, found, into: plan_objects(plan, found, into),
+    ROCKETMQ: lambda plan, _, found, into: plan_rocketmq(plan, found, into),
+    PRAVEGA: plan_pravega,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignReach:
+    """How an S3 place is reached; credentials come from botocore's chain or the profile."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerOptions:
+    """How ledgers are adopted."""
+
+    accept_loss: bool = False
+    """Without the entries that are missing at the end."""
+    magic: MagicWords | None = None
+    """Of objects of the first PIP's form."""
+
+
+@dataclass(slots=True)
+class Adopted:
+    """What one place became, or would become."""
+
+    place: LocationRecord
+    plan: AdoptionPlan
+    outcomes: list[AdoptionOutcome] = field(default_factory=list)
+    """Empty after a dry run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A foreign place, and the one object of it that is meant; "" means all."""
+
+    location: LocationRecord
+    only: str = ""
+
+
+_LEDGER_OPTIONS = LedgerOptions()
+
+
+class Adopter:
+    """Plans and adopts places of one kind into one directory."""
+
+    def __init__(
+        self, store: Store, kind: str, into: str, reach: ForeignReach, ledgers: LedgerOptions = _LEDGER_OPTIONS
+    ) -> None:
+        """Raises InvalidRequest for a bad `into`."""
+        self._ledgers = ledgers
+        self._store = store
+        self._kind = kind
+        self._into = names.join(names.split(into))
+        self._reach = reach
+
+    def plan(self, text: str) -> Adopted:
+        """Look at a place, changing nothing. Raises what is wrong with it, NotFound when nothing is there."""
+        place = self._place(text)
+        plan = AdoptionPlan()
+        with self._connected(place.location) as storage:
+            objects = bounded(_objects(storage, place), names.printable(text))
+            with self._store.metadata.read() as txn:
+                own = own_names(txn, place.location)
+            foreign = without_own(plan, objects, place.location, own)
+            if self._kind == PULSAR:
+                in_files = place.location.url.startswith(FILE_SCHEME)
+                plan_pulsar(plan, storage, foreign, self._into, Reading(in_files, self._ledgers.magic))
+            else:
+                _PLANNERS[self._kind](plan, storage, foreign, self._into)
+        if not (plan.segments or plan.refused or plan.left_out):
+            raise NotFound(f"{names.printable(text)} holds nothing", remedy="check the URL and its prefix")
+        plan.check_names()
+        return Adopted(place.location, plan)
+
+    def adopt(self, planned: Adopted, jobs: int, advance: Meter) -> None:
+        """Adopt what was planned; every segment's outcome is noted."""
+        self._allow(planned.place)
+        found = planned.plan.segments
+        with self._connected(planned.place) as storage:
+            common = (self._store.metadata, storage, planned.place, jobs, advance)
+            if self._kind == PULSAR:
+                how = self._ledgers
+                ledgers = LedgerAdoption(*common, cold=self._cold_tier(), accept_loss=how.accept_loss, magic=how.magic)
+                planned.outcomes = ledgers.run([one for one in found if isinstance(one, LedgerPlan)])
+            else:
+                planned.outcomes = Adoption(*common).run([one for one in found if isinstance(one, SegmentPlan)])
+
+    def _cold_tier(self) -> ColdTier | None:
+        """Where the store itself writes."""
+        location_id = self._store.cold_location_id
+        if location_id is None:
+            return None
+        storage = self._store.storage_of(location_id)
+        return ColdTier(location_id, storage, Publisher(self._store.metadata, storage).require_recent_ownership)
+
+    def _allow(self, place: LocationRecord) -> None:
+        """A place that a recovered journal named may be used from now on, even if all of it was adopted."""
+        metadata = self._store.metadata
+        with metadata.read() as txn:
+            known = policies.foreign_at(txn, place)
+        if known is not None and known.from_journal:
+            with metadata.write() as txn:
+                policies.register_foreign(txn, place)
+
+    def settle(self) -> TierfsError | None:
+        """Publish what was adopted, if there is a bucket; returns why not."""
+        return None if self._store.cold_location_id is None else verbs.settle(self._store)
+
+    def _place(self, text: str) -> _Place:
+        if text.startswith(_S3_URL):
+            return self._s3_place(text)
+        if "://" in text:
+            raise InvalidRequest(f"{names.printable(text)}: what is adopted lies in s3:// or in a directory")
+        return self._directory_place(Path(text))
+
+    def _s3_place(self, text: str) -> _Place:
+        bucket, key = split_s3_url(text)
+        prefix = key.removesuffix("/")
+        if prefix and not is_relative(prefix):
+            raise InvalidRequest(f"{names.printable(text)}: tierfs cannot name keys with empty or dotted components")
+        parent, _, last = prefix.rpartition("/")
+        if self._kind == OBJECTS and last and not key.endswith("/"):
+            single = _Place(self._s3_location(bucket, parent), last)
+            with self._connected(single.location) as storage:
+                if _exists(storage, last):
+                    return single
+        return _Place(self._s3_location(bucket, prefix))
+
+    def _s3_location(self, bucket: str, prefix: str) -> LocationRecord:
+        return LocationRecord(
+            id=_NO_ID,
+            url=f"{_S3_URL}{bucket}/{prefix}".removesuffix("/"),
+            endpoint_url=self._reach.endpoint_url or "",
+            region=self._reach.region or "",
+            profile=self._reach.profile or "",
+            writable=False,
+        )
+
+    def _directory_place(self, path: Path) -> _Place:
+        real = path.resolve()
+        if not real.exists():
+            raise NotFound(f"{names.printable(str(path))} does not exist")
+        root, only = (real, "") if real.is_dir() else (real.parent, real.name)
+        if only and self._kind != OBJECTS:
+            raise InvalidRequest(f"{names.printable(str(path))} is a file; a directory is adopted as a whole")
+        self._require_apart(root)
+        return _Place(LocationRecord(id=_NO_ID, url=f"{FILE_SCHEME}{root}", writable=False), only)
+
+    def _require_apart(self, root: Path) -> None:
+        """Raise InvalidRequest when the directory and the store's own files overlap."""
+        own = [self._store.path.resolve()]
+        location_id = self._store.cold_location_id
+        if location_id is not None:
+            with self._store.metadata.read() as txn:
+                url = policies.location(txn, location_id).url
+            if url.startswith(FILE_SCHEME):
+                own.append((self._store.path / url.removeprefix(FILE_SCHEME)).resolve())
+        if any(root.is_relative_to(one) or one.is_relative_to(root) for one in own):
+            raise InvalidRequest(f"{names.printable(str(root))} holds files of this store, which are not foreign")
+
+    @contextmanager
+    def _connected(self, location: LocationRecord) -> Iterator[ChunkStorage]:
+        store = self._store
+        storage = connect(location, store.path, store.settings.cold, store.metrics)
+        try:
+            yield storage
+        finally:
+            storage.close()
+
+
+def _objects(storage: ChunkStorage, place: _Place) -> Iterator[StoredObject]:
+    if place.only:
+        yield storage.stat(place.only)
+    else:
+        yield from storage.list("")
+
+
+def _exists(storage: ChunkStorage, name: str) -> bool:
+    try:
+        storage.stat(name)
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,240 @@
+"""Distributed writes: executors upload, the driver commits all segments at once. Part of the composition root.
+
+    job = begin(store, "nightly", "tables/orders")          # driver
+    with job.upload.task(partition) as task:                # executors, which have no store
+        task.open("part-00000").write(data)
+        uploaded = task.finish()
+    commit(store, job, uploaded_of_all_tasks, version=812)  # driver; exactly once per application and version
+
+`begin`, `commit` and `abort` may run in different processes: a job is all that passes between them.
+
+What an executor needs to upload its part of a batch: picklable, and no store. Part of the composition root.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tierfs import names
+from tierfs.app import verbs
+from tierfs.app.store import Store
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.config import ColdSettings
+from tierfs.errors import InvalidRequest, TierfsError, Unavailable
+from tierfs.holder.lock import HeldElsewhere
+from tierfs.holder.verbs import holding
+from tierfs.metadata import batches
+from tierfs.metadata import store as fence
+from tierfs.metadata.ledger_and_batch_records import UploadedSegment
+from tierfs.metadata.records import LocationRecord
+from tierfs.metrics import NullMetrics
+from tierfs.setup import connect
+from tierfs.tiering.batch_job import BatchJobs, Committed
+from tierfs.tiering.batch_upload import SegmentUpload, UploadPlan
+
+
+@dataclass(frozen=True, slots=True)
+class UploadSpec:
+    """One job, as its executors see it. Credentials are not in it: they come from the executor's own surroundings."""
+
+    plan: UploadPlan
+    location: LocationRecord
+    cold: ColdSettings
+    store: Path
+    """Where a cold tier that is a directory may be relative to; executors must see it at the same path."""
+    into: str
+
+    @contextmanager
+    def task(self, partition: int) -> Iterator[TaskUpload]:
+        """Uploads of one task, connected. An error inside the block deletes all that the task uploaded."""
+        storage = connect.connect(self.location, self.store, self.cold, NullMetrics(), sweeps=False)
+        try:
+            task = TaskUpload(storage, self, partition)
+            try:
+                yield task
+            except BaseException:
+                task.abort()
+                raise
+            task.abort_unfinished()
+        finally:
+            storage.close()
+
+
+class TaskUpload:
+    """The segments that one task writes. Not thread-safe."""
+
+    def __init__(self, storage: ChunkStorage, spec: UploadSpec, partition: int) -> None:
+        self._storage = storage
+        self._spec = spec
+        self._partition = partition
+        self._uploads: list[SegmentUpload] = []
+
+    def open(self, name: str) -> SegmentUpload:
+        """Begin a segment, named relative to the directory that the job writes to; `finish` it.
+
+        Each one that is open holds up to `plan.object_bytes` in memory. Raises InvalidRequest for an impossible name.
+        """
+        full = names.join((*names.split(self._spec.into), *names.split(name)))
+        upload = SegmentUpload(self._storage, self._spec.plan, self._partition, full)
+        self._uploads.append(upload)
+        return upload
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Send what the largest open segments gathered until no more than so much is in memory."""
+        gathered_bytes = sum(one.gathered_bytes for one in self._uploads)
+        if gathered_bytes <= limit_bytes:
+            return
+        for upload in sorted(self._uploads, key=lambda one: one.gathered_bytes, reverse=True):
+            gathered_bytes -= upload.gathered_bytes
+            upload.send()
+            if gathered_bytes <= limit_bytes // 2:
+                return
+
+    def finish(self) -> tuple[UploadedSegment, ...]:
+        """Finish every segment that is open; returns all of the task's, for the driver to commit."""
+        return tuple(upload.finish() for upload in self._uploads)
+
+    def abort(self) -> None:
+        """Delete all that the task uploaded, as far as that is possible."""
+        for upload in self._uploads:
+            upload.discard()
+
+    def abort_unfinished(self) -> None:
+        """The same for segments that were not finished."""
+        for upload in self._uploads:
+            upload.abort()
+
+
+log = logging.getLogger(__name__)
+
+_WHAT = "a distributed write"
+
+_PUBLISH_WAIT_S = 30.0
+"""A holder publishes each second. A bucket that does not answer for so long is no reason to fail what is committed."""
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """One write of an application. Picklable."""
+
+    application: str
+    seal: bool
+    upload: UploadSpec
+    """For executors."""
+
+    @property
+    def id(self) -> str:
+        """Names the job's objects, `uploads/<id>/…`."""
+        return self.upload.plan.job
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a commit did."""
+
+    segments: int
+    bytes: int
+    repeated: bool
+    """Whether the version had been committed before, so that nothing was changed."""
+    published: bool
+    """Whether the bucket's journal names it by now, so that it outlives this disk."""
+
+
+def begin(store: Store, application: str | None, into: str, *, seal: bool = True) -> WriteJob:
+    """Begin a write of segments below directory `into`, which need not exist.
+
+    Without an application the write is one of its own: commit it as version 0. Raises what makes the commit impossible,
+    as far as it is known: Unavailable without a cold tier, Fenced in a replica or in a store that another one
+    superseded, NotDirectory, InvalidRequest.
+    """
+    require_possible(store, application, into)
+    canonical = names.join(names.split(into))
+    plan = _jobs(store).begin(canonical)
+    location = store.cold_location
+    assert location is not None
+    spec = UploadSpec(plan, replace(location, stored=b""), store.settings.cold, store.path, canonical)
+    return WriteJob(batches.of_job(plan.job) if application is None else application, seal, spec)
+
+
+def require_possible(store: Store, application: str | None, into: str) -> None:
+    """Raise what `begin` would, and note nothing: for who has to refuse a write before anybody needs its job."""
+    if application is not None:
+        batches.check(application, 0)
+    _require_owner(store)
+    _jobs(store).require_possible(names.join(names.split(into)))
+
+
+def commit(
+    store: Store, job: WriteJob, uploaded: Sequence[UploadedSegment], version: int, *, wait_s: float = _PUBLISH_WAIT_S
+) -> Written:
+    """Make all segments of a write in one commit, and wait until the journal names them; see BatchJobs.commit.
+
+    A version that was committed before is success: nothing is changed, and the job's objects become garbage. Raises
+    Fenced when another store turns out to own the bucket.
+    """
+    below = f"{job.upload.into}/" if job.upload.into else ""
+    astray = next((one.segment for one in uploaded if not one.segment.startswith(below)), None)
+    if astray is not None:
+        raise InvalidRequest(f"segment {names.printable(astray)} is not below {names.printable(job.upload.into)}")
+    done = _jobs(store).commit(job.id, job.application, version, uploaded, seal=job.seal)
+    return Written(done.segments, done.bytes, done.repeated, _published(store, done, wait_s))
+
+
+def abort(store: Store, job: WriteJob) -> int:
+    """Make what a write uploaded garbage; returns how many objects. Nothing after a commit, or another abort."""
+    return _jobs(store).abort(job.id)
+
+
+def is_committed(store: Store, application: str, version: int) -> bool:
+    """Whether a version of an application was committed."""
+    batches.check(application, version)
+    with store.metadata.read() as txn:
+        return batches.is_committed(txn, application, version)
+
+
+def _jobs(store: Store) -> BatchJobs:
+    location_id = store.cold_location_id
+    if location_id is None:
+        raise Unavailable(f"{_WHAT} needs a cold tier, and this store has none (init --cold none)")
+    return BatchJobs(store.metadata, store.storage_of(location_id), location_id)
+
+
+def _require_owner(store: Store) -> None:
+    """Ask the bucket whether it is ours, unless there is a holder, who does that by himself."""
+    with store.metadata.read() as txn:
+        fence.require_owner(txn.store)
+    try:
+        with holding(store, _WHAT) as work:
+            work.tools.publisher.require_ownership()
+    except HeldElsewhere as exc:
+        log.debug("%s", exc)
+
+
+def _published(store: Store, done: Committed, wait_s: float) -> bool:
+    """Whether the journal names a commit, once a holder or this process published it, or the time is over."""
+    until_s, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
+    while True:
+        failed: TierfsError | None = None
+        if not _is_published(store, done.sequence):
+            failed = verbs.settle(store)
+        with store.metadata.read() as txn:
+            fence.require_owner(txn.store)
+        if _is_published(store, done.sequence):
+            return True
+        if time.monotonic() >= until_s:
+            log.warning("committed, and not yet named by the bucket's journal: %s", failed or "the holder is busy")
+            return False
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _is_published(store: Store, sequence: int) -> bool:
+    with store.metadata.read() as txn:
+        return txn.store.journal.published_sequence >= sequence

@@ -1,0 +1,161 @@
+"""Dumping and loading, of a whole store and of one segment. Part of the composition root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from tierfs import osio
+from tierfs.app.store import Store
+from tierfs.backup import segment
+from tierfs.backup import store as dump
+from tierfs.backup.segment import SegmentDumped
+from tierfs.backup.store import DumpSummary
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.clock import Clock, SystemClock
+from tierfs.errors import AlreadyExists, InvalidRequest, NotFound
+from tierfs.garbage import ballast
+from tierfs.garbage.orphans import OrphanFinder
+from tierfs.journal import cold_identity
+from tierfs.metadata import store as fence
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import OBJECTS
+from tierfs.osio import map_os_errors
+from tierfs.setup import create
+from tierfs.store_paths import StorePaths
+from tierfs.types import LocationId, Tier
+
+STDOUT = "-"
+
+_STAGING = "metadata.loading"
+"""Where metadata are made before they get their name; what a killed load left is thrown away."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What loading a store's dump made of the chunk files that were there."""
+
+    summary: DumpSummary
+    missing_files: int
+    """Chunk files that the dump names and that are not there, or shorter than it says."""
+    newer_files: int
+    """Chunk files that hold bytes the dump does not know of: they came after it."""
+
+
+def dump_store(store: Store, target: str) -> DumpSummary:
+    """Write all metadata to a file, which appears whole or not at all, or to standard output for `-`.
+
+    One read transaction: whoever holds the store goes on meanwhile.
+    """
+    now_ms = store.clock.now_ms()
+    with store.metadata.read() as txn:
+        if target == STDOUT:
+            summary = dump.write(txn, sys.stdout.buffer, now_ms)
+            sys.stdout.buffer.flush()
+            return summary
+        with _appearing(Path(target)) as file:
+            return dump.write(txn, file, now_ms)
+
+
+def load_store(directory: Path, source: Path, clock: Clock | None = None) -> LoadReport:
+    """Make the metadata of a store from a dump, in a directory that has none; chunk files may be there.
+
+    Raises AlreadyExists, and DataLoss for a dump that is cut or damaged, with nothing written.
+    """
+    paths = StorePaths(directory.absolute())
+    if paths.metadata.exists():
+        raise AlreadyExists(
+            f"{paths.root} has metadata already", remedy=f"move them aside: mv {paths.metadata} {paths.metadata}.old"
+        )
+    clock = clock or SystemClock()
+    with map_os_errors(str(source)), source.open("rb") as file:
+        summary = dump.verify(file, str(source))
+        file.seek(0)
+        with map_os_errors(str(paths.root)):
+            osio.make_directories(paths.root, osio.OWNER_DIRECTORY)
+        _make_metadata(paths, file, summary, str(source), clock)
+    _make_the_rest(paths)
+    return _compare_files(paths, summary, clock)
+
+
+def dump_segment(store: Store, name: str) -> SegmentDumped:
+    """Write a segment's metadata to its bucket; see segment_dump.dump_segment. Raises Fenced and WrongColdTier too."""
+    with store.metadata.read() as txn:
+        record = txn.store
+    fence.require_owner(record)
+    storage = store.cold_work("a dump to the bucket").tools.cold.storage
+    cold_identity.examine(storage, record)
+    return segment.dump_segment(store.metadata, storage, name)
+
+
+def _make_metadata(paths: StorePaths, file: BinaryIO, summary: DumpSummary, name: str, clock: Clock) -> None:
+    staging = paths.root / _STAGING
+    if staging.exists():
+        shutil.rmtree(staging)
+    try:
+        dump.load(staging, clock, (part for part, _ in dump.read(file, name)), summary.rows)
+        with closing(MetadataStore(staging, clock)) as metadata:  # raises for a version that this tierfs cannot read
+            dump.end_active_chunks(metadata)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    os.rename(staging, paths.metadata)
+    osio.sync_directory(paths.root)
+
+
+def _make_the_rest(paths: StorePaths) -> None:
+    """What a store has besides metadata, as far as it is missing; the settings last, as they mark a store."""
+    if not paths.chunks.exists():
+        ChunkFiles.create(paths.chunks).close()
+    for directory in (paths.locks, paths.log):
+        directory.mkdir(mode=osio.OWNER_DIRECTORY, exist_ok=True)
+    if not paths.ballast.exists():
+        ballast.create(paths.ballast)
+    if not paths.settings.exists():
+        create.write_settings(paths)
+
+
+def _compare_files(paths: StorePaths, summary: DumpSummary, clock: Clock) -> LoadReport:
+    with closing(MetadataStore(paths.metadata, clock)) as metadata, closing(ChunkFiles(paths.chunks)) as files:
+        missing = newer = 0
+        with metadata.read() as txn:
+            for _, holder in txn.scan(OBJECTS):
+                if holder.tier is Tier.LOCAL:
+                    difference = _length(files, holder.name) - holder.length
+                    missing, newer = missing + (difference < 0), newer + (difference > 0)
+        newer += len(OrphanFinder(metadata, files, None, LocationId(0)).find(grace_ms=0))
+        return LoadReport(summary, missing, newer)
+
+
+def _length(files: ChunkFiles, name: str) -> int:
+    try:
+        return files.stat(name)[0]
+    except NotFound:
+        return -1
+
+
+@contextmanager
+def _appearing(wanted: Path) -> Iterator[BinaryIO]:
+    """A file that gets its name when the block ends, durable; nothing is left when it fails.
+
+    A link stays one. Raises InvalidRequest for a name that a device, a pipe, a directory or a circle of links has.
+    """
+    target = Path(os.path.realpath(wanted))
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        raise InvalidRequest(f"{wanted} is not a file, and a dump would replace it", remedy="to write into it: dump -")
+    temporary = target.with_name(f".{target.name}.{new_id()}")
+    with map_os_errors(str(target)):
+        try:
+            with osio.durable_file(temporary, os.O_EXCL) as file:
+                yield file
+            os.replace(temporary, target)
+            osio.sync_directory(target.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise

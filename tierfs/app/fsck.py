@@ -1,0 +1,311 @@
+"""fsck of one store: the checks in their order, and what mends what they find. Part of the composition root.
+
+What `fsck --repair` mends a store with. Part of the composition root.
+
+verify: every byte below a path, from every tier that holds it. Part of the composition root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierfs.app.store import Store, open_store
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import Conflict, DataLoss, NotFound, PermissionDenied, Unavailable
+from tierfs.fsck.bucket import BucketCheck, ChangedObjects, unreachable
+from tierfs.fsck.files import FileCheck, FileTotals
+from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
+from tierfs.fsck.journal import JournalCheck
+from tierfs.fsck.metadata import Totals, check_metadata
+from tierfs.fsck.objects import ObjectTable
+from tierfs.fsck.places import Places, probe
+from tierfs.fsck.repair.copies import MayLose, Mended
+from tierfs.fsck.repair.mender import Mender, MendTools
+from tierfs.fsck.scrub.scrub import Scrubber
+from tierfs.fsck.scrub.verify import DeepCheck, Verified, Verifier
+from tierfs.holder.lock import hold
+from tierfs.journal.publish import PROOF_S
+from tierfs.metadata import changes, directories, tables
+from tierfs.metadata import store as fence
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.parallel import Meter, OnProgress, Progress
+from tierfs.reading.etags import ADOPTED_AT_ONCE
+from tierfs.store_paths import StorePaths
+
+
+def tools(store: Store, may_lose: MayLose) -> MendTools:
+    """The tools for one open store. Raises Fenced where the store may change nothing."""
+    with store.metadata.read() as txn:
+        fence.require_owner(txn.store)
+    return MendTools(
+        metadata=store.metadata,
+        files=store.files,
+        storage_of=store.storage_of,
+        cold=_RecentlyProved(store),
+        checkpoint=lambda: _checkpoint(store),
+        grace_ms=store.settings.offload.grace_s * 1000,
+        may_lose=may_lose,
+    )
+
+
+class _RecentlyProved:
+    """The cold tier, proved to be ours in the last PROOF_S: a proof costs a listing, and there may be many mends."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._storage: ChunkStorage | None = None
+        self._proved_s: float | None = None
+
+    def __call__(self) -> ChunkStorage | None:
+        now_s = self._store.clock.boot_s()
+        if self._proved_s is None or not 0 <= now_s - self._proved_s <= PROOF_S:
+            self._storage = _proved(self._store)
+            self._proved_s = now_s
+        return self._storage
+
+
+def _proved(store: Store) -> ChunkStorage | None:
+    """The cold tier, None if there is none. A wrong or unmounted one would make every object look lost."""
+    location_id = store.cold_location_id
+    if location_id is None:
+        return None
+    storage = store.storage_of(location_id)
+    if not JournalCheck(store.metadata, storage).is_ours():
+        raise Conflict(
+            f"{storage} holds no journal of this store, so what is missing there is not taken for lost",
+            remedy="is the cold tier mounted? is it the right bucket?",
+        )
+    return storage
+
+
+def _checkpoint(store: Store) -> None:
+    """All metadata into the journal anew, whatever it lacks. Without a cold tier there is no journal."""
+    location_id = store.cold_location_id
+    if location_id is None:
+        return
+    with store.metadata.write() as txn:  # a checkpoint needs a slot of its own
+        changes.location_changed(txn, txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}"))
+    work = store.cold_work("fsck")
+    work.publish()
+    work.tools.checkpointer.checkpoint()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `tierfs fsck` was asked."""
+
+    deep: bool = False
+    repair: bool = False
+    may_lose: MayLose = lambda *_: False
+    """Asked before --repair records bytes as lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """A finding, and whether it was mended."""
+
+    finding: Finding
+    mended: bool = False
+    left: str | None = None
+    """Why it was not, where something was tried."""
+    lost_bytes: int = 0
+    """Recorded as lost by the mend."""
+
+
+_PASSES = 4
+"""A mend may show the next: a chunk dropped, then its object unused. More than this were never needed."""
+
+Tell = Callable[[CheckOutcome], None]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was checked, how long it took, what came of it."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Stage -> how long it took."""
+    segments: int = 0
+    chunks: int = 0
+    objects: int = 0
+    files: int = 0
+    bytes: int = 0
+    notes: int = 0
+    mended: int = 0
+    damaged: int = 0
+    """Findings that are left."""
+    lost: int = 0
+    """Findings of bytes that no copy has, mended (recorded as lost) or not."""
+    lost_bytes: int = 0
+    """Recorded as lost now."""
+    read_bytes: int = 0
+    """By --deep."""
+    unchecked: str = ""
+    """What could not be checked now, and why."""
+
+    def count(self, outcome: CheckOutcome) -> None:
+        """One more finding."""
+        self.lost_bytes += outcome.lost_bytes
+        if outcome.finding.severity is Severity.NOTE and not outcome.mended:
+            self.notes += 1
+            return
+        self.lost += outcome.finding.severity is Severity.LOSS or outcome.lost_bytes > 0
+        if outcome.mended:
+            self.mended += 1
+        else:
+            self.damaged += 1
+
+
+class Checking:
+    """One fsck of the store in a directory."""
+
+    def __init__(self, path: Path, options: Options, tell: Tell, show: OnProgress) -> None:
+        self._show = show
+        self._path = path
+        self._options = options
+        self._tell = tell
+        self.summary = Summary()
+
+    def run(self) -> Summary:
+        """Check, and mend what was asked to be; findings are told as they are found.
+
+        Raises Conflict when something is to be mended while a holder lives, NotFound where there is no store.
+        """
+        paths = StorePaths(self._path.absolute())
+        if not paths.settings.is_file():
+            raise NotFound(f"{self._path} is not a tierfs store")
+        unreadable = probe(paths.metadata)
+        if unreadable is not None:
+            self._report(CheckOutcome(unreadable))
+            return self.summary
+        try:
+            store = open_store(self._path)
+        except DataLoss as exc:
+            text = str(exc)
+            finding = Finding(Kind.METADATA_UNREADABLE, Severity.DAMAGE, "metadata", text, remedy=RECOVER)
+            self._report(CheckOutcome(finding))
+            return self.summary
+        with store, hold(paths.holder, store.clock) if self._options.repair else nullcontext():
+            self._check(store)
+        return self.summary
+
+    def _check(self, store: Store) -> None:
+        mender = Mender(tools(store, self._options.may_lose)) if self._options.repair else None
+        table, totals = self._metadata(store, mender)
+        with store.metadata.read() as txn:
+            check = FileCheck(store.metadata, store.files, table, totals.active)
+            self._stage(store, "files", check.run(txn), mender)
+        self._total(table, totals, check.totals)
+        try:
+            self._stage(store, "bucket", self._bucket(store, table), mender)
+            if self._options.deep:
+                self._stage(store, "bytes", self._deep(store, totals), mender)
+        except (Unavailable, PermissionDenied) as exc:
+            self.summary.unchecked = str(exc)
+
+    def _metadata(self, store: Store, mender: Mender | None) -> tuple[ObjectTable, Totals]:
+        """The metadata as it is after what could be mended was: one mend shows what the next has to be."""
+        mended: dict[tuple[str, str, str], CheckOutcome] = {}
+        why: dict[tuple[str, str, str], str] = {}
+        for last in [False] * (0 if mender is None else _PASSES) + [True]:
+            started = store.clock.monotonic_s()
+            table, totals = ObjectTable(), Totals()
+            with store.metadata.read() as txn:
+                left = self._told_or_kept(check_metadata(txn, table, totals), kept=mender is not None)
+            self._add_seconds("metadata", store.clock.monotonic_s() - started)
+            if last or mender is None or not any(one.mend for one in left):
+                break
+            said = list(mender.run(left))
+            mended.update({_name(one): _outcome(one, done) for one, done in said if one.mend and done.left is None})
+            why = {_name(one): done.left for one, done in said if done.left is not None}
+            if all(done.left is not None for one, done in said if one.mend):
+                break
+        if mender is not None:
+            for one in left:
+                mended.pop(_name(one), None)
+                self._report(CheckOutcome(one, left=why.get(_name(one))))
+            for outcome in mended.values():
+                self._report(outcome)
+        return table, totals
+
+    def _told_or_kept(self, findings: Iterator[Finding], *, kept: bool) -> list[Finding]:
+        """Findings to be mended; where nothing is, they are told at once and not kept, however many they are."""
+        if kept:
+            return list(findings)
+        for finding in findings:
+            self._report(CheckOutcome(finding))
+        return []
+
+    def _bucket(self, store: Store, table: ObjectTable) -> Iterator[Finding]:
+        location_id = store.cold_location_id
+        if location_id is None:
+            return
+        places = Places(store.metadata, store.storage_of)
+        away = places.away(location_id)
+        if away is not None:
+            yield unreachable(location_id, away)
+            return
+        yield from JournalCheck(store.metadata, store.storage_of(location_id)).run()
+        options = self._options
+        changed = ChangedObjects(store.metadata, store.storage_of, adopts=options.repair, reads=not options.deep)
+        yield from BucketCheck(store.metadata, store.storage_of, location_id, table, changed, places).run()
+
+    def _deep(self, store: Store, totals: Totals) -> Iterator[Finding]:
+        scrubber = Scrubber(store.metadata, store.files, store.storage_of)
+
+        def report(progress: Progress) -> None:
+            self._show(progress)
+            if self._options.repair:
+                scrubber.etags.adopt(ADOPTED_AT_ONCE)
+
+        check = DeepCheck(store.metadata, scrubber, Meter(report, totals.bytes))
+        yield from check.run()
+        if self._options.repair:
+            scrubber.etags.adopt()
+        self.summary.read_bytes = check.bytes
+
+    def _stage(self, store: Store, name: str, findings: Iterator[Finding], mender: Mender | None) -> None:
+        started = store.clock.monotonic_s()
+        if mender is None:
+            for finding in findings:
+                self._report(CheckOutcome(finding))
+        else:
+            for finding, done in mender.run(list(findings)):
+                self._report(_outcome(finding, done))
+        self._add_seconds(name, store.clock.monotonic_s() - started)
+
+    def _add_seconds(self, stage: str, seconds: float) -> None:
+        self.summary.seconds[stage] = self.summary.seconds.get(stage, 0.0) + seconds
+
+    def _report(self, outcome: CheckOutcome) -> None:
+        self.summary.count(outcome)
+        self._tell(outcome)
+
+    def _total(self, table: ObjectTable, totals: Totals, files: FileTotals) -> None:
+        self.summary.segments, self.summary.chunks = totals.segments, totals.chunks
+        self.summary.bytes, self.summary.objects, self.summary.files = totals.bytes, len(table.ids), files.files
+
+
+def _outcome(finding: Finding, done: Mended) -> CheckOutcome:
+    return CheckOutcome(finding, finding.mend is not None and done.left is None, done.left, done.lost_bytes)
+
+
+def _name(finding: Finding) -> tuple[str, str, str]:
+    return finding.kind, finding.subject, finding.message
+
+
+def verify(store: Store, path: str, show: OnProgress) -> Iterator[Verified]:
+    """Verify every segment below a path, one after the other.
+
+    Bad chunks become suspect, and suspect ones that are good lose the mark, unless this store may change
+    nothing (a replica, or fenced). Raises NotFound, and Unavailable when a tier does not answer.
+    """
+    with store.metadata.read() as txn:
+        found = list(directories.segments_at(txn, path))
+        marks = not txn.store.replica and not txn.store.journal.fenced_by_epoch
+    total = sum(segment.local.bytes + segment.cold.bytes for _, segment in found)
+    scrubber = Scrubber(store.metadata, store.files, store.storage_of)
+    verifier = Verifier(store.metadata, scrubber, Meter(show, total), marks=marks)
+    yield from verifier.run((name, segment.id, segment.range) for name, segment in found)

@@ -1,0 +1,317 @@
+"""Exporting ledgers: Pulsar's two objects of each as files of a directory. Part of the composition root.
+
+A ledger whose objects are there is copied from them byte for byte, all others are encoded; the same ledger, exported
+in the same way, always gets the same names. The index comes last: without it a ledger was not exported.
+
+Files that appear as a whole and replace nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
+from uuid import UUID, uuid5
+
+import tierfs
+from tierfs import names, osio
+from tierfs.app.ledger_verify import stored_runs
+from tierfs.app.store import Store
+from tierfs.checksum import Buffer
+from tierfs.chunkstore.directory.tree import map_os_errors
+from tierfs.chunkstore.protocol import StoredObject
+from tierfs.errors import AlreadyExists, Unavailable
+from tierfs.ledger import keys as object_keys
+from tierfs.ledger import unbatch
+from tierfs.ledger.blocks import encode_blocks, plan_blocks
+from tierfs.ledger.index import LedgerIndex, encode_index
+from tierfs.ledger.keys import Role
+from tierfs.ledger.single_object import MagicWords, plan_object
+from tierfs.metadata import chains, directories, entries, policies
+from tierfs.metadata.ledger_and_batch_records import LedgerRecord
+from tierfs.metadata.records import ObjectRecord, SegmentRecord
+from tierfs.metadata.store import new_id
+from tierfs.names import printable
+from tierfs.parallel import Meter
+from tierfs.reading.entries import placed_entries
+from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_beside
+from tierfs.reading.stream import Write, copy_segment
+from tierfs.segments.ledgers import require_below
+from tierfs.setup.connect import FILE_SCHEME
+from tierfs.tiering.ledgers import copies
+from tierfs.tiering.ledgers.source import LedgerSource
+from tierfs.types import MIB, ByteRange, Tier
+
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""Filesystems without hard links, such as FAT."""
+
+
+def write_new(target: Path, pieces: Iterable[Buffer]) -> bool:
+    """Make a durable file of these bytes; False where it is there already with just them.
+
+    Raises AlreadyExists for a file of other bytes, StorageFull, PermissionDenied, and what `pieces` raises: nothing is
+    left then.
+    """
+    with map_os_errors(str(target)):
+        if os.path.lexists(target):
+            if target.is_symlink() or not target.is_file() or not _holds(target, pieces):
+                what = printable(str(target))
+                raise AlreadyExists(f"{what} is there and is something else", remedy="export into another directory")
+            return False
+        temporary = target.with_name(f".{target.name}.{new_id()}")
+        try:
+            _write(temporary, pieces)
+            _name(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        osio.sync_directory(target.parent)
+    return True
+
+
+def _write(path: Path, pieces: Iterable[Buffer]) -> None:
+    with osio.durable_file(path, os.O_EXCL, osio.SHARED_FILE) as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def _name(temporary: Path, target: Path) -> None:
+    """Give a file its name unless another has it."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError as exc:
+        raise AlreadyExists(f"{printable(str(target))} appeared meanwhile", remedy="export again") from exc
+    except OSError as exc:
+        if exc.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(target):
+            raise AlreadyExists(f"{printable(str(target))} appeared meanwhile", remedy="export again") from exc
+        os.rename(temporary, target)
+
+
+def _holds(target: Path, pieces: Iterable[Buffer]) -> bool:
+    with target.open("rb") as file:
+        return all(file.read(len(piece)) == piece for piece in _not_empty(pieces)) and not file.read(1)
+
+
+def _not_empty(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+    return (piece for piece in pieces if len(piece))
+
+
+TRANSFORM_KEY = "tierfs-transform"
+"""User metadata that names what was done with the entries on their way out."""
+
+_READ_TOGETHER_BYTES = 8 * MIB
+_JOBS = 8
+_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerExport:
+    """How ledgers are exported. The default copies cold ones."""
+
+    block_bytes: int | None = None
+    magic: MagicWords | None = None
+    """Of the first PIP's form, one object per ledger."""
+    unbatch: bool = False
+
+    @property
+    def copies(self) -> bool:
+        """Whether objects that are there are exported as they are."""
+        return self.block_bytes is None and self.magic is None and not self.unbatch
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What became of one ledger."""
+
+    segment: str
+    entries: int
+    keys: tuple[str, ...]
+    bytes: int
+    """Of its data objects."""
+    new: bool
+    copied: bool
+    why_not: str = ""
+    """Why it was not exported."""
+
+
+class _FromTiers:
+    """A segment's bytes as a Source: from whichever tier has them."""
+
+    def __init__(self, store: Store, name: str, length_bytes: int, advance: Meter) -> None:
+        self._store = store
+        self._name = name
+        self.length_bytes = length_bytes
+        self._advance = advance
+
+    def read(self, offset: int, length_bytes: int) -> Buffer:
+        """See Source.read."""
+        buffer = bytearray()
+        _copy(self._store, self._name, offset, offset + length_bytes, buffer.extend)
+        self._advance(length_bytes, self._name)
+        return buffer
+
+
+class Exporter:
+    """Exports ledgers of one store into one directory."""
+
+    def __init__(self, store: Store, directory: Path, how: LedgerExport, advance: Meter) -> None:
+        self._store = store
+        self._directory = directory
+        self._how = how
+        self._advance = advance
+
+    def find(self, path: str) -> list[tuple[str, SegmentRecord]]:
+        """The ledgers at or below a path. Raises NotFound, InvalidRequest where there is none."""
+        with self._store.metadata.read() as txn:
+            return require_below(txn, path)
+
+    def export(self, found: Iterable[tuple[str, SegmentRecord]]) -> Iterator[Exported]:
+        """Write the ledgers' files. Raises AlreadyExists for a file in the way, and what cannot be read or written."""
+        osio.make_directories(self._directory, osio.SHARED_DIRECTORY)
+        for name, segment in found:
+            with self._store.metadata.read() as txn:
+                known = replace(entries.find(txn, segment.id), entries=entries.count(txn, segment.id))
+                holders = [chains.object_of(txn, one) for one in chains.chunks(txn, segment.id, Tier.COLD)]
+            if not segment.sealed:
+                yield Exported(name, known.entries, (), 0, new=False, copied=False, why_not="it is open")
+            elif holders and self._how.copies:
+                yield self._copy(name, known, holders)
+            else:
+                yield self._encode(name, segment, known)
+
+    def _copy(self, name: str, known: LedgerRecord, holders: list[ObjectRecord]) -> Exported:
+        """The objects as they lie, data before index."""
+        keys, size, new = [], 0, False
+        for holder in holders:
+            for object_name, is_data in ((holder.name, True), (holder.index_name, False)):
+                if object_name:
+                    stored, written = self._copy_object(name, holder, object_name, is_data=is_data)
+                    size, new = size + (stored.length_bytes if is_data else 0), new or written
+                    keys.append(_key(object_name))
+        return Exported(name, known.entries, tuple(keys), size, new, copied=True)
+
+    def _copy_object(
+        self, name: str, holder: ObjectRecord, object_name: str, *, is_data: bool
+    ) -> tuple[StoredObject, bool]:
+        storage = self._store.storage_of(holder.location_id)
+        stored = storage.stat(object_name)
+        if is_data and stored.length_bytes != holder.stored_bytes:
+            raise Unavailable(f"{names.printable(object_name)} is not the object of {name} now", remedy="tierfs fsck")
+        metadata: Mapping[str, str] | None = stored.metadata
+        with self._store.metadata.read() as txn:
+            place = policies.location(txn, holder.location_id)
+        if not place.writable and place.url.startswith(FILE_SCHEME):
+            metadata = metadata_beside(storage, object_name)
+        if metadata is not None:
+            self._write_metadata(_key(object_name), metadata)
+        pieces = Pieces(storage, _JOBS)
+        try:
+            found = self._told(pieces.of(stored, ByteRange(0, stored.length_bytes)), name if is_data else "")
+            return stored, write_new(self._directory / _key(object_name), found)
+        finally:
+            pieces.close()
+
+    def _encode(self, name: str, segment: SegmentRecord, known: LedgerRecord) -> Exported:
+        """The objects made anew."""
+        lengths = array("I")
+        if self._how.unbatch:
+            lengths.extend(len(one) for one in self._entries(name, segment, known.entries))
+        else:
+            for run in stored_runs(self._store.metadata, segment.id):
+                lengths.extend(run.lengths)
+        described = copies.description(replace(known, entries=len(lengths), bytes=sum(lengths)), segment)
+        block_bytes = self._how.block_bytes or self._store.settings.offload.ledger_block_bytes
+        payloads = enumerate(self._entries(name, segment, known.entries, tell=True))
+        uuid = self._uuid(segment, block_bytes)
+        data_key = object_keys.data_key(uuid, known.ledger_id)
+        if self._how.magic is not None:
+            plan = plan_object(described, lengths, block_bytes, self._how.magic)
+            size = plan.index.length_bytes + sum(one.length_bytes for one in plan.blocks)
+            new = self._write(name, data_key, Role.DATA, plan.encode(payloads))
+            return Exported(name, len(lengths), (data_key,), size, new, copied=False)
+        plans = plan_blocks(lengths, block_bytes)
+        index = LedgerIndex.of_plans(described, plans)
+        index_key = object_keys.index_key(uuid, known.ledger_id)
+        if self._how.unbatch:
+            blocks: Iterator[Buffer] = encode_blocks(payloads, plans)
+        else:
+            source = LedgerSource(_FromTiers(self._store, name, segment.length, self._advance), lengths, plans)
+            blocks = (source.read(one.offset, one.length_bytes) for one in plans)
+        new = self._write(name, data_key, Role.DATA, blocks)
+        new = self._write(name, index_key, Role.INDEX, [encode_index(index)]) or new
+        return Exported(name, len(lengths), (data_key, index_key), index.data_object_length, new, copied=False)
+
+    def _uuid(self, segment: SegmentRecord, block_bytes: int) -> UUID:
+        """The same for the same ledger and way of exporting it: a second export finds the first one's files."""
+        magic = self._how.magic
+        words = "" if magic is None else f"{magic.index.hex()}:{magic.block.hex()}"
+        way = f"{segment.id}/{block_bytes}/{words}/{self._how.unbatch}"
+        return uuid5(UUID(self._store.metadata.store_id), way)
+
+    def _write(self, name: str, key: str, role: Role, pieces: Iterable[Buffer]) -> bool:
+        managed_ledger = quote(name.rpartition("/")[0], safe=_AS_IT_IS)
+        said = object_keys.user_metadata(role, managed_ledger, f"tierfs {tierfs.__version__}", "none")
+        if self._how.unbatch:
+            said[TRANSFORM_KEY] = unbatch.NAME
+        self._write_metadata(key, said)
+        return write_new(self._directory / key, pieces)
+
+    def _write_metadata(self, key: str, metadata: Mapping[str, str]) -> None:
+        text = json.dumps(dict(metadata), sort_keys=True)
+        write_new(self._directory / f"{key}{METADATA_SUFFIX}", [text.encode() + b"\n"])
+
+    def _placed(self, segment: SegmentRecord, count: int) -> Iterator[entries.PlacedEntry]:
+        return placed_entries(self._store.metadata, segment.id, 0, count)
+
+    def _entries(self, name: str, segment: SegmentRecord, count: int, *, tell: bool = False) -> Iterator[bytes]:
+        """The payloads as they are to be written, some MiB in memory."""
+        for payload in self._read(name, segment, count):
+            if tell:
+                self._advance(len(payload), name)
+            if self._how.unbatch:
+                yield from unbatch.unbatch(payload)
+            else:
+                yield payload
+
+    def _read(self, name: str, segment: SegmentRecord, count: int) -> Iterator[bytes]:
+        together: list[ByteRange] = []
+        for one in self._placed(segment, count):
+            together.append(one.range)
+            if one.range.end - together[0].start >= _READ_TOGETHER_BYTES:
+                yield from self._read_together(name, together)
+                together = []
+        if together:
+            yield from self._read_together(name, together)
+
+    def _read_together(self, name: str, ranges: list[ByteRange]) -> Iterator[bytes]:
+        start, end = ranges[0].start, ranges[-1].end
+        buffer = bytearray()
+        if end > start:
+            _copy(self._store, name, start, end, buffer.extend)
+        view = memoryview(buffer)
+        for one in ranges:
+            yield bytes(view[one.start - start : one.end - start])
+
+    def _told(self, pieces: Iterator[memoryview], name: str) -> Iterator[memoryview]:
+        for piece in pieces:
+            if name:
+                self._advance(len(piece), name)
+            yield piece
+
+
+def _copy(store: Store, name: str, start: int, end: int, write: Write) -> None:
+    """Pass bytes of a segment on, from whichever tier has them."""
+    with store.metadata.read() as txn:
+        segment = directories.segment_by_name(txn, name)
+    copy_segment(store.reader(), segment, start, end, None, write)
+
+
+def _key(object_name: str) -> str:
+    """Pulsar's key, whatever is in front of it."""
+    return object_name.rpartition("/")[2]

@@ -1,0 +1,292 @@
+"""Verifying ledgers: the two objects of each, ours or adopted, against each other and against what the store knows.
+
+`tierfs verify` reads payloads as every reader does, from where the rows of entries say; here the objects are read as
+Pulsar reads them, by their index. Part of the composition root.
+
+The store's rows of a ledger's entries, compared with those that its objects show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from uuid import UUID
+
+from tierfs.adoption.ledger_read import FoundLedger, FoundPart, LedgerReader
+from tierfs.adoption.plan import LedgerPart, LedgerPlan
+from tierfs.app.store import Store
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import Conflict, DataLoss, NotFound, TierfsError
+from tierfs.ledger import keys as object_keys
+from tierfs.ledger.blocks import Deviations
+from tierfs.ledger.index import FIRST_PART_ID, LedgerIndex
+from tierfs.ledger.single_object import MagicWords
+from tierfs.metadata import chains, checksums, entries, policies
+from tierfs.metadata.ledger_and_batch_records import EntryRun
+from tierfs.metadata.records import ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.names import printable
+from tierfs.parallel import Meter
+from tierfs.reading import ledger_objects
+from tierfs.reading.ledger_objects import Pieces
+from tierfs.segments.ledgers import require_below
+from tierfs.setup.connect import FILE_SCHEME
+from tierfs.types import CRC_BLOCK_BYTES, ObjectId, SegmentId, Tier
+from tierfs.units import numbered
+
+_RUNS_TOGETHER = 16
+"""Read in one snapshot, so that none stays open for long."""
+
+
+def stored_runs(metadata: MetadataStore, segment_id: SegmentId) -> Iterator[EntryRun]:
+    """All rows of a ledger, in order, in many short snapshots."""
+    after = 0
+    while True:
+        with metadata.read() as txn:
+            runs = entries.runs(txn, segment_id, after)
+            some = list(islice((one for one in runs if one.first_entry_id >= after), _RUNS_TOGETHER))
+        if not some:
+            return
+        yield from some
+        after = some[-1].end_entry_id
+
+
+class StoredRows:
+    """Walks over the rows of one ledger, once, beside what is found of its entries."""
+
+    def __init__(self, metadata: MetadataStore, segment_id: SegmentId, frame_bytes: int) -> None:
+        self._metadata = metadata
+        self._segment_id = segment_id
+        self._frame_bytes = frame_bytes
+        self._runs = stored_runs(metadata, segment_id)
+        self._run: EntryRun | None = None
+        self._at = 0
+        """The next entry of the run."""
+        self.entries = 0
+        """Compared so far."""
+
+    def compare(self, found: EntryRun) -> None:
+        """Raise DataLoss unless the store knows just these entries of these lengths at these places."""
+        at = 0
+        while at < len(found.lengths):
+            run = self._current()
+            if run is None:
+                raise DataLoss(f"entry {self.entries} is in the object, and the store does not know of it")
+            count = min(len(run.lengths) - self._at, len(found.lengths) - at)
+            same = found.lengths[at : at + count] == run.lengths[self._at : self._at + count]
+            if not same or self._place(found, at) != self._place(run, self._at):
+                moved = numbered("entry", self.entries, self.entries + count, "are")
+                raise DataLoss(f"{moved} not where the store says")
+            at, self._at, self.entries = at + count, self._at + count, self.entries + count
+
+    def are_empty(self, start: int, end: int) -> bool:
+        """Whether the next entries, [start, end), have no bytes; they count as compared."""
+        if start != self.entries:
+            return False
+        while self.entries < end and (run := self._current()) is not None:
+            if run.lengths[self._at]:
+                return False
+            self._at, self.entries = self._at + 1, self.entries + 1
+        return self.entries == end
+
+    def rest(self) -> int:
+        """How many entries the store knows of that were not compared."""
+        with self._metadata.read() as txn:
+            return entries.count(txn, self._segment_id) - self.entries
+
+    def _current(self) -> EntryRun | None:
+        """The run that has the next entry."""
+        while self._run is None or self._at == len(self._run.lengths):
+            following = next(self._runs, None)
+            if following is None:
+                return None
+            self._run, self._at = following, 0
+        return self._run
+
+    def _place(self, run: EntryRun, at: int) -> int:
+        return run.stored_offset + sum(run.lengths[:at]) + self._frame_bytes * at
+
+
+_JOBS = 8
+_NO_ATTEMPT = UUID(int=0)
+
+
+@dataclass(slots=True)
+class VerifiedLedger:
+    """What verifying one ledger showed."""
+
+    name: str
+    entries: int
+    length: int
+    objects: list[str] = field(default_factory=list)
+    """Empty: it is not offloaded."""
+    warnings: Deviations = field(default_factory=Deviations)
+    error: TierfsError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cold:
+    """The cold form of one ledger."""
+
+    plan: LedgerPlan
+    holders: tuple[ObjectRecord, ...]
+    storage: ChunkStorage
+    magic: MagicWords | None
+
+
+class LedgerVerifier:
+    """Verifies ledgers of one store, one after the other, reading ahead."""
+
+    def __init__(self, store: Store, advance: Meter) -> None:
+        self._store = store
+        self._advance = advance
+
+    def find(self, path: str) -> list[tuple[str, SegmentRecord]]:
+        """The ledgers at or below a path. Raises NotFound, InvalidRequest where there is none."""
+        with self._store.metadata.read() as txn:
+            return require_below(txn, path)
+
+    def run(self, found: Iterable[tuple[str, SegmentRecord]]) -> Iterator[VerifiedLedger]:
+        """Verify each. Raises Unavailable when its place does not answer."""
+        for name, segment in found:
+            result = VerifiedLedger(name, 0, segment.length)
+            try:
+                with self._store.metadata.read() as txn:
+                    result.entries = entries.count(txn, segment.id)
+                    holders = tuple(chains.object_of(txn, one) for one in chains.chunks(txn, segment.id, Tier.COLD))
+                self._verify(segment, holders, result)
+            except (DataLoss, NotFound, Conflict) as exc:
+                result.error = exc
+            yield result
+
+    def _verify(self, segment: SegmentRecord, holders: tuple[ObjectRecord, ...], result: VerifiedLedger) -> None:
+        """Raises DataLoss for damage, NotFound for an object that is gone, Conflict for one that changes."""
+        if not holders:
+            return
+        result.objects = [name for one in holders for name in (one.name, one.index_name) if name]
+        cold = self._cold(segment, holders, result)
+        rows = StoredRows(self._store.metadata, segment.id, holders[0].encoding.frame_bytes)
+        pieces = Pieces(cold.storage, _JOBS)
+        reader = LedgerReader(
+            cold.storage, pieces, self._advance, accept_loss=True, magic=cold.magic, bridge=rows.are_empty
+        )
+        try:
+            found = reader.read(cold.plan, rows.compare)
+        finally:
+            pieces.close()
+        _add_all(result.warnings, found.deviations)
+        self._compare(cold, found, rows, result)
+
+    def _cold(self, segment: SegmentRecord, holders: tuple[ObjectRecord, ...], result: VerifiedLedger) -> _Cold:
+        """What is to be read, after a look at what the objects and their indexes say of themselves."""
+        storage = self._store.storage_of(holders[0].location_id)
+        with self._store.metadata.read() as txn:
+            known = entries.find(txn, segment.id)
+            place = policies.location(txn, holders[0].location_id)
+        in_files = not place.writable and place.url.startswith(FILE_SCHEME)
+        parts: list[LedgerPart] = []
+        expected: list[int] = []
+        magic = None
+        for holder in holders:
+            data = storage.stat(holder.name)
+            index = storage.stat(holder.index_name) if holder.index_name else None
+            _check_objects(storage, holder, data, index, in_files=in_files, warnings=result.warnings)
+            first, said = 0, None
+            if index is None:
+                magic = ledger_objects.magic_words_of(storage, data)
+                laid = ledger_objects.first_form_layout(storage, data, magic, Deviations())
+                said = laid.entries if laid else None
+            else:
+                first, said = _said(storage, index, known.ledger_id, segment.length, result.warnings)
+            expected += [] if said is None else [said]
+            uuid = known.offload.uuid or _NO_ATTEMPT
+            parts.append(LedgerPart(data, index, uuid, first, data.length_bytes))
+        plan = LedgerPlan(
+            result.name, known.ledger_id, tuple(parts), max(expected, default=None), payload_bytes=segment.length
+        )
+        return _Cold(plan, holders, storage, magic)
+
+    def _compare(self, cold: _Cold, found: FoundLedger, rows: StoredRows, result: VerifiedLedger) -> None:
+        """What was found with the store's own records. Raises DataLoss."""
+        name = printable(result.name)
+        rest = rows.rest()
+        # Objects of the streaming form without a byte are not kept.
+        if rest and not (_is_streaming(cold) and rows.are_empty(rows.entries, rows.entries + rest)):
+            missing = numbered("entry", rows.entries, result.entries, "are")
+            raise DataLoss(f"{name}: {missing} not in its object")
+        if found.payload_bytes != result.length:
+            raise DataLoss(f"{name}: its entries have {found.payload_bytes} bytes, its segment {result.length}")
+        for holder, part in zip(cold.holders, found.parts, strict=True):
+            self._compare_bytes(holder, part)
+        if (cold.plan.entries or 0) > result.entries:
+            lost = numbered("entry", result.entries, cold.plan.entries or 0, "were")
+            warnings = Deviations()  # what matters most comes first
+            warnings.add(f"{lost} lost when its object was written")
+            _add_all(warnings, result.warnings)
+            result.warnings = warnings
+
+    def _compare_bytes(self, holder: ObjectRecord, part: FoundPart) -> None:
+        if (holder.payload_start, holder.length) != (part.payload_start, part.length):
+            raise DataLoss(
+                f"{printable(holder.name)} holds {part.length} bytes of payload, its record says {holder.length}"
+            )
+        if holder.crc32c in (None, part.crc32c):
+            return
+        with self._store.metadata.read() as txn:
+            known = [run.crc(index) for run in checksums.runs(txn, ObjectId(holder.id)) for index in range(run.count)]
+        bad = [index for index, (one, other) in enumerate(zip(known, part.grid, strict=False)) if one != other]
+        at = holder.payload_start + (bad[0] if bad else 0) * CRC_BLOCK_BYTES
+        blocks = f"{len(bad)} blocks of {CRC_BLOCK_BYTES >> 10} KiB differ, the first at byte {at} of the ledger"
+        raise DataLoss(f"{printable(holder.name)}: its payload is not what it was: {blocks}")
+
+
+def _is_streaming(cold: _Cold) -> bool:
+    return all(part.index is not None and "-ledger-" not in part.data.name for part in cold.plan.parts)
+
+
+def _check_objects(
+    storage: ChunkStorage,
+    holder: ObjectRecord,
+    data: StoredObject,
+    index: StoredObject | None,
+    *,
+    in_files: bool,
+    warnings: Deviations,
+) -> None:
+    """Sizes, etags and format versions. Raises DataLoss."""
+    if data.length_bytes != holder.stored_bytes:
+        what = f"{printable(data.name)} has {data.length_bytes} bytes"
+        raise DataLoss(f"{what}, its record says {holder.stored_bytes}")
+    if data.etag != holder.etag:
+        warnings.add(f"{printable(data.name)} was copied or written again: its ETag is another one")
+    for one in (data, index):
+        if one is None:
+            continue
+        said = ledger_objects.metadata_beside(storage, one.name) if in_files else one.metadata
+        if said is None:
+            warnings.add(f"{printable(one.name)}: nothing lies beside it that tells its format version")
+        else:
+            object_keys.check_version(said, one.name)
+
+
+def _said(
+    storage: ChunkStorage, index: StoredObject, ledger_id: int, length: int, warnings: Deviations
+) -> tuple[int, int | None]:
+    """The first entry that an index tells of, and how many the ledger has by it. Raises DataLoss."""
+    decoded = ledger_objects.read_index(storage, index, Deviations())
+    name = printable(index.name)
+    if not isinstance(decoded, LedgerIndex):
+        section = decoded.section(ledger_id)
+        return section.entries[0].first_entry_id if section.entries else 0, section.info.entries or None
+    if [one.part_id for one in decoded.entries] != [*range(FIRST_PART_ID, FIRST_PART_ID + len(decoded.entries))]:
+        warnings.add(f"{name}: its parts are not numbered from {FIRST_PART_ID} on")
+    if decoded.metadata.length != length:
+        warnings.add(f"{name}: its ledger has {decoded.metadata.length} bytes by it, and {length} here")
+    return 0, decoded.metadata.readable_last_entry_id + 1
+
+
+def _add_all(warnings: Deviations, found: Deviations) -> None:
+    for message in found.messages:
+        warnings.add(message)
+    warnings.count += found.count - len(found.messages)

@@ -1,0 +1,195 @@
+"""Mounting a store, in the foreground or as a daemon. Part of the composition root.
+
+Holding a store: the background work of a mount, and `tierfs daemon`. Part of the composition root.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from tierfs import settings
+from tierfs.app.store import Store, open_store
+from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.fuse import mountpoint as points
+from tierfs.fuse.control_files import Content
+from tierfs.fuse.options import MountOptions, parse_options
+from tierfs.fuse.session import MountSession
+from tierfs.fuse.stats import BackgroundView, Observation, Sources
+from tierfs.garbage import ballast
+from tierfs.holder import lock
+from tierfs.holder.lock import HeldElsewhere
+from tierfs.holder.loop import AloneTask, HolderTask, HolderTools, ReplicaTask, WriterTask
+from tierfs.holder.status import advisory_fence_warning
+from tierfs.holder.tasks import BackgroundThreads
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.reading.reader import Reader
+from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
+from tierfs.recovery.replica import Follower, Refreshed
+from tierfs.store_paths import StorePaths
+from tierfs.system import processes
+from tierfs.system.signals import HEARD, Reload, until_told_to_end
+
+log = logging.getLogger(__name__)
+
+_HOLDING_NAME = "daemon"
+
+
+def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
+    """Choose how an open store is held."""
+    tools = HolderTools(store.paths.holder, store.metadata, lambda: store.settings.background, threads)
+    location = store.cold_location
+    if location is None:
+        return AloneTask(tools, store.alone_tools())
+    if store.is_replica:
+        return ReplicaTask(tools, lambda: follower_of(store).refresh)
+    advisory = advisory_fence_warning(location)
+    if advisory:
+        log.warning("%s", advisory)
+    ballast.restore(store.paths.ballast)
+    return WriterTask(tools, store.cold_work)
+
+
+def refresh(store: Store) -> Refreshed:
+    """Bring a replica up to date now. Raises HeldElsewhere when another process does so by itself."""
+    if not store.is_replica:
+        raise InvalidRequest("this store is no replica: it owns its bucket, and nothing comes from there")
+    with lock.hold(store.paths.holder, store.clock):
+        return follower_of(store).refresh()
+
+
+def follower_of(store: Store) -> Follower:
+    """What keeps a replica up to date, connected as the settings say now."""
+    location = store.cold_location
+    assert location is not None
+    return Follower(store.metadata, store.storage_of(location.id), location)
+
+
+async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> None:
+    """Read settings and credentials again and begin the background work with them; raise what is wrong."""
+    await threads(store.reload)
+    task.renew()
+
+
+def hold_foreground(store_path: Path) -> None:
+    """Hold the store and do its background work until SIGTERM or SIGINT.
+
+    Raises HeldElsewhere naming the holder there is.
+    """
+    with processes.reporting(StorePaths(store_path).log, _HOLDING_NAME) as announce, open_store(store_path) as store:
+        threads = BackgroundThreads()
+        task = holder_task_of(store, threads)
+        trio.run(_serve, task, partial(reload, store, task, threads), announce)
+        threads.leave()
+
+
+def hold_background(store_path: Path) -> Path:
+    """Start a daemon that holds the store; returns its log once it does. Raises what it failed with."""
+    with open_store(store_path) as store:
+        paths = store.paths
+        found = lock.current(paths.holder)
+    if found is not None:
+        raise HeldElsewhere(f"the store is held by {found}", remedy="leave it to that process, or end it first")
+    return processes.start(["--store", str(paths.root), "daemon", "-f"], paths.log, _HOLDING_NAME)
+
+
+async def _serve(task: HolderTask, on_reload: Reload, announce: Callable[[], None]) -> None:
+    with trio.open_signal_receiver(*HEARD) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_end_on_signal, signals, on_reload, nursery.cancel_scope)
+            await task.run(wait=False, on_held=announce)
+            nursery.cancel_scope.cancel()
+
+
+async def _end_on_signal(signals: AsyncIterator[int], on_reload: Reload, scope: trio.CancelScope) -> None:
+    await until_told_to_end(signals, on_reload)
+    scope.cancel()
+
+
+_NAME = "mount"
+
+
+def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:
+    """Mount and serve until unmounted; hold the store whenever nobody else does.
+
+    Raises what is wrong, with nothing mounted.
+    """
+    with processes.reporting(StorePaths(store_path).log, _NAME) as announce:
+        parsed = parse_options(options)
+        with open_store(store_path) as store:
+            connect_early(store)
+            threads = BackgroundThreads()
+            session_of(store, threads).run(mountpoint, parsed, announce)
+            threads.leave()
+
+
+def mount_background(store_path: Path, mountpoint: Path, options: str) -> Path:
+    """Start a daemon that mounts; returns its log once the mount answers. Raises what it failed with."""
+    parse_options(options)
+    points.require_usable(mountpoint)
+    with open_store(store_path) as store:
+        paths = store.paths
+    arguments = ["--store", str(paths.root), "mount", str(mountpoint), "-f", *(["-o", options] if options else [])]
+    return processes.start(arguments, paths.log, _NAME)
+
+
+def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
+    """A mount of an open store, with its part of the background work."""
+    holder = holder_task_of(store, threads)
+    reader = store.reader(cached=True)
+
+    async def on_reload() -> None:
+        await reload(store, holder, threads)
+        reader.settings = store.settings.read
+
+    return MountSession(
+        store.path,
+        store.metadata,
+        store.files,
+        reader,
+        store.settings.mount,
+        store.metrics,
+        tasks=(holder.run,),
+        control=lambda options: control_files(store, reader, holder, options),
+        reload=on_reload,
+    )
+
+
+def connect_early(store: Store) -> None:
+    """Send one signed request to the cold tier, so that the first read finds an open connection.
+
+    A cold tier that does not answer now is no reason not to start: local bytes can be read.
+    """
+    location_id = store.cold_location_id
+    if location_id is None:
+        return
+    try:
+        next(store.storage_of(location_id).list(JOURNAL_PREFIX), None)
+    except Unavailable as exc:
+        log.warning("the cold tier does not answer: %s", exc)
+
+
+def described_settings(store: Store) -> str:
+    """The settings as of now, as `tierfs config show` prints them."""
+    return settings.lines(settings.load_with_origins(store.paths.settings, os.environ)) + "\n"
+
+
+def control_files(store: Store, reader: Reader, holder: HolderTask, options: MountOptions) -> Mapping[str, Content]:
+    """What the files of `.tierfs` say."""
+
+    def background() -> BackgroundView:
+        return BackgroundView(holder.holds, holder.backlog)
+
+    observation = Observation(Sources(store.path, reader, store.metrics, store.clock, background), options)
+    cache_directory = store.paths.cache(store.settings.read.cache_directory)
+    return {
+        "config": lambda: described_settings(store).encode(),
+        CACHE_REPORT_NAME: lambda: report_of(reader, cache_directory).encode(),
+        "metrics": observation.metrics,
+        "stats": observation.stats,
+    }

@@ -1,0 +1,249 @@
+"""The composition root: the one place that names concrete classes and puts a store together.
+
+Opening a store imports no vendor package but LMDB and protobuf, and none of the cold work: boto3, trio, pyfuse3 and
+what uploads come with the first call that needs them, so that `info`, `append`, `ls` and `status` start fast.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tierfs import settings
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.clock import Clock, SystemClock
+from tierfs.errors import NotFound, PermissionDenied, Unavailable
+from tierfs.metadata import tables
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.store_paths import StorePaths
+from tierfs.system import processes
+from tierfs.system.mounts import name_under_mount
+from tierfs.types import LocationId
+
+if TYPE_CHECKING:
+    from tierfs.chunkstore.protocol import ChunkStorage
+    from tierfs.holder.alone import AloneTools
+    from tierfs.holder.work import ColdWork
+    from tierfs.metrics import Metrics
+    from tierfs.reading.reader import Reader
+    from tierfs.segments.engine import Engine
+
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Store:
+    """One open store. Thread-safe; close it, or use it as a context manager."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.paths = StorePaths(path)
+        self.clock = clock
+        self.settings = settings.load(self.paths.settings, os.environ)
+        self.metadata = MetadataStore(self.paths.metadata, clock)
+        self.files = ChunkFiles(self.paths.chunks)
+        self._engine: Engine | None = None
+        self._lock = threading.Lock()
+        self._storages: dict[LocationId, ChunkStorage] = {}
+        self._providers: dict[LocationId, ChunkStorage] = {}
+        """The same without their wrappers."""
+        processes.register(self)
+
+    def forget(self) -> None:
+        """In a child of fork: connect anew, for two processes on one connection would read each other's answers."""
+        self._lock = threading.Lock()
+        self._storages, self._providers = {}, {}
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """What this process counts."""
+        from tierfs.metrics import Metrics
+
+        return Metrics()
+
+    @property
+    def engine(self) -> Engine:
+        """All that changes segments; made on first use, as commands that only look need none."""
+        if self._engine is None:
+            from tierfs.segments.engine import Engine
+
+            with self._lock:
+                if self._engine is None:
+                    self._engine = Engine(
+                        self.metadata, self.files, self.paths.writers, self.clock, self.settings.write
+                    )
+        return self._engine
+
+    @property
+    def path(self) -> Path:
+        """The store's directory."""
+        return self.paths.root
+
+    def storage_of(self, location_id: LocationId) -> ChunkStorage:
+        """The storage of a location, with its wrappers; connected on first use. Raises NotFound."""
+        storage = self._storages.get(location_id)
+        if storage is None:
+            with self._lock:  # threads ask at the same time, and one client is enough
+                storage = self._storages.get(location_id)
+                if storage is None:
+                    storage = self._storages[location_id] = self._connect(location_id)
+        return storage
+
+    def reader(self, *, cached: bool = False) -> Reader:
+        """A reader over both tiers; enter it inside trio. `cached`: with the disk cache, which one process has."""
+        from tierfs.reading.cache.cache import DiskCache
+        from tierfs.reading.reader import Reader
+
+        read = self.settings.read
+        cache = None
+        if cached:
+            directory = self.paths.cache(read.cache_directory)
+            cache = DiskCache.open(directory, self.metadata.store_id, read.cache_bytes, self.metrics)
+        return Reader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)
+
+    def segment_of_path(self, text: str) -> str:
+        """A segment's name from what the user typed: a name, or a path under a mount of this store."""
+        found = name_under_mount(text, self.path)
+        return text if found is None else found
+
+    def reload(self) -> None:
+        """Read the settings anew and connect anew to the cold tier, so that new credentials count.
+
+        Raises what is wrong with the settings, with nothing changed. Memory, streams and open files of
+        readers stay as they are. Old connections end with what still uses them.
+        """
+        self.settings = settings.load(self.paths.settings, os.environ)
+        self._storages = {}
+
+    def close(self) -> None:
+        """Close everything; idempotent."""
+        if self._engine is not None:
+            self._engine.close()
+        for storage in self._storages.values():
+            storage.close()
+        self._storages = {}
+        self.files.close()
+        self.metadata.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connect(self, location_id: LocationId) -> ChunkStorage:
+        from tierfs.journal.cold_identity import wrong_cold_tier
+        from tierfs.setup import connect
+
+        with self.metadata.read() as txn:
+            location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
+        connect.require_allowed(location, self.settings.cold)
+        try:
+            bare = connect.connect_bare(location, self.path, self.settings.cold, sweep=self.metadata.clock)
+        except NotFound as exc:
+            if not location.writable:
+                raise
+            raise wrong_cold_tier(str(exc)) from exc
+        self._providers[location_id] = bare
+        return connect.wrapped(bare, location, self.settings.cold, self.metrics)
+
+    @property
+    def cold_location_id(self) -> LocationId | None:
+        """Where offload writes; None without a cold tier."""
+        with self.metadata.read() as txn:
+            return txn.store.cold_location_id or None
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether the store follows a bucket that another one owns."""
+        with self.metadata.read() as txn:
+            return txn.store.replica
+
+    @property
+    def cold_location(self) -> LocationRecord | None:
+        """The same as a record: what was found of its abilities."""
+        with self.metadata.read() as txn:
+            return txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id))
+
+    def cold_work(self, what: str = "background work") -> ColdWork:
+        """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
+        from tierfs.garbage.collect import Collector
+        from tierfs.holder.work import ColdTools, ColdWork
+        from tierfs.journal.checkpoint import Checkpointer
+        from tierfs.journal.publish import Publisher
+        from tierfs.retention.clocks import ClockCheck
+        from tierfs.retention.retention import Retention
+        from tierfs.tiering.ledgers.offload import LedgerOffloader
+        from tierfs.tiering.objects import ColdTier
+        from tierfs.tiering.offload import Offload
+
+        location_id = self.cold_location_id
+        if location_id is None:
+            raise Unavailable(f"{what} needs a cold tier, and this store has none (init --cold none)")
+        storage = self.storage_of(location_id)
+        publisher = Publisher(self.metadata, storage)
+        cold = ColdTier(location_id, storage, publisher.require_recent_ownership)
+        every = self.settings.offload.checkpoint_entries
+        grace_s, background = self.settings.offload.grace_s, self.settings.background
+        settings = self.settings.offload
+        location = self.cold_location
+        if location is not None and location.keeps_objects:
+            settings = replace(settings, consolidate_chunks=0)  # the old objects would stay beside the new ones
+        return ColdWork(
+            ColdTools(
+                engine=self.engine,
+                cold=cold,
+                offload=Offload(self.metadata, self.files, cold),
+                ledgers=LedgerOffloader(self.metadata, self.files, cold, settings.ledger_block_bytes),
+                publisher=publisher,
+                checkpointer=Checkpointer(self.metadata, cold.storage, publisher, every),
+                collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
+                settings=settings,
+                ballast_path=self.paths.ballast,
+                retention=Retention(
+                    self.metadata, self.engine, grace_s=grace_s, needs_offload=background.retention_needs_offload
+                ),
+                clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location_id)),
+                metrics=self.metrics,
+            )
+        )
+
+    def alone_tools(self) -> AloneTools:
+        """What the holder of a store without a cold tier works with."""
+        from tierfs.garbage.collect import Collector
+        from tierfs.holder.alone import AloneTools
+        from tierfs.retention.clocks import ClockCheck
+        from tierfs.retention.retention import Retention
+
+        grace_s = self.settings.offload.grace_s
+        return AloneTools(
+            engine=self.engine,
+            collector=Collector(self.metadata, self.files, self.storage_of),
+            retention=Retention(self.metadata, self.engine, grace_s=grace_s, needs_offload=False),
+            clocks=ClockCheck(self.metadata, self.clock, lambda: None),
+        )
+
+    def _server_time_ms(self, location_id: LocationId) -> int | None:
+        """By the connection there is: a new one costs 50 ms of the interpreter, in the middle of a first read."""
+        from tierfs.setup.connect import server_time_ms
+
+        self.storage_of(location_id)
+        return server_time_ms(self._providers[location_id])
+
+
+def open_store(path: Path, clock: Clock | None = None) -> Store:
+    """Open a store. Raises NotFound where there is none, PermissionDenied when others may write to it."""
+    paths = StorePaths(path.absolute())
+    if not paths.settings.is_file():
+        raise NotFound(f"{path} is not a tierfs store", remedy=f"create one with: tierfs --store {path} init")
+    if paths.root.stat().st_mode & _OTHERS_MAY_WRITE:
+        raise PermissionDenied(f"{path} can be written by others", remedy=f"chmod 700 {path}")
+    return Store(paths.root, clock or SystemClock())

@@ -1,0 +1,175 @@
+"""Verbs that each process does by itself, whoever holds the store. Part of the composition root.
+
+The verbs that need the holder are the table in background/verbs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tierfs.app.store import Store
+from tierfs.errors import Conflict, TierfsError, Unavailable
+from tierfs.garbage.collect import Collector
+from tierfs.holder import lock
+from tierfs.holder.lock import HeldElsewhere
+from tierfs.metadata.tables import GARBAGE, INTENTS
+from tierfs.segments import managed_ledger
+from tierfs.segments.delete import Deletion
+from tierfs.segments.truncate import Truncation
+from tierfs.types import Tier
+
+if TYPE_CHECKING:
+    from tierfs.chunkstore.protocol import StoredObject
+    from tierfs.garbage.dead_uploads import DeadUpload
+    from tierfs.garbage.orphans import Orphan
+    from tierfs.holder.lock import Holder
+    from tierfs.metadata.records import GarbageRecord, IntentRecord
+    from tierfs.metadata.transaction import ReadTransaction
+    from tierfs.retention.clocks import ClockAccepted
+    from tierfs.segments.managed_ledger import ManagedLedger
+    from tierfs.segments.positions import Position
+
+_MS_PER_S = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageReport:
+    """What `tierfs gc` lists."""
+
+    rows: tuple[GarbageRecord, ...]
+    """Deletions to come, the next one first."""
+    orphans: tuple[Orphan, ...]
+    """What nothing names."""
+    uploads: tuple[DeadUpload, ...] = ()
+    """What nobody will finish."""
+    intents: tuple[IntentRecord, ...] = ()
+    """Objects that an owner was making as it died; the next holder makes them garbage."""
+    superseded: tuple[StoredObject, ...] = ()
+    """Of the journal, where the key may not delete."""
+
+
+def delete(store: Store, path: str, *, recursive: bool) -> Deletion:
+    """Delete a segment or directory, and at once the local files it leaves.
+
+    Cold objects go after the grace period and not before the journal says that they are gone.
+    """
+    done = store.engine.delete(path, recursive=recursive, cold_due_ms=_cold_due_ms(store))
+    _collect_local(store)
+    return done
+
+
+def truncate_head(store: Store, name: str, before_offset: int) -> Truncation:
+    """Drop a segment's bytes below an offset; files and objects go as in `delete`.
+
+    Raises NotFound, IsDirectory, or InvalidRequest naming the length.
+    """
+    done = store.engine.truncate(name, before_offset, cold_due_ms=_cold_due_ms(store))
+    _collect_local(store)
+    return done
+
+
+def trim_ledgers(store: Store, path: str, before_ledger: int) -> Deletion:
+    """Delete the closed ledgers of a managed ledger below an id; files and objects go as in `delete`.
+
+    Raises NotFound, or InvalidRequest for a segment.
+    """
+    remove = partial(store.engine.remove, cold_due_ms=_cold_due_ms(store))
+    done = managed_ledger.trim(store.metadata, path, before_ledger, remove)
+    _collect_local(store)
+    return done
+
+
+def settle(store: Store) -> TierfsError | None:
+    """Publish and collect what is due, if that is possible now; returns why not.
+
+    The rest stays queued for the next command that writes to the bucket. A holder does it without being asked.
+    """
+    try:
+        if store.cold_location_id is None:
+            _settle_alone(store)
+        else:
+            from tierfs.holder.verbs import holding
+
+            with holding(store, "publishing") as work:
+                work.publish()
+                work.collect()
+    except HeldElsewhere:
+        return None
+    except (Conflict, Unavailable) as exc:
+        return exc
+    return None
+
+
+def make_room(store: Store, first: str) -> int:
+    """Evict cold bytes until appends have room, those of segment `first` first; returns how many.
+
+    Raises HeldElsewhere where another process holds the store and does so by itself, and Unavailable without a cold
+    tier.
+    """
+    from tierfs.holder.verbs import holding
+
+    with holding(store, "eviction") as work:
+        return work.make_room(first)
+
+
+def open_managed_ledger(store: Store, path: str, *, take_over: bool = False) -> ManagedLedger:
+    """Become the writer of a managed ledger; see ManagedLedger. It offloads where the store has a cold tier."""
+    from tierfs.segments.managed_ledger import ManagedLedger
+
+    if store.cold_location_id is None:
+        return ManagedLedger(store.engine, path, take_over=take_over)
+
+    def offload(managed_ledger: str, before: Position) -> Position:
+        from tierfs.holder.verbs import BEFORE, OFFLOAD_PREFIX, perform
+        from tierfs.segments.positions import Position
+
+        done = perform(store, OFFLOAD_PREFIX, managed_ledger, {BEFORE: str(before)})
+        return Position.parse(done.first_unoffloaded)
+
+    return ManagedLedger(store.engine, path, take_over=take_over, offloader=offload)
+
+
+def garbage(store: Store, *, grace_s: int) -> GarbageReport:
+    """What waits to be deleted, and orphans and dead uploads older than the grace period."""
+    work = store.cold_work("gc")
+    orphans, uploads = work.orphans(grace_s=grace_s), work.dead_uploads(grace_s=grace_s)
+    with store.metadata.read() as txn:
+        rows = tuple(row for _, row in txn.scan(GARBAGE))
+        intents = tuple(_dead_intents(txn, lock.current(store.paths.holder)))
+    return GarbageReport(rows, tuple(orphans), tuple(uploads), intents, tuple(work.superseded()))
+
+
+def accept_clock(store: Store) -> ClockAccepted:
+    """Take the wall clock for right; see clock_accept. Raises ClockDisagrees when the server's differs."""
+    from tierfs.retention import clocks
+
+    if store.cold_location_id is not None:
+        store.cold_work("gc").tools.clocks.require_server_agrees()
+    return clocks.accept(store.metadata, grace_s=store.settings.offload.grace_s)
+
+
+def _dead_intents(txn: ReadTransaction, owner: Holder | None) -> Iterator[IntentRecord]:
+    """Intents of an owner that is gone: all, but for those of the one there is, and of jobs, which have none."""
+    from tierfs.tiering.objects import is_job
+
+    for _, intent in txn.scan(INTENTS):
+        if not is_job(intent) and (owner is None or intent.created_ms < owner.since_ms):
+            yield intent
+
+
+def _cold_due_ms(store: Store) -> int:
+    return store.clock.now_ms() + store.settings.offload.grace_s * _MS_PER_S
+
+
+def _collect_local(store: Store) -> None:
+    Collector(store.metadata, store.files, store.storage_of).collect(tiers=(Tier.LOCAL,))
+
+
+def _settle_alone(store: Store) -> None:
+    from tierfs.holder.alone import AloneWork
+
+    with lock.hold(store.paths.holder, store.clock):
+        AloneWork(store.alone_tools()).collect()

@@ -1,0 +1,175 @@
+"""Dumps: all rows of all databases, byte by byte, in framed parts (docs/format.md).
+
+A dump is a sequence of DumpPart messages, framed like the journal's objects. Databases come in the order of
+their names, rows in the order of their keys, so two dumps of one state are equal but for their time. Rows
+are never decoded: what a newer tierfs wrote comes through as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from tierfs.checksum import crc32c
+from tierfs.clock import Clock
+from tierfs.errors import DataLoss
+from tierfs.metadata import changes
+from tierfs.metadata import environment as lmdb_environment
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.sums import SUMS_KEY
+from tierfs.metadata.tables import SEGMENTS, STORE
+from tierfs.metadata.transaction import ReadTransaction, write_transaction
+
+PART_BYTES = 4 * 1024 * 1024
+"""Rows per part end here, so that a part with one more row stays below what a framed object may have."""
+
+_MAX_DATABASE_NAME_BYTES = 64
+
+
+@dataclass(slots=True)
+class DumpSummary:
+    """What a dump holds."""
+
+    store_id: str = ""
+    written_ms: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    """Per database, in the dump's order."""
+    row_bytes: int = 0
+    """Keys and values."""
+    parts: int = 0
+    crc32c: int = 0
+    """Of the whole dump file."""
+
+    def add(self, part: pb.DumpPart, framed: bytes) -> None:
+        """Count one part."""
+        self.store_id, self.written_ms = part.store_id, part.written_ms
+        for row in part.rows:
+            name = _printable_name(row.database)
+            self.rows[name] = self.rows.get(name, 0) + 1
+            self.row_bytes += len(row.key) + len(row.value)
+        self.parts += 1
+        self.crc32c = crc32c(framed, self.crc32c)
+
+
+def parts(txn: ReadTransaction, now_ms: int) -> Iterator[pb.DumpPart]:
+    """The dump of what the transaction sees; the last part says so."""
+    part = pb.DumpPart(version=RECORD_VERSION, store_id=txn.store.store_id, written_ms=now_ms)
+    size_bytes = 0
+    for name in sorted(txn.database_names):
+        for key, value in txn.scan_raw(name):
+            if (name, key) == (STORE.name, SUMS_KEY):
+                continue  # void in any other environment, where the rows are counted as they come
+            row = pb.DumpRow(database=name, key=key, value=value)
+            if size_bytes and size_bytes + row.ByteSize() > PART_BYTES:
+                yield part
+                part = pb.DumpPart(
+                    version=RECORD_VERSION, store_id=part.store_id, written_ms=now_ms, index=part.index + 1
+                )
+                size_bytes = 0
+            part.rows.append(row)
+            size_bytes += row.ByteSize()
+    part.last = True
+    yield part
+
+
+def write(txn: ReadTransaction, file: BinaryIO, now_ms: int) -> DumpSummary:
+    """Write the dump of what the transaction sees."""
+    summary = DumpSummary()
+    for part in parts(txn, now_ms):
+        framed = changes.frame(part)
+        file.write(framed)
+        summary.add(part, framed)
+    return summary
+
+
+def read(file: BinaryIO, name: str) -> Iterator[tuple[pb.DumpPart, bytes]]:
+    """The parts of a dump with their framed bytes, each checked; ends behind the last one.
+
+    Raises DataLoss for a dump that is cut, damaged, out of order or followed by something.
+    """
+    expected = _Expected()
+    while True:
+        framed = changes.read_framed(file, name)
+        if framed is None:
+            raise DataLoss(f"{name} is cut: its last part is missing")
+        part = changes.parse_dump_part(framed, name)
+        expected.check(part, name)
+        yield part, framed
+        if part.last:
+            break
+    if file.read(1):
+        raise DataLoss(f"{name}: something follows the last part")
+
+
+def verify(file: BinaryIO, name: str) -> DumpSummary:
+    """Read all of a dump; raises what `read` raises, and DataLoss when it holds no store."""
+    summary = DumpSummary()
+    for part, framed in read(file, name):
+        summary.add(part, framed)
+    if summary.rows.get("store") != 1:
+        raise DataLoss(f"{name} holds no store")
+    return summary
+
+
+def load(path: Path, clock: Clock, found: Iterable[pb.DumpPart], databases: Iterable[str]) -> None:
+    """Fill a new environment in directory `path`, which must not exist, with the rows of verified parts."""
+    lmdb_environment.create_directory(path)
+    path = path.resolve()
+    environment = lmdb_environment.open_environment(path, create=True)
+    try:
+        environment.add_databases(name.encode() for name in databases)
+        for part in found:
+            with write_transaction(environment, clock) as txn:
+                for row in part.rows:
+                    txn.put_raw(row.database, row.key, row.value)
+    finally:
+        lmdb_environment.close_environment(path)
+
+
+def end_active_chunks(metadata: MetadataStore) -> None:
+    """End each segment's active chunk at the length that was loaded.
+
+    Its file may have grown since the dump was made. A writer that continued it would overwrite those bytes, which
+    may be all that is left of them. Left as it is where only a newer tierfs may write.
+    """
+    with metadata.write_notes() as txn:
+        if txn.store.min_writer_version > RECORD_VERSION:
+            return
+        for key, segment in list(txn.scan(SEGMENTS)):
+            if segment.active:
+                ended = replace(segment, active=False, resumable=False, generation=segment.generation + 1)
+                txn.put(SEGMENTS, key, ended)
+
+
+class _Expected:
+    """What the next part has to be."""
+
+    def __init__(self) -> None:
+        self._index = 0
+        self._store_id = ""
+        self._newest = (b"", b"")
+
+    def check(self, part: pb.DumpPart, name: str) -> None:
+        """Raise DataLoss unless the part follows on the ones before."""
+        if part.version > RECORD_VERSION:
+            raise DataLoss(f"{name} has format version {part.version}", remedy="upgrade tierfs")
+        if part.index != self._index or (self._index and part.store_id != self._store_id):
+            raise DataLoss(f"{name}: part {self._index} is missing")
+        for row in part.rows:
+            at = (row.database, row.key)
+            if at <= self._newest or not row.key:
+                raise DataLoss(f"{name}: the rows of part {part.index} are out of order")
+            _printable_name(row.database)
+            self._newest = at
+        self._index, self._store_id = part.index + 1, part.store_id
+
+
+def _printable_name(database: bytes) -> str:
+    """A database's name, which is a word; anything else in a dump is damage."""
+    if not (0 < len(database) <= _MAX_DATABASE_NAME_BYTES and database.isalnum() and database.isascii()):
+        raise DataLoss(f"a dump names an impossible database, {database[:_MAX_DATABASE_NAME_BYTES]!r}")
+    return database.decode("ascii")

@@ -1,0 +1,211 @@
+"""One S3 client: botocore for every verb, and what urllib3 needs to read presigned URLs the same way.
+
+Presigned URLs: one serves all ranges of an object for some minutes. A credential: it is never logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import botocore.config
+import botocore.exceptions
+import botocore.session
+import urllib3
+from botocore.credentials import Credentials, RefreshableCredentials
+from botocore.utils import get_environ_proxies
+from urllib3.connection import HTTPConnection
+
+from tierfs.chunkstore.s3.errors import map_s3_errors, s3_code
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.clock import Clock
+from tierfs.config import ColdSettings
+from tierfs.errors import AlreadyExists, TierfsError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+SOCKET_OPTIONS = [
+    *HTTPConnection.default_socket_options,
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+]
+"""What botocore sets with tcp_keepalive: a peer that vanished is noticed while a connection rests."""
+
+DEFAULT_REGION = "us-east-1"
+"""What servers that are not AWS accept when nobody named a region."""
+
+_SIGNING_LOGGERS = ("urllib3.connectionpool", "botocore.auth", "botocore.endpoint")
+"""Their debug lines hold signed URLs and signatures."""
+
+_OURS, _TAKEN = "BucketAlreadyOwnedByYou", "BucketAlreadyExists"
+"""Codes for a bucket that is there. In us-east-1, and of Ceph, making it again is success."""
+
+_NEEDS_REGION = "IllegalLocationConstraintException"
+"""Code for a bucket that must name the region of the server it is made at."""
+
+_SIGNED = ("X-Amz-Signature", "Signature:", "Signature=")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Connection:
+    """A connected location."""
+
+    location: S3Location
+    client: S3Client
+    settings: ColdSettings
+    verify: str | Literal[True]
+    """CA bundle the user configured, or True for the default one."""
+    proxied: bool
+    """The environment names a proxy for the endpoint; only botocore goes through it."""
+    credentials: Credentials | None
+
+    @property
+    def signs_at_once(self) -> bool:
+        """Whether a signature takes some computing only, and no request for new credentials."""
+        if isinstance(self.credentials, RefreshableCredentials):
+            return not self.credentials.refresh_needed()
+        return self.credentials is not None
+
+
+def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
+    """Create the client; nothing is sent yet. Raises PermissionDenied for an unknown profile."""
+    _hide_signatures()
+    with map_s3_errors(location, "use"):
+        session = botocore.session.Session(profile=location.profile)
+        create_client = cast(Any, session.create_client)
+        client = create_client(
+            "s3",
+            region_name=location.region or session.get_config_variable("region") or DEFAULT_REGION,
+            endpoint_url=location.endpoint_url,
+            config=_config(location, settings),
+        )
+        bundle = session.get_config_variable("ca_bundle")
+        proxied = bool(get_environ_proxies(client.meta.endpoint_url))
+        credentials = session.get_credentials()
+    return S3Connection(location, client, settings, bundle or True, proxied, credentials)
+
+
+def create_bucket(location: S3Location, settings: ColdSettings) -> None:
+    """Make the location's bucket; one that is there and ours is left as it is.
+
+    Raises AlreadyExists for another owner's, and as any request does.
+    """
+    client = connect(location, settings).client
+    region = {"CreateBucketConfiguration": {"LocationConstraint": client.meta.region_name}}
+    try:
+        with map_s3_errors(location, "create the bucket of"):
+            _create_somewhere(client, location, region if client.meta.region_name != DEFAULT_REGION else {})
+    except TierfsError as exc:
+        if s3_code(exc) == _TAKEN:
+            raise AlreadyExists(
+                f"bucket {location.bucket} is another owner's at {location.endpoint}", remedy="choose another name"
+            ) from exc
+        if s3_code(exc) != _OURS:
+            raise
+    finally:
+        client.close()
+
+
+def _create_somewhere(client: S3Client, location: S3Location, region: dict[str, Any]) -> None:
+    """Create the bucket in a region; a server other than AWS is asked without one first, as most know only one."""
+    if location.endpoint_url is not None and region:
+        try:
+            client.create_bucket(Bucket=location.bucket)
+            return
+        except botocore.exceptions.ClientError as exc:
+            if exc.response["Error"]["Code"] != _NEEDS_REGION:
+                raise
+    client.create_bucket(Bucket=location.bucket, **region)
+
+
+def _config(location: S3Location, settings: ColdSettings) -> botocore.config.Config:
+    return botocore.config.Config(
+        # RetryingStorage is the only place that retries.
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        # Servers that are not AWS do not know the checksums botocore sends by default.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        signature_version="s3v4",
+        s3={"addressing_style": location.addressing_style()},  # type: ignore[arg-type]
+        max_pool_connections=settings.connections,
+        connect_timeout=settings.connect_timeout_s,
+        read_timeout=settings.read_timeout_s,
+        tcp_keepalive=True,
+        user_agent_extra="tierfs",
+    )
+
+
+def _hide_signatures() -> None:
+    for name in _SIGNING_LOGGERS:
+        logging.getLogger(name).addFilter(_without_signature)
+
+
+def _without_signature(record: logging.LogRecord) -> bool:
+    """Whether a vendor's log record may be shown."""
+    text = record.getMessage()
+    return not any(mark in text for mark in _SIGNED)
+
+
+_VALID_S = 900
+"""How long the server accepts a URL; short, because whoever sees it may read the object."""
+_USED_S = 600
+"""How long we use it: well before it expires, so that clocks may disagree and a queued GET still starts."""
+_MAX_URLS = 4096
+"""Cached URLs, about 1 KiB each."""
+
+
+class SignedUrls:
+    """Paths and queries that read the objects of one location. Thread-safe."""
+
+    def __init__(self, connection: S3Connection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._targets: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self.origin = ""
+        """Scheme, host and port of all of them; "" before the first one."""
+
+    def target(self, name: str) -> str:
+        """Signed path and query for `name`. Raises what botocore raises, within map_s3_errors."""
+        target = self.signed(name)
+        if target is not None:
+            return target
+        now = self._clock.monotonic_s()
+        location = self._connection.location
+        url = self._connection.client.generate_presigned_url(
+            "get_object", Params={"Bucket": location.bucket, "Key": location.key(name)}, ExpiresIn=_VALID_S
+        )
+        self.origin, target = _split(url)
+        with self._lock:
+            self._targets[name] = (now + _USED_S, target)
+            self._targets.move_to_end(name)
+            if len(self._targets) > _MAX_URLS:
+                self._targets.popitem(last=False)
+        return target
+
+    def signed(self, name: str) -> str | None:
+        """What was signed before and is still good."""
+        with self._lock:
+            used_until, target = self._targets.get(name, (0.0, ""))
+        return target if used_until > self._clock.monotonic_s() else None
+
+    def forget(self, name: str) -> None:
+        """Sign anew next time; idempotent."""
+        with self._lock:
+            self._targets.pop(name, None)
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._targets.clear()
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Scheme and host of a URL, and its path and query."""
+    parsed = urllib3.util.parse_url(url)
+    return f"{parsed.scheme}://{parsed.netloc}", parsed.request_uri

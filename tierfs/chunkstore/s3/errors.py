@@ -1,0 +1,215 @@
+"""What S3 and the way to it answer, as errors of ours: one line, never a credential or a signed URL.
+
+No vendor message is copied into ours: servers echo what they were sent, and clients print whole URLs.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from botocore import exceptions as botocore
+from urllib3 import exceptions as urllib3
+
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.errors import (
+    AlreadyExists,
+    DataLoss,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    StorageFull,
+    TierfsError,
+    Unavailable,
+    WrongColdTier,
+)
+from tierfs.names import printable
+
+READ = "read"
+"""The action of reading an object's bytes."""
+
+_NO_BUCKET = frozenset({"NoSuchBucket"})
+_MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
+_BAD_CREDENTIALS = frozenset(
+    {
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidToken",
+        "TokenRefreshRequired",
+        "InvalidClientTokenId",
+        "InvalidSecurity",
+        "UnrecognizedClientException",
+    }
+)
+_WRONG_CLOCK = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
+_REFUSED = frozenset({"AccessDenied", "Forbidden", "403", "AllAccessDisabled", "AccountProblem", "NotSignedUp"})
+_TAKEN = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})
+_FULL = frozenset({"QuotaExceeded", "InsufficientStorage", "507", "XMinioStorageFull", "InsufficientCapacity"})
+_ELSEWHERE = frozenset(
+    {
+        "PermanentRedirect",
+        "TemporaryRedirect",
+        "Redirect",
+        "301",
+        "307",
+        "308",
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+    }
+)
+_DAMAGED_ON_THE_WAY = frozenset(
+    {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch", "IncompleteBody", "RequestTimeout"}
+)
+_PASSING = frozenset(
+    {
+        "SlowDown",
+        "ServiceUnavailable",
+        "InternalError",
+        "Throttling",
+        "ThrottlingException",
+        "RequestThrottled",
+        "TooManyRequests",
+        "RequestLimitExceeded",
+        "BandwidthLimitExceeded",
+        "OperationAborted",
+        "NoSuchUpload",
+        "408",
+        "409",
+        "429",
+    }
+)
+"""NoSuchUpload: somebody swept the upload, the next try starts a new one."""
+
+_SERVER_ERROR = 500
+_NOT_IMPLEMENTED = 501
+_MAX_CODE_LENGTH = 60
+
+_MISSING_CREDENTIALS = (
+    botocore.NoCredentialsError,
+    botocore.PartialCredentialsError,
+    botocore.CredentialRetrievalError,
+    botocore.ProfileNotFound,
+    botocore.TokenRetrievalError,
+    botocore.UnauthorizedSSOTokenError,
+    botocore.SSOError,
+)
+_UNREACHABLE = (
+    botocore.EndpointConnectionError,
+    botocore.ConnectTimeoutError,
+    botocore.ProxyConnectionError,
+    urllib3.NewConnectionError,
+    urllib3.ConnectTimeoutError,
+)
+_CERTIFICATE = (botocore.SSLError, urllib3.SSLError)
+_BROKEN = (
+    botocore.HTTPClientError,
+    botocore.ConnectionError,
+    botocore.IncompleteReadError,
+    botocore.ResponseStreamingError,
+    urllib3.HTTPError,
+    http.client.HTTPException,
+    OSError,
+)
+_TIMEOUTS = (botocore.ReadTimeoutError, urllib3.ReadTimeoutError, TimeoutError)
+
+
+@contextmanager
+def map_s3_errors(location: S3Location, action: str, name: str = "") -> Iterator[None]:
+    """Turn errors of botocore, urllib3 and sockets into ours; `action` completes "refused to ..."."""
+    try:
+        yield
+    except botocore.ClientError as exc:
+        raise _answered(location, action, name, exc.response) from exc
+    except _MISSING_CREDENTIALS as exc:
+        raise _no_credentials(location, exc) from exc
+    except _CERTIFICATE as exc:
+        raise InvalidRequest(
+            f"the TLS certificate of {location.endpoint} was not accepted", remedy="set AWS_CA_BUNDLE"
+        ) from exc
+    except _UNREACHABLE as exc:
+        raise Unavailable(f"cannot reach {location.endpoint}", remedy="check --endpoint-url and the network") from exc
+    except _TIMEOUTS as exc:
+        raise Unavailable(f"{location.endpoint} did not answer in time to {action} {location.url(name)}") from exc
+    except _BROKEN as exc:
+        kind = type(exc).__name__
+        raise Unavailable(f"connection to {location.endpoint} broke: {action} {location.url(name)} ({kind})") from exc
+    except botocore.BotoCoreError as exc:
+        raise InvalidRequest(
+            f"cannot {action} {location.url(name)} at {location.endpoint} ({type(exc).__name__})"
+        ) from exc
+
+
+def s3_code(error: TierfsError) -> str:
+    """S3's code in the answer that `error` was made of; "" when there was none."""
+    cause = error.__cause__
+    return str(cause.response.get("Error", {}).get("Code", "")) if isinstance(cause, botocore.ClientError) else ""
+
+
+def _no_credentials(location: S3Location, exc: Exception) -> TierfsError:
+    if isinstance(exc, botocore.ProfileNotFound):
+        message = f"the AWS profile {printable(str(location.profile))} does not exist"
+    else:
+        message = f"no usable AWS credentials for {location.endpoint}"
+    return PermissionDenied(message, remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --profile")
+
+
+def _answered(location: S3Location, action: str, name: str, response: Mapping[str, Any]) -> TierfsError:
+    error = response.get("Error", {})
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return error_of_answer(location, action, name, str(error.get("Code", "")), int(status))
+
+
+def error_of_answer(location: S3Location, action: str, name: str, code: str, status: int) -> TierfsError:
+    """The error for an answer of the server with S3's `code` ("" when it gave none) and HTTP `status`."""
+    code = printable(code[:_MAX_CODE_LENGTH]) or str(status)
+    url, endpoint = location.url(name), location.endpoint
+    detail = f"({code})" if code == str(status) else f"({code}, HTTP {status})"
+    if code in _NO_BUCKET:
+        # Of a bucket that is not there a missing object tells nothing: it is not lost.
+        kind = WrongColdTier if action == READ else NotFound
+        return kind(
+            f"bucket {location.bucket} does not exist at {endpoint}",
+            remedy="create the bucket, or check its name and --endpoint-url",
+        )
+    if code in _MISSING:
+        return NotFound(f"{url}: not found at {endpoint}")
+    if code in _TAKEN:
+        return AlreadyExists(f"{url}: already exists at {endpoint}")
+    if code in _FULL:
+        return StorageFull(f"{endpoint} has no room for {url} {detail}", remedy="raise the bucket's quota")
+    if code == "InvalidRange":
+        return DataLoss(f"{url}: bytes past its end were asked for")
+    return _refusal(location, code) or _by_status(f"{endpoint} refused to {action} {url} {detail}", code, status)
+
+
+def _refusal(location: S3Location, code: str) -> TierfsError | None:
+    """Errors of who asks and where, whatever was asked."""
+    if code in _BAD_CREDENTIALS:
+        return PermissionDenied(
+            f"credentials refused by {location.endpoint} ({code})",
+            remedy="check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --profile",
+        )
+    if code in _WRONG_CLOCK:
+        return PermissionDenied(
+            f"credentials refused by {location.endpoint} ({code})", remedy="set this machine's clock"
+        )
+    if code in _ELSEWHERE:
+        return InvalidRequest(
+            f"bucket {location.bucket} is not served by {location.endpoint} in region {location.region} ({code})",
+            remedy="set --region and --endpoint-url to the bucket's",
+        )
+    return None
+
+
+def _by_status(message: str, code: str, status: int) -> TierfsError:
+    if code in _REFUSED or status in (http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNAUTHORIZED):
+        return PermissionDenied(message, remedy="ask the bucket's owner for the right")
+    if code in _PASSING or code in _DAMAGED_ON_THE_WAY:
+        return Unavailable(message)
+    if status >= _SERVER_ERROR and status != _NOT_IMPLEMENTED:
+        return Unavailable(message)
+    return InvalidRequest(message)

@@ -1,0 +1,160 @@
+"""What an S3 server honours, found by experiment: answers to conditions and checksums differ by vendor."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from tierfs.checksum import crc32c
+from tierfs.chunkstore.probe import BucketRules
+from tierfs.chunkstore.protocol import Abilities, BufferSource
+from tierfs.chunkstore.s3.client import S3Connection
+from tierfs.chunkstore.s3.errors import map_s3_errors
+from tierfs.chunkstore.s3.upload import Uploader
+from tierfs.errors import AlreadyExists, InvalidRequest
+from tierfs.parallel import Pool
+
+_PROBE = b"tierfs probes what this server honours; this object can be deleted\n"
+_OTHER = b"other bytes\n"
+_UNCHECKED = Abilities(create_only_put=True, create_only_multipart=True, verifies_crc32c=False)
+"""Sends the conditions and leaves the answer to the server."""
+_NO_ETAG = '"tierfs-probes-an-etag-that-no-object-has"'
+_MS_PER_S = 1000
+
+_CANNOT_TELL = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.NOT_IMPLEMENTED,
+    }
+)
+"""How servers answer a question that they do not know, or that the key may not ask."""
+
+
+def probe_abilities(connection: S3Connection, pool: Pool, name: str) -> Abilities:
+    """What the server honours. Creates the object `name`. Raises what put raises, except AlreadyExists."""
+    uploader = Uploader(connection, _UNCHECKED, pool)
+    create_only_put = _put_is_create_only(uploader, name)
+    return Abilities(
+        create_only_put=create_only_put,
+        create_only_multipart=create_only_put and _multipart_is_create_only(uploader, name),
+        verifies_crc32c=_refuses_wrong_crc32c(connection, name)
+        and _takes_crc32c(Uploader(connection, replace(_UNCHECKED, verifies_crc32c=True), pool), name),
+    )
+
+
+def _put_is_create_only(uploader: Uploader, name: str) -> bool:
+    uploader.upload(name, BufferSource(_PROBE), {}, create_only=False)
+    return not _succeeds(uploader.upload, name)
+
+
+def _multipart_is_create_only(uploader: Uploader, name: str) -> bool:
+    return not _succeeds(uploader.multipart, name)
+
+
+def _succeeds(upload: object, name: str) -> bool:
+    """Whether a create-only upload over the existing object is let through."""
+    assert callable(upload)
+    try:
+        upload(name, BufferSource(_OTHER), {}, create_only=True)
+    except AlreadyExists:
+        return False
+    except InvalidRequest:  # the condition is not implemented: it protects nothing
+        return True
+    return True
+
+
+def _refuses_wrong_crc32c(connection: S3Connection, name: str) -> bool:
+    wrong = base64.b64encode(crc32c(_OTHER).to_bytes(4, "big")).decode("ascii")
+    location = connection.location
+    with map_s3_errors(location, "write", name):
+        try:
+            connection.client.put_object(
+                Bucket=location.bucket, Key=location.key(name), Body=_PROBE, ChecksumCRC32C=wrong
+            )
+        except ClientError as exc:
+            if exc.response["ResponseMetadata"]["HTTPStatusCode"] == HTTPStatus.BAD_REQUEST:
+                return True
+            raise
+    return False
+
+
+def _takes_crc32c(uploader: Uploader, name: str) -> bool:
+    """Whether right checksums are accepted, in parts too. A bucket with Object Lock may ask for an MD5."""
+    try:
+        uploader.upload(name, BufferSource(_PROBE), {}, create_only=False)
+        uploader.multipart(name, BufferSource(_PROBE), {}, create_only=False)
+    except InvalidRequest:
+        return False
+    return True
+
+
+def honours_if_match(connection: S3Connection, name: str) -> bool:
+    """Whether reading `name`, which exists, is refused when another etag is asked for."""
+    location = connection.location
+    with map_s3_errors(location, "read", name):
+        try:
+            answer = connection.client.get_object(Bucket=location.bucket, Key=location.key(name), IfMatch=_NO_ETAG)
+        except ClientError as exc:
+            if exc.response["ResponseMetadata"]["HTTPStatusCode"] == HTTPStatus.PRECONDITION_FAILED:
+                return True
+            raise
+        answer["Body"].close()
+    return False
+
+
+def server_time_ms(connection: S3Connection) -> int | None:
+    """The Date of the server's answer, whatever it answers; None where it sends none."""
+    location = connection.location
+    answer: Mapping[str, Any]
+    with map_s3_errors(location, "list"):
+        try:
+            answer = connection.client.list_objects_v2(Bucket=location.bucket, Prefix=location.key(""), MaxKeys=1)
+        except ClientError as exc:
+            answer = exc.response
+    date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+    return None if date is None else round(parsedate_to_datetime(date).timestamp() * _MS_PER_S)
+
+
+def bucket_rules(connection: S3Connection) -> BucketRules:
+    """What the bucket does with objects that are deleted; two small requests. Raises Unavailable."""
+    return BucketRules(_is_versioned(connection), _default_lock(connection))
+
+
+def _is_versioned(connection: S3Connection) -> bool | None:
+    answer = _asked(connection, "get_bucket_versioning")
+    return None if answer is None else answer.get("Status") == "Enabled"
+
+
+def _default_lock(connection: S3Connection) -> str | None:
+    answer = _asked(connection, "get_object_lock_configuration")
+    if answer is None:
+        return None
+    rule = answer.get("ObjectLockConfiguration", {}).get("Rule", {}).get("DefaultRetention", {})
+    years, days = rule.get("Years"), rule.get("Days")
+    period = f"{years} years" if years else f"{days} days" if days else ""
+    return f"{rule.get('Mode', '')} {period}".strip() if period else ""
+
+
+def _asked(connection: S3Connection, request: str) -> Mapping[str, Any] | None:
+    """The answer; empty where the bucket has no such rule, None where the key may not ask or the server cannot tell."""
+    location = connection.location
+    with map_s3_errors(location, "describe"):
+        try:
+            answer: Mapping[str, Any] = getattr(connection.client, request)(Bucket=location.bucket)
+            return answer
+        except ClientError as exc:
+            status = exc.response["ResponseMetadata"]["HTTPStatusCode"]
+            if status == HTTPStatus.NOT_FOUND:
+                return {}
+            if status in _CANNOT_TELL:
+                return None
+            raise

@@ -1,0 +1,277 @@
+"""Objects in an S3 bucket, AWS's or any compatible one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tierfs.chunkstore.probe import BucketRules, ReadAbilities
+from tierfs.chunkstore.protocol import (
+    Abilities,
+    ComposedObject,
+    ObjectPiece,
+    OnReceived,
+    PendingUpload,
+    RangeUrl,
+    Source,
+    StoredObject,
+)
+from tierfs.chunkstore.s3.client import connect
+from tierfs.chunkstore.s3.compose import Composer
+from tierfs.chunkstore.s3.errors import map_s3_errors, s3_code
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.probe import bucket_rules, honours_if_match, probe_abilities, server_time_ms
+from tierfs.chunkstore.s3.read import RangeReader
+from tierfs.chunkstore.s3.upload import Uploader
+from tierfs.chunkstore.validate import (
+    check_empty_read,
+    check_metadata,
+    check_name,
+    check_open,
+    check_pieces,
+    composed_bytes,
+    is_own,
+)
+from tierfs.clock import Clock, SystemClock
+from tierfs.config import ColdSettings
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
+from tierfs.metrics import MetricSink, NullMetrics
+from tierfs.names import printable
+from tierfs.parallel import Pool
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+UNPROBED = Abilities(create_only_put=True, create_only_multipart=False, verifies_crc32c=False)
+"""What is assumed of a server until it was probed: safe everywhere, at the price of a HEAD and of MD5."""
+
+_MS_PER_S = 1000
+_NO_SUCH_UPLOAD = "NoSuchUpload"
+
+
+class S3Storage:
+    """ChunkStorage over one bucket and prefix. Thread-safe; never retries.
+
+    Where `abilities` lack a create-only form, a HEAD right before the write stands in for it: advisory.
+    """
+
+    def __init__(
+        self,
+        location: S3Location,
+        settings: ColdSettings | None = None,
+        *,
+        abilities: Abilities = UNPROBED,
+        clock: Clock | None = None,
+        metrics: MetricSink | None = None,
+    ) -> None:
+        """Connects lazily: a wrong endpoint or key shows at the first call, or at check_bucket().
+
+        Raises PermissionDenied for an unknown profile.
+        """
+        self.location = location
+        settings = settings or ColdSettings()
+        self._connection = connect(location, settings)
+        self._client = self._connection.client
+        self._pool = Pool(settings.parts_in_parallel, "tierfs-upload", location.url())
+        self._uploader = Uploader(self._connection, abilities, self._pool)
+        self._reader = RangeReader(self._connection, clock or SystemClock(), metrics or NullMetrics())
+        self._composer = Composer(self._connection, self._uploader, self.read_into, self.stat)
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return self.location.url()
+
+    def put(
+        self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
+    ) -> StoredObject:
+        """See ChunkStorage.put. An object that carries our metadata's attempt id is our own: success."""
+        check_open(self._closed, self)
+        check_name(name)
+        metadata = metadata or {}
+        check_metadata(metadata)
+        try:
+            etag = self._uploader.upload(name, source, metadata, create_only=create_only)
+        except AlreadyExists:
+            return self._own(name, source.length_bytes, metadata)
+        return self._stored(name, source.length_bytes, etag)
+
+    def compose(
+        self,
+        name: str,
+        pieces: Sequence[ObjectPiece],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        create_only: bool = True,
+    ) -> ComposedObject:
+        """See ChunkStorage.compose. An object that carries our metadata's attempt id is our own: success."""
+        check_open(self._closed, self)
+        check_name(name)
+        check_pieces(name, pieces)
+        metadata = metadata or {}
+        check_metadata(metadata)
+        length_bytes = composed_bytes(pieces)
+        try:
+            etag, client_bytes = self._composer.compose(name, pieces, metadata, create_only=create_only)
+        except AlreadyExists:
+            return ComposedObject.of(self._own(name, length_bytes, metadata))
+        return ComposedObject.of(self._stored(name, length_bytes, etag), client_bytes)
+
+    def _stored(self, name: str, length_bytes: int, etag: str) -> StoredObject:
+        """What the server says of an object that was just stored, checked against what was sent."""
+        found = self.stat(name)
+        if found.length_bytes != length_bytes:
+            raise DataLoss(f"{self.location.url(name)}: the server stored {found.length_bytes} bytes only")
+        if etag and found.etag != etag:
+            raise Conflict(f"{self.location.url(name)}: somebody replaced it while it was stored")
+        return found
+
+    def _own(self, name: str, length_bytes: int, metadata: Mapping[str, str]) -> StoredObject:
+        """The object that is in the way, when an earlier try of this upload stored it; else AlreadyExists.
+
+        Nothing in the way is a request in flight that may still land (ConditionalRequestConflict), or an object that
+        went meanwhile: Unavailable, so that the next try finds out.
+        """
+        try:
+            found = self.stat(name)
+        except NotFound as exc:
+            url = self.location.url(name)
+            raise Unavailable(f"{url}: another request for it is in flight at {self.location.endpoint}") from exc
+        if is_own(found, metadata, length_bytes):
+            return found
+        raise AlreadyExists(f"{self.location.url(name)}: already exists at {self.location.endpoint}")
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: OnReceived | None = None,
+    ) -> None:
+        """See ChunkStorage.read_into."""
+        check_open(self._closed, self)
+        check_name(name)
+        if offset < 0:
+            raise InvalidRequest(f"{printable(name)}: offset {offset} is negative")
+        if len(buffer):
+            self._reader.read_into(name, offset, buffer, if_match, progress)
+        else:
+            check_empty_read(self.stat(name), offset, if_match)
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        """See RangeUrls.range_url. There is none before the first `read_into`, nor over https."""
+        return None if self._closed else self._reader.range_url(name)
+
+    def stat(self, name: str) -> StoredObject:
+        """See ChunkStorage.stat."""
+        check_open(self._closed, self)
+        check_name(name)
+        with map_s3_errors(self.location, "look at", name):
+            answer = self._client.head_object(**self._address(name))
+        etag, metadata = answer["ETag"].strip('"'), answer["Metadata"]
+        modified_ms = _milliseconds(answer["LastModified"])
+        return StoredObject(name, answer["ContentLength"], etag, modified_ms, metadata)
+
+    def delete(self, name: str) -> None:
+        """See ChunkStorage.delete. Unfinished multipart uploads of the name go too.
+
+        No listing shows them, and a process that was killed leaves them to be paid for.
+        """
+        check_open(self._closed, self)
+        check_name(name)
+        with map_s3_errors(self.location, "delete", name):
+            self._client.delete_object(**self._address(name))
+            key = self.location.key(name)
+            answer = self._client.list_multipart_uploads(Bucket=self.location.bucket, Prefix=key)
+        for upload in answer.get("Uploads", []):
+            if upload["Key"] == key:
+                self._abort_upload(name, upload["UploadId"])
+
+    def _abort_upload(self, name: str, upload_id: str) -> None:
+        """One that is gone by now is success: servers answer that in two ways."""
+        try:
+            with map_s3_errors(self.location, "abort the upload of", name):
+                self._client.abort_multipart_upload(**self._address(name), UploadId=upload_id)
+        except (NotFound, Unavailable) as exc:
+            if not isinstance(exc, NotFound) and s3_code(exc) != _NO_SUCH_UPLOAD:
+                raise
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """See ChunkStorage.list."""
+        check_open(self._closed, self)
+        start: dict[str, Any] = {"StartAfter": self.location.key(after)} if after else {}
+        key_prefix = self.location.key(prefix)
+        paginator = self._client.get_paginator("list_objects_v2")
+        pages = iter(paginator.paginate(Bucket=self.location.bucket, Prefix=key_prefix, **start))
+        while True:
+            check_open(self._closed, self)
+            with map_s3_errors(self.location, "list", prefix):
+                page = next(pages, None)
+            if page is None:
+                return
+            for entry in page.get("Contents", ()):
+                name = self.location.name(entry["Key"])
+                modified_ms = _milliseconds(entry["LastModified"])
+                yield StoredObject(name, entry["Size"], entry["ETag"].strip('"'), modified_ms)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """See Uploads.uploads."""
+        check_open(self._closed, self)
+        paginator = self._client.get_paginator("list_multipart_uploads")
+        pages = iter(paginator.paginate(Bucket=self.location.bucket, Prefix=self.location.key(prefix)))
+        while True:
+            with map_s3_errors(self.location, "list the uploads of", prefix):
+                page = next(pages, None)
+            if page is None:
+                return
+            for entry in page.get("Uploads", ()):
+                name = self.location.name(entry["Key"])
+                yield PendingUpload(name, entry["UploadId"], _milliseconds(entry["Initiated"]))
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """See Uploads.abort_upload."""
+        check_open(self._closed, self)
+        self._abort_upload(upload.name, upload.upload_id)
+
+    def close(self) -> None:
+        """See ChunkStorage.close. Uploads that wait for a worker end in Closed."""
+        self._closed = True
+        self._pool.close(wait=False)
+        self._composer.close()
+        self._reader.close()
+        self._client.close()
+
+    def check_bucket(self) -> None:
+        """One cheap request that fails as every later one would: wrong bucket, keys, endpoint or region."""
+        check_open(self._closed, self)
+        with map_s3_errors(self.location, "list"):
+            self._client.list_objects_v2(Bucket=self.location.bucket, Prefix=self.location.key(""), MaxKeys=1)
+
+    def probe_abilities(self, name: str) -> Abilities:
+        """Find out by experiment on the object `name`; it may be left behind."""
+        check_open(self._closed, self)
+        check_name(name)
+        return probe_abilities(self._connection, self._pool, name)
+
+    def server_time_ms(self) -> int | None:
+        """See ServedStorage.server_time_ms."""
+        check_open(self._closed, self)
+        return server_time_ms(self._connection)
+
+    def read_abilities(self, name: str) -> ReadAbilities:
+        """See ServedStorage.read_abilities."""
+        check_open(self._closed, self)
+        return ReadAbilities(self._reader.serves_presigned(name), honours_if_match(self._connection, name))
+
+    def bucket_rules(self) -> BucketRules:
+        """See ServedStorage.bucket_rules."""
+        check_open(self._closed, self)
+        return bucket_rules(self._connection)
+
+    def _address(self, name: str) -> dict[str, Any]:
+        return {"Bucket": self.location.bucket, "Key": self.location.key(name)}
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * _MS_PER_S)

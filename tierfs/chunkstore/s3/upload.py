@@ -1,0 +1,257 @@
+"""Storing one object: a single PUT, or parts in parallel; every byte's checksum travels with it.
+
+Memory: a worker reads its part, so no more than `parts_in_parallel` parts exist, whatever is uploaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tierfs.checksum import Buffer, crc32c
+from tierfs.chunkstore.protocol import Abilities, PartedSource, Source
+from tierfs.chunkstore.s3.client import S3Connection
+from tierfs.chunkstore.s3.errors import map_s3_errors
+from tierfs.chunkstore.validate import read_source
+from tierfs.errors import AlreadyExists, DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.parallel import Pool
+from tierfs.types import MIB
+
+_log = logging.getLogger(__name__)
+
+SINGLE_PUT_BYTES = 16 * MIB
+"""Up to this an object is one PUT: create-only is enforced for it everywhere."""
+PART_BYTES = 8 * MIB
+_SMALLEST_PART_BYTES = 5 * MIB
+"""S3's limit, but for the last part."""
+MAX_PARTS = 10_000
+"""S3's limit; larger objects get larger parts."""
+
+_CONTENT_TYPE = "application/octet-stream"
+"""As Pulsar sets it; servers have names of their own for what has none."""
+
+_CRC_BYTES = 4
+_MD5_ETAG = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")
+_KMS = "aws:kms"
+
+Answer = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checksum:
+    """What is sent along with a body, and what the server must answer for it."""
+
+    parameters: dict[str, str]
+    md5: bytes | None
+    """None when the server verifies a CRC32C instead."""
+
+    @classmethod
+    def of(cls, body: Buffer, abilities: Abilities) -> _Checksum:
+        """The checksum the server is known to verify."""
+        if abilities.verifies_crc32c:
+            crc = crc32c(body).to_bytes(_CRC_BYTES, "big")
+            return cls({"ChecksumCRC32C": base64.b64encode(crc).decode("ascii")}, None)
+        md5 = hashlib.md5(body, usedforsecurity=False).digest()
+        return cls({"ContentMD5": base64.b64encode(md5).decode("ascii")}, md5)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPart:
+    """One uploaded part."""
+
+    listed: dict[str, Any]
+    """As CompleteMultipartUpload wants it."""
+    md5: bytes | None
+
+
+PartJob = Callable[[str, int], UploadPart]
+"""Makes one part of an upload, given its id and the part's number."""
+
+
+class Uploader:
+    """Uploads objects of one location. Thread-safe; the pool bounds parts in flight."""
+
+    def __init__(self, connection: S3Connection, abilities: Abilities, pool: Pool) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._location = connection.location
+        self._abilities = abilities
+        self._pool = pool
+
+    def upload(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
+        """Store all of `source`; returns the etag, "" when nobody knows it yet. Raises AlreadyExists.
+
+        After Unavailable the object may exist, and an incomplete upload may remain for the sweep.
+        """
+        if source.length_bytes <= SINGLE_PUT_BYTES:
+            return self._single(name, source, metadata, create_only=create_only)
+        return self.multipart(name, source, metadata, create_only=create_only)
+
+    def multipart(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
+        """Store `source` in parts, whatever its size; otherwise as `upload`."""
+        jobs: list[PartJob] = []
+        start = 0
+        for size in _part_lengths(source):
+            jobs.append(partial(self._upload_part, name, source, start, size))
+            start += size
+        return self.assemble(name, jobs, metadata, create_only=create_only, abilities=self._abilities)
+
+    def assemble(
+        self,
+        name: str,
+        jobs: Sequence[PartJob],
+        metadata: Mapping[str, str],
+        *,
+        create_only: bool,
+        abilities: Abilities,
+        before_completion: Callable[[], None] | None = None,
+    ) -> str:
+        """Run `jobs`, one per part, in parallel and make their parts one object; returns its etag as `upload` does.
+
+        `before_completion` is called once all parts are there; when it raises, nothing becomes of them.
+        An ambiguous answer to the completion is not followed by an abort: the server may be completing.
+        """
+        upload_id = self._begin(name, metadata, abilities)
+        try:
+            parts = self._pool.run(lambda numbered: numbered[1](upload_id, numbered[0]), enumerate(jobs, 1))
+            if before_completion is not None:
+                before_completion()
+            if create_only and not self._abilities.create_only_multipart:
+                self._refuse_existing(name)
+            return self._complete(name, upload_id, parts, create_only=create_only)
+        except _Ambiguous as exc:
+            raise Unavailable(str(exc.error), remedy=exc.error.remedy) from exc
+        except BaseException:
+            self._abort(name, upload_id)
+            raise
+
+    def put_part(self, name: str, body: bytes, upload_id: str, number: int, abilities: Abilities) -> UploadPart:
+        """Upload one part; `abilities` as `assemble` was given them."""
+        checksum = _Checksum.of(body, abilities)
+        request: dict[str, Any] = dict(checksum.parameters)
+        with map_s3_errors(self._location, "write", name):
+            answer: Answer = self._client.upload_part(
+                **self._address(name), UploadId=upload_id, PartNumber=number, Body=body, **request
+            )
+        self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
+        listed = {"PartNumber": number, "ETag": answer["ETag"]}
+        if checksum.md5 is None:
+            listed |= checksum.parameters
+        return UploadPart(listed, checksum.md5)
+
+    def _single(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
+        if create_only and not self._abilities.create_only_put:
+            self._refuse_existing(name)
+        body = _as_body(read_source(name, source, 0, source.length_bytes))
+        checksum = _Checksum.of(body, self._abilities)
+        request: dict[str, Any] = {**checksum.parameters, **self._condition(create_only)}
+        with map_s3_errors(self._location, "write", name):
+            answer: Answer = self._client.put_object(
+                **self._address(name), Body=body, Metadata=dict(metadata), ContentType=_CONTENT_TYPE, **request
+            )
+        return self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
+
+    def _begin(self, name: str, metadata: Mapping[str, str], abilities: Abilities) -> str:
+        request: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C"} if abilities.verifies_crc32c else {}
+        with map_s3_errors(self._location, "write", name):
+            answer = self._client.create_multipart_upload(
+                **self._address(name), Metadata=dict(metadata), ContentType=_CONTENT_TYPE, **request
+            )
+        return answer["UploadId"]
+
+    def _upload_part(self, name: str, source: Source, start: int, size: int, upload_id: str, number: int) -> UploadPart:
+        body = _as_body(read_source(name, source, start, size))
+        return self.put_part(name, body, upload_id, number, self._abilities)
+
+    def _complete(self, name: str, upload_id: str, parts: list[UploadPart], *, create_only: bool) -> str:
+        request: dict[str, Any] = {
+            "MultipartUpload": {"Parts": [part.listed for part in parts]},
+            **self._condition(create_only),
+        }
+        try:
+            with map_s3_errors(self._location, "write", name):
+                answer: Answer = self._client.complete_multipart_upload(
+                    **self._address(name), UploadId=upload_id, **request
+                )
+        except Unavailable as exc:
+            raise _Ambiguous(exc) from exc
+        return self._checked_etag(name, answer, _multipart_md5(parts))
+
+    def _abort(self, name: str, upload_id: str) -> None:
+        """Drop the parts; when that fails too, the sweep of incomplete uploads does it."""
+        try:
+            with map_s3_errors(self._location, "abort the upload of", name):
+                self._client.abort_multipart_upload(**self._address(name), UploadId=upload_id)
+        except TierfsError as exc:
+            _log.info("incomplete upload of %s left to the sweep: %s", self._location.url(name), exc)
+
+    def _refuse_existing(self, name: str) -> None:
+        """Advisory: between this look and the write another may create the name."""
+        try:
+            with map_s3_errors(self._location, "look at", name):
+                self._client.head_object(**self._address(name))
+        except NotFound:
+            return
+        raise AlreadyExists(f"{self._location.url(name)}: already exists at {self._location.endpoint}")
+
+    def _checked_etag(self, name: str, answer: Answer, expected: str | None) -> str:
+        """The answered etag; DataLoss when it is an MD5 and not that of the bytes sent.
+
+        RGW completes multipart uploads without telling an etag: then it is the expected one, "" if unknown.
+        """
+        etag = str(answer.get("ETag", "")).strip('"')
+        encrypted = _KMS in answer.get("ServerSideEncryption", "") or "SSECustomerAlgorithm" in answer
+        if expected is None or encrypted:
+            return etag
+        if _MD5_ETAG.fullmatch(etag) and etag != expected:
+            raise DataLoss(f"{self._location.url(name)}: the server stored other bytes than were sent")
+        return etag or expected
+
+    def _condition(self, create_only: bool) -> dict[str, str]:
+        return {"IfNoneMatch": "*"} if create_only and self._abilities.create_only_put else {}
+
+    def _address(self, name: str) -> dict[str, Any]:
+        return {"Bucket": self._location.bucket, "Key": self._location.key(name)}
+
+
+class _Ambiguous(Exception):
+    """A completion whose outcome nobody knows."""
+
+    def __init__(self, error: Unavailable) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _as_body(data: Buffer) -> bytes:
+    """What botocore sends in one piece; a view of a map is copied here, into the one buffer of its part."""
+    return data if isinstance(data, bytes) else bytes(data)
+
+
+def _part_lengths(source: Source) -> Sequence[int]:
+    """The parts of an object: what its source wishes, or 8 MiB each; whole MiB so that there are at most 10,000."""
+    wished = source.part_lengths if isinstance(source, PartedSource) else ()
+    if wished and len(wished) <= MAX_PARTS and min((*wished[:-1], _SMALLEST_PART_BYTES)) >= _SMALLEST_PART_BYTES:
+        return wished
+    total = source.length_bytes
+    part_bytes = _part_bytes(total)
+    return [min(part_bytes, total - start) for start in range(0, max(1, total), part_bytes)]
+
+
+def _part_bytes(length_bytes: int) -> int:
+    """Size of the parts of an object: 8 MiB, or whole MiB so that there are at most 10,000."""
+    smallest = -(-length_bytes // MAX_PARTS)
+    return max(PART_BYTES, -(-smallest // MIB) * MIB)
+
+
+def _multipart_md5(parts: list[UploadPart]) -> str | None:
+    """The etag S3 gives an object of these parts, or None where their MD5s were not computed."""
+    digests = [part.md5 for part in parts if part.md5 is not None]
+    if len(digests) != len(parts):
+        return None
+    return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(parts)}"

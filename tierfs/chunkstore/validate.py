@@ -1,0 +1,147 @@
+"""What every provider checks the same way: names, metadata, ranges and the bytes of a source. No I/O.
+
+Reading a whole object in steps, as it is now.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from tierfs.checksum import Buffer
+from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers, ObjectPiece, Source, StoredObject
+from tierfs.errors import Closed, DataLoss, InvalidRequest
+from tierfs.names import printable
+from tierfs.types import CRC_BLOCK_BYTES, MIB
+
+MAX_NAME_BYTES = 1024
+"""Limit of an S3 key."""
+
+MAX_METADATA_BYTES = 2048
+"""Limit of AWS for the keys and values of one object's user metadata together."""
+
+STEP_BYTES = MIB
+"""Grain of reading, writing and progress (measured: 64 KiB costs 0.1 CPU-s/GiB more)."""
+
+FIRST_STEP_BYTES = CRC_BLOCK_BYTES
+"""The first step of a read: what a small read waits for."""
+
+ATTEMPT_KEY = "attempt"
+"""Metadata key of the random id that tells an object's own upload from somebody else's."""
+
+MARK_NAME = "tierfs-store"
+"""Object at a location's root that says which store's cold tier it is."""
+
+# No underscore: Ceph RGW turns it into a dash.
+_METADATA_KEY = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_METADATA_VALUE = re.compile(r"([!-~]([ -~]*[!-~])?)?")
+_NOT_COMPONENTS = frozenset({"", ".", ".."})
+
+
+def step_end(done: int) -> int:
+    """Where the next step of a read ends: a first one of a block, so that who waits for it does not wait for a MiB."""
+    return FIRST_STEP_BYTES if done < FIRST_STEP_BYTES else done - done % STEP_BYTES + STEP_BYTES
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidRequest unless `name` is a relative path that every provider can hold."""
+    try:
+        length_bytes = len(name.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"{printable(name)}: an object's name must be valid UTF-8") from exc
+    if length_bytes > MAX_NAME_BYTES:
+        raise InvalidRequest(f"{printable(name[:40])}…: an object's name is at most {MAX_NAME_BYTES} bytes")
+    if not is_relative(name):
+        raise InvalidRequest(f"{printable(name) or 'the empty name'}: not the relative name of an object")
+
+
+def is_relative(path: str) -> bool:
+    """Whether `path` has no component that leads elsewhere, and no NUL."""
+    return "\0" not in path and _NOT_COMPONENTS.isdisjoint(path.split("/"))
+
+
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """Raise InvalidRequest unless every provider returns `metadata` as it was given."""
+    for key, value in metadata.items():
+        if not _METADATA_KEY.fullmatch(key):
+            raise InvalidRequest(f"metadata key {printable(key)!r} is not lower-case ASCII")
+        if not _METADATA_VALUE.fullmatch(value):
+            raise InvalidRequest(f"metadata {key} is not printable ASCII without spaces around it")
+    if sum(len(key) + len(value) for key, value in metadata.items()) > MAX_METADATA_BYTES:
+        raise InvalidRequest(f"metadata is more than {MAX_METADATA_BYTES} bytes")
+
+
+def check_open(closed: bool, subject: object) -> None:
+    """Raise Closed when its owner closed `subject`."""
+    if closed:
+        raise Closed(f"{subject}: closed")
+
+
+def read_source(name: str, source: Source, offset: int, length_bytes: int) -> Buffer:
+    """Exactly `length_bytes` of `source`; DataLoss when it holds less than it declared."""
+    data = source.read(offset, length_bytes)
+    if len(data) != length_bytes:
+        raise DataLoss(f"{printable(name)}: its source ended at byte {offset + len(data)} of {source.length_bytes}")
+    return data
+
+
+def check_range(found: StoredObject, offset: int, length_bytes: int) -> None:
+    """Raise DataLoss unless the object holds the range, InvalidRequest when there is no such range."""
+    if offset < 0:
+        raise InvalidRequest(f"{printable(found.name)}: offset {offset} is negative")
+    if offset + length_bytes > found.length_bytes:
+        raise past_end(found.name, offset, length_bytes, found.length_bytes)
+
+
+def past_end(name: str, offset: int, length_bytes: int, object_bytes: int | str) -> DataLoss:
+    """The error of a read that the object is too short for."""
+    end = offset + length_bytes
+    return DataLoss(f"{printable(name)}: bytes {offset} to {end} were asked for, it has {object_bytes}")
+
+
+def check_etag(name: str, etag: str, if_match: str | None, length_bytes: int | None) -> None:
+    """Raise EtagDiffers when the object, of `length_bytes` by now, is another version than the one asked for."""
+    if if_match is not None and etag != if_match:
+        message = f"{printable(name)}: it was replaced: its etag is {printable(etag)}, not {printable(if_match)}"
+        raise EtagDiffers(message, etag=etag, length_bytes=length_bytes)
+
+
+def check_empty_read(found: StoredObject, offset: int, if_match: str | None) -> None:
+    """What a read of no bytes owes its caller: the object, its version and the offset were looked at."""
+    check_etag(found.name, found.etag, if_match, found.length_bytes)
+    check_range(found, offset, 0)
+
+
+def is_own(found: StoredObject, metadata: Mapping[str, str], length_bytes: int) -> bool:
+    """Whether `found` is what an earlier try of the same upload left: same attempt id and size."""
+    attempt = metadata.get(ATTEMPT_KEY)
+    return attempt is not None and found.metadata.get(ATTEMPT_KEY) == attempt and found.length_bytes == length_bytes
+
+
+def check_pieces(name: str, pieces: Sequence[ObjectPiece]) -> None:
+    """Raise InvalidRequest unless `pieces` are what an object can be composed of."""
+    if not pieces:
+        raise InvalidRequest(f"{printable(name)}: an object is composed of at least one piece")
+    for piece in pieces:
+        check_name(piece.name)
+        if piece.offset < 0 or piece.length_bytes <= 0:
+            end = piece.offset + piece.length_bytes
+            raise InvalidRequest(f"{printable(piece.name)}: [{piece.offset}, {end}) is no piece of an object")
+
+
+def composed_bytes(pieces: Sequence[ObjectPiece]) -> int:
+    """Length of the object that pieces make."""
+    return sum(piece.length_bytes for piece in pieces)
+
+
+READ_STEP_BYTES = 8 * MIB
+"""Per request, and memory: the size of a part of our own uploads, and a multiple of the checksum grid."""
+
+
+def read_steps(storage: ChunkStorage, found: StoredObject) -> Iterator[memoryview]:
+    """The bytes of one version of an object, in order; each step is valid until the next. Raises EtagDiffers."""
+    buffer = memoryview(bytearray(min(READ_STEP_BYTES, found.length_bytes)))
+    for start in range(0, found.length_bytes, READ_STEP_BYTES):
+        view = buffer[: min(READ_STEP_BYTES, found.length_bytes - start)]
+        storage.read_into(found.name, start, view, if_match=found.etag)
+        yield view

@@ -1,0 +1,327 @@
+"""tierfs append: bytes from files or stdin onto a segment.
+
+Input of append and ingest: files and pipes as one stream of blocks.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import select
+import shlex
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from types import TracebackType
+
+import click
+
+from tierfs import names
+from tierfs.app.store import Store
+from tierfs.cli.errors import Partial
+from tierfs.cli.group import command
+from tierfs.cli.options import HOLDER_WAIT_S, Room, Size, wait_option
+from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest, IsDirectory, NotFound, OffsetMismatch, PermissionDenied, TierfsError
+from tierfs.segments.writer import SegmentWriter
+from tierfs.system import processes
+from tierfs.types import MIB
+
+STDIN = "-"
+
+BLOCK_BYTES = 4 * MIB
+"""One append: large enough that its fdatasync and commit are a small part of it (guess)."""
+
+LINGER_S = 0.05
+"""How long a block that has begun waits for more. Below what a person notices in `tail -f | tierfs append`."""
+
+_STDIN_FD = 0
+
+
+def check_readable(paths: Sequence[str]) -> None:
+    """Raise what is wrong with a file before anything is made. Pipes are not opened: that would disturb them."""
+    for path in paths:
+        if path == STDIN:
+            continue
+        try:
+            mode = os.stat(path).st_mode
+        except FileNotFoundError as exc:
+            raise NotFound(f"file {path} does not exist") from exc
+        if stat.S_ISDIR(mode):
+            raise IsDirectory(
+                f"{path} is a directory", remedy="a directory's files: tierfs ingest DIRECTORY --into DIR"
+            )
+        if not os.access(path, os.R_OK, effective_ids=True):
+            raise PermissionDenied(f"file {path} cannot be read")
+
+
+class InputSource:
+    """Files read one after the other, unbuffered; a context manager."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = iter(paths)
+        self._path = ""
+        self._file: io.FileIO | None = None
+        self.consumed_bytes = 0
+        """What was read or passed over."""
+        self._next_file()
+
+    def read_into(self, view: memoryview) -> int:
+        """Read what is there, waiting for at least one byte; 0 at the end of the last file."""
+        while self._file is not None:
+            try:
+                size = self._file.readinto(view)
+            except OSError as exc:
+                exc.filename = "standard input" if self._path == STDIN else self._path
+                raise
+            if size:
+                self.consumed_bytes += size
+                return size
+            self._next_file()
+        return 0
+
+    def skip(self, size_bytes: int) -> int:
+        """Pass over so many bytes, over the ends of files too; returns how many there were."""
+        spare = memoryview(bytearray(min(size_bytes, BLOCK_BYTES)))
+        left = size_bytes
+        while left and (read := self._pass(left) or self.read_into(spare[: min(left, len(spare))])):
+            left -= read
+        return size_bytes - left
+
+    def _pass(self, size_bytes: int) -> int:
+        """Seek over bytes of a regular file; returns how many, 0 where that cannot be done."""
+        if self._file is None or not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            return 0
+        at = self._file.tell()
+        passed = max(0, min(size_bytes, os.fstat(self._file.fileno()).st_size - at))
+        self._file.seek(at + passed)
+        self.consumed_bytes += passed
+        return passed
+
+    def fileno(self) -> int:
+        """The descriptor of the file being read."""
+        assert self._file is not None
+        return self._file.fileno()
+
+    def is_ready(self, timeout_s: float = 0) -> bool:
+        """Whether read_into would return at once, waiting up to `timeout_s` for that; files always are."""
+        if self._file is None:
+            return True
+        poll = select.poll()  # works for files too, and for any descriptor number
+        poll.register(self._file.fileno(), select.POLLIN)
+        return bool(poll.poll(max(0, timeout_s * 1000)))
+
+    def close(self) -> None:
+        """Close the file being read."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> InputSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _next_file(self) -> None:
+        self.close()
+        path = next(self._paths, None)
+        if path is None:
+            return
+        self._path = path
+        self._file = io.FileIO(_STDIN_FD, closefd=False) if path == STDIN else io.FileIO(path)
+
+
+@dataclass(frozen=True, slots=True)
+class InputBlock:
+    """A part of the stream, valid until the next one is asked for."""
+
+    data: memoryview
+    last: bool
+    """Nothing follows. False while the source has not said so: the last block of a slow pipe."""
+
+
+def blocks(source: InputSource, size_bytes: int = BLOCK_BYTES) -> Iterator[InputBlock]:
+    """The stream in blocks of `size_bytes`; shorter ones when data comes slowly, none when there is none.
+
+    One block is read ahead to tell the last one, but never waited for: what arrived is handed on.
+    """
+    current, spare = memoryview(bytearray(size_bytes)), memoryview(bytearray(size_bytes))
+    size, ended = _fill(source, current)
+    while size:
+        if ended or not source.is_ready():
+            yield InputBlock(current[:size], ended)
+            size, ended = (0, True) if ended else _fill(source, current)
+        else:
+            following, ended = _fill(source, spare)
+            yield InputBlock(current[:size], following == 0)
+            current, spare, size = spare, current, following
+
+
+def _fill(source: InputSource, view: memoryview) -> tuple[int, bool]:
+    """Bytes read into `view`, and whether the source has ended."""
+    size = source.read_into(view)
+    deadline_s = time.monotonic() + LINGER_S
+    while 0 < size < len(view):
+        if not source.is_ready(deadline_s - time.monotonic()):
+            return size, False
+        more = source.read_into(view[size:])
+        if more == 0:
+            return size, True
+        size += more
+    return size, size == 0
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """Bytes of a segment that are durable."""
+
+    segment: str
+    start: int
+    end: int
+
+    @property
+    def bytes(self) -> int:
+        """How many."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was typed, to say what to type next."""
+
+    store: tuple[str, ...]
+    segment: str
+    files: tuple[str, ...]
+    seal: bool
+    skip: int
+
+    def again(self, done: Acknowledged) -> str:
+        """The command that appends the rest of the same input."""
+        skip = self.skip + done.bytes
+        words = ["tierfs", *self.store, "append", "--expect-offset", str(done.end)]
+        words += ["--skip", str(skip)] * (skip > 0) + ["--seal"] * self.seal
+        return shlex.join([*words, "--", self.segment, *self.files])
+
+
+@command("append")
+@click.argument("segment")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--expect-offset", type=Size(), metavar="N", help="Refuse unless the segment's length is N.")
+@click.option("--skip", type=Size(), metavar="N", default=0, help="Leave out the first N bytes of the input.")
+@click.option("--seal", is_flag=True, help="End the segment with these bytes.")
+@click.option("--take-over", is_flag=True, help="Fence a writer that is still alive.")
+@wait_option
+def append(
+    session: Session,
+    segment: str,
+    files: tuple[str, ...],
+    expect_offset: int | None,
+    skip: int,
+    seal: bool,
+    take_over: bool,
+    wait: float | None,
+) -> None:
+    """Append FILEs, or stdin without one (or for -), to SEGMENT, creating it if it is missing.
+
+    Prints one line when everything is durable: the segment, the offset of the first byte, and the offset
+    behind the last one. On a full disk cold bytes are evicted first.
+    """
+    session.require_output()
+    paths = files or (STDIN,)
+    check_readable(paths)
+    with session.open_store() as store, InputSource(paths) as stream:
+        name = store.segment_of_path(segment)
+        _skip(stream, skip)
+        room = Room(store, session, wait_s=wait, holder_wait_s=HOLDER_WAIT_S)
+        opened = partial(store.engine.open_writer, name, expected_offset=expect_offset, take_over=take_over)
+        with _telling_what_to_skip(expect_offset, skip):
+            writer = room.make(name, opened)
+        with closing_writer(store, writer):
+            done = Acknowledged(writer.name, writer.length, writer.length)
+            with resumable(done, Call(session.store_words, segment, files, seal, skip), stream):
+                copy(stream, writer, done, room, seal=seal)
+    _warn_of_name(session, done)
+    session.result(asdict(done), f"{names.printable(done.segment)} {done.start} {done.end}")
+
+
+def _skip(stream: InputSource, size_bytes: int) -> None:
+    """Pass over the beginning of the input. Raises InvalidRequest when it is not that long."""
+    found = stream.skip(size_bytes)
+    if found < size_bytes:
+        raise InvalidRequest(f"the input has {found} bytes, fewer than --skip {size_bytes}")
+
+
+@contextmanager
+def _telling_what_to_skip(expected_offset: int | None, skip_bytes: int) -> Iterator[None]:
+    """Make an OffsetMismatch of a command with --skip say both numbers: a new offset alone would append bytes twice."""
+    try:
+        yield
+    except OffsetMismatch as exc:
+        more = exc.actual_length - (expected_offset or 0)
+        if skip_bytes and more > 0:
+            exc.remedy = (
+                f"if the {more} bytes from {expected_offset} on are of this input, from an earlier try: "
+                f"--expect-offset {exc.actual_length} --skip {skip_bytes + more}"
+            )
+        raise
+
+
+@contextmanager
+def closing_writer(store: Store, writer: SegmentWriter) -> Iterator[SegmentWriter]:
+    """Close the writer behind the block, whatever happens in it."""
+    try:
+        yield writer
+    except BaseException:
+        try:
+            store.engine.close_writer(writer)
+        except TierfsError as exc:
+            # The error on its way says why; closing only marks the chunk resumable.
+            log.debug("%s: not closed cleanly: %s", names.printable(writer.name), exc)
+        raise
+    store.engine.close_writer(writer)
+
+
+def copy(stream: InputSource, writer: SegmentWriter, done: Acknowledged, room: Room, *, seal: bool) -> None:
+    """Append all of a stream; `done` grows with every block that is acknowledged."""
+    ended = False
+    for block in blocks(stream):
+        room.make(writer.name, partial(_append, writer, block, done, seal=seal))
+        ended = block.last
+    if not ended and (seal or done.start == done.end):
+        writer.append(b"", last=True, seal=seal)
+
+
+def _append(writer: SegmentWriter, block: InputBlock, done: Acknowledged, *, seal: bool) -> None:
+    with processes.deferred():  # else Ctrl-C could come between the commit and the note of it
+        done.end = writer.append(block.data, last=block.last, seal=seal and block.last).end
+
+
+@contextmanager
+def resumable(done: Acknowledged, call: Call, stream: InputSource) -> Iterator[None]:
+    """Make an error inside the block say how far the append got, and what to type to go on."""
+    try:
+        yield
+    except (TierfsError, OSError, KeyboardInterrupt) as exc:
+        again = call.again(done)
+        text = f"{done.bytes} bytes are acknowledged: {names.printable(done.segment)} {done.start} {done.end}"
+        remedy = f"to append the rest: {again}"
+        if not call.files or STDIN in call.files:
+            text += f"; {stream.consumed_bytes - call.skip} were read from standard input"
+            remedy = f"to append the rest, give the same input again, from its beginning, to: {again}"
+        raise Partial(exc, text, remedy=remedy, acknowledged=asdict(done), command=again) from exc
+
+
+def _warn_of_name(session: Session, done: Acknowledged) -> None:
+    warning = names.hadoop_warning(done.segment) if done.start == 0 else None
+    if warning is not None:
+        session.warn(warning)

@@ -1,0 +1,90 @@
+"""tierfs cat: a segment's bytes to stdout."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from tierfs.checksum import Buffer
+from tierfs.cli.group import command
+from tierfs.cli.options import Size, read_priority_option
+from tierfs.cli.session import Session
+from tierfs.metadata import directories
+from tierfs.types import ReadPriority
+
+
+@command("cat")
+@click.argument("segment")
+@click.option("--from", "start", type=Size(), metavar="N", help="First byte's offset  [default: the first there is]")
+@click.option("--to", "end", type=Size(), metavar="N", help="Offset behind the last byte  [default: the length]")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until the segment is sealed.")
+@read_priority_option
+def cat(
+    session: Session,
+    segment: str,
+    start: int | None,
+    end: int | None,
+    follow: bool,
+    read_priority: ReadPriority | None,
+) -> None:
+    """Write a segment's bytes to stdout. Offsets are the segment's, which begin at its start offset."""
+    if follow and end is not None:
+        raise click.UsageError("--to and --follow exclude each other")
+    output = _Stdout()
+    with session.open_store() as store:
+        with store.metadata.read() as txn:
+            record = directories.segment_by_name(txn, store.segment_of_path(segment))
+        if follow:
+            from tierfs.reading.stream import follow_segment
+
+            follow_segment(store.reader(), record, start, read_priority, output)
+        else:
+            from tierfs.reading.stream import copy_segment
+
+            copy_segment(store.reader(), record, start, end, read_priority, output.write)
+    output.flush()
+
+
+class _Stdout:
+    """Standard output as bytes."""
+
+    def __init__(self) -> None:
+        self._file = sys.stdout.buffer
+
+    def write(self, data: Buffer) -> None:
+        """Write bytes, perhaps only to memory."""
+        with _interruptible():
+            self._file.write(data)
+
+    def flush(self) -> None:
+        """Write what is still in memory."""
+        with _interruptible():
+            self._file.flush()
+
+    def check(self) -> None:
+        """Raise BrokenPipeError when the reader of a pipe went away, which no write may ever tell."""
+        poll = select.poll()
+        poll.register(self._file.fileno(), 0)  # errors are reported always
+        if any(happened & (select.POLLERR | select.POLLHUP) for _, happened in poll.poll(0)):
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a write whose reader takes nothing; trio would keep it for the next wait of its own."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        yield  # somebody ignores it
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

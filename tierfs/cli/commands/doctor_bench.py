@@ -1,0 +1,149 @@
+"""tierfs doctor: does this machine, and this store, have what tierfs needs?
+
+tierfs bench: how near a mount comes to what the cold tier and FUSE can do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from operator import add
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.cli import output
+from tierfs.cli.group import command
+from tierfs.cli.options import Size
+from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest, NotFound
+from tierfs.names import printable
+from tierfs.store_paths import StorePaths
+from tierfs.system.mounts import mount_of
+from tierfs.types import MIB
+
+if TYPE_CHECKING:
+    from tierfs.bench.figures import Figure, Results
+    from tierfs.doctor.findings import DoctorFinding
+
+
+_EXIT_FAILED = 1
+
+
+@command("doctor")
+@click.option("--spark", is_flag=True, help="Also look at Java and PySpark.")
+@click.option("--master", metavar="URL", help="Also ask each executor of this Spark cluster, e.g. spark://HOST:7077.")
+@click.option(
+    "--mount", "mounts", metavar="PATH", multiple=True, help="With --master: a mount that every executor should have."
+)
+def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[str]) -> None:
+    """Check the machine, the store and its cold tier; tell what mends what is wrong.
+
+    One line for each check: OK, WARN or FAIL. The exit code is 1 when one failed. Without a store only the
+    machine is looked at. Small objects under `probe/` are written to the cold tier and deleted again.
+    """
+    from tierfs.doctor.executors import Cluster
+    from tierfs.doctor.run import examine
+
+    if mounts and master is None:
+        raise click.UsageError("--mount says what executors should have: give --master URL too")
+    if session.store_path is None:
+        session.note("no store was named (--store DIR or TIERFS_STORE): only the machine is checked")
+    cluster = None if master is None else Cluster(master, tuple(os.path.abspath(path) for path in mounts))
+    if cluster is not None:
+        session.note(f"asking the executors of {master}, which takes about half a minute")
+    found = examine(session.store_path, spark=spark, cluster=cluster)
+    session.result(_doctor_data(session, found), _text(found))
+    if any(one.level == "FAIL" for one in found):
+        raise click.exceptions.Exit(_EXIT_FAILED)
+
+
+def _doctor_data(session: Session, found: Sequence[DoctorFinding]) -> dict[str, Any]:
+    counts = Counter(one.level.value for one in found)
+    return {
+        "store": None if session.store_path is None else str(session.store_path.absolute()),
+        "failed": counts["FAIL"],
+        "warnings": counts["WARN"],
+        "checks": [{**asdict(one), "level": one.level.value} for one in found],
+    }
+
+
+def _text(found: Sequence[DoctorFinding]) -> str:
+    """One line for each check, and below it the line that mends it."""
+    rows = [(one.level.value, one.name, printable(one.found)) for one in found]
+    lines = output.lines(rows, "<4", "<", "<")
+    remedies = ["" if one.remedy is None else f"\n      {printable(one.remedy)}" for one in found]
+    return "\n".join(map(add, lines, remedies))
+
+
+_DEFAULT_SIZE = "256MiB"
+_DEFAULT_REPETITIONS = 3
+_HEADINGS = ("what", "median", "(min, max)", "of its limit", "limit")
+_SIGNIFICANT_DIGITS = 6
+
+
+@command("bench")
+@click.argument("target", metavar="MOUNT|STORE", type=click.Path(path_type=Path))
+@click.option("--size", "size_bytes", type=Size(), default=_DEFAULT_SIZE, show_default=True, help="Bytes of each read.")
+@click.option(
+    "--repetitions", type=click.IntRange(min=1), default=_DEFAULT_REPETITIONS, show_default=True, help="How often."
+)
+def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> None:
+    """Measure reading through a mount, against its limits, in one run; print medians and ratios.
+
+    With a STORE: a temporary store beside it and in its cold tier is written, read in every way, and
+    deleted again, also after Ctrl-C. With a MOUNT, or a path under one: its largest sealed segment is read,
+    and nothing is written.
+    """
+    if size_bytes < MIB:
+        raise InvalidRequest(f"--size {size_bytes} is less than 1 MiB: nothing could be told from it")
+    found = _measured(session, target, size_bytes, repetitions)
+    data = {"path": found.path, "size_bytes": found.size_bytes, "repetitions": repetitions}
+    measurements = [_bench_data(figure) for figure in found.figures]
+    session.result({**data, "measurements": measurements}, output.table(_rows(found.figures), *"<<<<<"))
+
+
+def _measured(session: Session, target: Path, size_bytes: int, repetitions: int) -> Results:
+    mounted = mount_of(target)
+    if mounted is not None:
+        from tierfs.bench.mounted import bench_mount
+
+        return bench_mount(*mounted, size_bytes, repetitions, session.note)
+    if not StorePaths(target).settings.is_file():
+        raise NotFound(
+            f"{printable(str(target))} is neither a store nor under a mount of one",
+            remedy="see what is mounted: findmnt -t fuse.tierfs",
+        )
+    from tierfs.bench.trial import bench_store
+
+    return bench_store(target, size_bytes, repetitions, session.note)
+
+
+def _bench_data(figure: Figure) -> dict[str, Any]:
+    return {
+        "what": figure.what,
+        "unit": figure.unit.value,
+        "values": [_rounded(value) for value in figure.values],
+        "median": _rounded(figure.median),
+        "limit": figure.limit,
+        "ratio": None if figure.ratio is None else _rounded(figure.ratio),
+    }
+
+
+def _rounded(value: float) -> float:
+    """To digits that count: a delay of 0.116 ms with fixed decimals would be 0.4 % wrong."""
+    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
+
+
+def _rows(figures: Iterable[Figure]) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = [_HEADINGS]
+    for figure in figures:
+        digits = 0 if figure.unit == "MB/s" else 2
+        low, high = (f"{value:.{digits}f}" for value in (min(figure.values), max(figure.values)))
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        median = f"{figure.median:.{digits}f} {figure.unit.value}"
+        rows.append((figure.what, median, f"({low}, {high})", ratio, figure.limit or ""))
+    return rows

@@ -1,0 +1,196 @@
+"""tierfs ingest: files become segments. Run it again to go on where it stopped."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
+
+import click
+
+from tierfs.app.store import Store
+from tierfs.cli import errors, output
+from tierfs.cli.commands.ingest_files import FileIngest, IngestPlan, Item, Stopped, batches, ingest_batch, plan_ingest
+from tierfs.cli.group import command
+from tierfs.cli.options import Room
+from tierfs.cli.output import progress_bar
+from tierfs.cli.session import Session
+from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, TierfsError
+from tierfs.parallel import Meter, OnProgress, Pool
+from tierfs.segments.create import BulkCreator
+
+_DEFAULT_JOBS = 4
+_MAX_JOBS = 64
+
+_OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
+"""Errors that say nothing about the other files; any other one stops the command."""
+
+
+@command("ingest")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--into", required=True, metavar="DIR", help="Directory in the store.")
+@click.option("--seal", is_flag=True, help="End each segment.")
+@click.option(
+    "--jobs", default=_DEFAULT_JOBS, type=click.IntRange(1, _MAX_JOBS), show_default=True, help="Files at once."
+)
+def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs: int) -> None:
+    """Copy files into segments: a file becomes DIR/<file name>, a directory DIR/<relative path> of each file.
+
+    What the store has already is skipped, and continued where it is the beginning of the file. Links
+    below a directory are not followed.
+    """
+    with session.open_store() as store:
+        plan = plan_ingest(paths, store.segment_of_path(into))
+        with progress_bar(session, "ingesting") as show:
+            work = _Work(session, store, plan, show, seal=seal, jobs=jobs)
+            work.run()
+    _report(session, plan, work)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What became of the files so far."""
+
+    segments: int = 0
+    bytes: int = 0
+    """What was appended, to segments that are not complete too."""
+    skipped: int = 0
+    begun: int = 0
+    """Files of which a part was appended when they failed or the command was interrupted."""
+    failed: list[tuple[Item, TierfsError]] = field(default_factory=list)
+
+
+class _Work:
+    """Ingests several files at once; all are tried unless an error concerns the store as a whole."""
+
+    def __init__(
+        self, session: Session, store: Store, plan: IngestPlan, show: OnProgress, *, seal: bool, jobs: int
+    ) -> None:
+        self.outcome = _Outcome()
+        self.fatal: BaseException | None = None
+        self._room = Room(store, session)
+        self._store = store
+        self._seal = seal
+        self._meter = Meter(show, plan.total_bytes)
+        self._jobs = jobs
+        self._items = plan.items
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        """Ingest everything. Interrupted, it stops after the blocks that are being written."""
+        bulk = self._store.engine.bulk_creator()
+        wanted = takewhile(lambda _: not self._stop.is_set(), batches(iter(self._items), self._jobs))
+        with closing(bulk), Pool(self._jobs, "tierfs-ingest") as pool:
+            try:
+                for _ in pool.as_completed(partial(self._batch, bulk), wanted):
+                    pass
+            except KeyboardInterrupt as exc:
+                self._end(exc)
+
+    def _batch(self, bulk: BulkCreator, batch: list[Item]) -> None:
+        """In a thread. An error that is raised ends the others too."""
+        try:
+            if not self._stop.is_set():
+                for item in self._left_of(batch, bulk):
+                    self._one_file(item)
+        except Stopped:
+            return
+        except BaseException as exc:
+            self._end(exc)
+            raise
+
+    def _left_of(self, batch: list[Item], bulk: BulkCreator) -> list[Item]:
+        """Create what can be created together; returns the files that are to be looked at one by one."""
+        created = ingest_batch(self._store, bulk, batch, seal=self._seal)
+        for item, size_bytes in created:
+            self._meter(size_bytes, item.segment)
+            self._note(size_bytes)
+        done = {item.segment for item, _ in created}
+        return [item for item in batch if item.segment not in done]
+
+    def _one_file(self, item: Item) -> None:
+        """Ingest one file; raises Stopped when the command ends."""
+        if self._stop.is_set():
+            raise Stopped
+        one = FileIngest(self._store, self._room, self._stop, self._meter, seal=self._seal)
+        try:
+            changed = one.ingest(item)
+        except BaseException as exc:
+            self._note_begun(one.written_bytes)
+            if not isinstance(exc, (TierfsError, OSError)):
+                raise
+            error = errors.from_os_error(exc) if isinstance(exc, OSError) else exc
+            with self._lock:
+                self.outcome.failed.append((item, error))
+            if isinstance(error, Fenced) or not isinstance(error, _OF_ONE_FILE):
+                self._end(error)
+        else:
+            self._note(one.written_bytes, skipped=not changed)
+
+    def _note(self, written_bytes: int, *, skipped: bool = False) -> None:
+        with self._lock:
+            self.outcome.bytes += written_bytes
+            if skipped:
+                self.outcome.skipped += 1
+            else:
+                self.outcome.segments += 1
+
+    def _note_begun(self, written_bytes: int) -> None:
+        with self._lock:
+            self.outcome.bytes += written_bytes
+            self.outcome.begun += written_bytes > 0
+
+    def _end(self, error: BaseException) -> None:
+        self.fatal = self.fatal or error
+        self._stop.set()
+
+
+def _report(session: Session, plan: IngestPlan, work: _Work) -> None:
+    """Print the summary, warnings and every error; exit with the first error's code."""
+    outcome = work.outcome
+    order = {item.path: index for index, item in enumerate(plan.items)}
+    failed = [*plan.refused]
+    failed += [(item.path, error) for item, error in sorted(outcome.failed, key=lambda pair: order[pair[0].path])]
+    data = {
+        "segments": outcome.segments,
+        "bytes": outcome.bytes,
+        "skipped": outcome.skipped,
+        "begun": outcome.begun,
+        "special_files": len(plan.special),
+        "errors": [{"path": path, "error": str(error), "kind": type(error).__name__} for path, error in failed],
+    }
+    session.done(data, _summary(outcome))
+    if not session.json:
+        _warn(session, plan)
+        for path, error in failed:
+            failure = errors.describe(error)
+            named = failure.message if path in failure.message else f"{path}: {failure.message}"
+            errors.show(errors.Failure(named, failure.kind, failure.exit_code, failure.remedy), session)
+    first = work.fatal or (failed[0][1] if failed else None)
+    if first is None:
+        return
+    failure = errors.describe(first)
+    if session.json or not isinstance(first, TierfsError):
+        errors.show(failure, session)
+    raise click.exceptions.Exit(failure.exit_code)
+
+
+def _summary(outcome: _Outcome) -> str:
+    parts = [f"ingested {output.size(outcome.bytes)} into {output.count(outcome.segments, 'segment')}"]
+    if outcome.skipped:
+        parts.append(f"{output.count(outcome.skipped, 'segment')} had all of it already")
+    if outcome.begun:
+        verb = "is" if outcome.begun == 1 else "are"
+        parts.append(f"{output.count(outcome.begun, 'file')} {verb} begun: repeat the command to go on")
+    return "; ".join(parts)
+
+
+def _warn(session: Session, plan: IngestPlan) -> None:
+    if plan.special:
+        files = output.count(len(plan.special), "link or special file")
+        session.warn(f"left out {files}, the first: {plan.special[0]}")
+    if warnings := plan.hadoop_warnings:
+        session.warn(f"Hadoop and Spark cannot read {output.count(len(warnings), 'name')}, the first: {warnings[0]}")

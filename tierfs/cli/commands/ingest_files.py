@@ -1,0 +1,418 @@
+"""One file of an ingest: compare it with what the store has, then append what is missing.
+
+What tierfs ingest is asked to do: which file becomes which segment.
+
+Comparing a file with a segment: its bytes are read, the segment's are known by their CRC32C grids.
+
+Batches of small files of an ingest: read together, created in one commit.
+
+A file whose segment exists, or that turns out to be long, is left to ingest_file.py.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tierfs import names, osio
+from tierfs.app.store import Store
+from tierfs.checksum import crc32c
+from tierfs.cli.commands.append import BLOCK_BYTES, InputBlock, InputSource, blocks, closing_writer
+from tierfs.cli.errors import from_os_error
+from tierfs.cli.options import Room
+from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, StorageFull, TierfsError
+from tierfs.fsck.scrub.pieces import PIECE_BYTES, ScrubPiece, pieces
+from tierfs.metadata import directories
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import IngestedFile, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.names import printable
+from tierfs.parallel import Meter
+from tierfs.segments import create
+from tierfs.segments.create import BulkCreator, WholeSegment
+from tierfs.segments.writer import SegmentWriter
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file and the segment it becomes."""
+
+    path: str
+    segment: str
+    size_bytes: int
+
+
+def file_of(status: os.stat_result, length: int) -> IngestedFile:
+    """What is kept of a file, of which `length` bytes were read after `status`."""
+    return IngestedFile(mode=status.st_mode, modified_ns=status.st_mtime_ns, length=length)
+
+
+@dataclass(slots=True)
+class IngestPlan:
+    """All files, what cannot be ingested and why, and what is left out."""
+
+    items: list[Item] = field(default_factory=list)
+    refused: list[tuple[str, TierfsError]] = field(default_factory=list)
+    special: list[str] = field(default_factory=list)
+    """Links, sockets, devices and pipes below a directory."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of all files."""
+        return sum(item.size_bytes for item in self.items)
+
+    @property
+    def hadoop_warnings(self) -> list[str]:
+        """Why Hadoop and Spark cannot read some of the segments."""
+        return [warning for item in self.items if (warning := names.hadoop_warning(item.segment))]
+
+
+def plan_ingest(paths: Sequence[str], into: str) -> IngestPlan:
+    """Look at everything named, changing nothing.
+
+    Raises NotFound for a path that does not exist, InvalidRequest for a bad `into` and for two files that
+    would become one segment. A file named may be a link; links below a directory are left out.
+    """
+    names.split(into)
+    plan = IngestPlan()
+    for path in paths:
+        if not os.path.exists(path):
+            raise NotFound(f"{path} does not exist")
+        if os.path.isdir(path):
+            _add_directory(plan, path, into)
+        elif os.path.isfile(path):
+            _add(plan, path, f"{into}/{os.path.basename(path)}")
+        else:
+            raise InvalidRequest(f"{path} is not a regular file", remedy=f"tierfs append SEGMENT {path}")
+    _require_one_file_per_segment(plan.items)
+    return plan
+
+
+def _add_directory(plan: IngestPlan, directory: str, into: str) -> None:
+    for path, mode in _files_below(plan, directory):
+        if stat.S_ISREG(mode):
+            _add(plan, path, f"{into}/{os.path.relpath(path, directory)}")
+        else:
+            plan.special.append(path)
+
+
+def _files_below(plan: IngestPlan, directory: str) -> Iterator[tuple[str, int]]:
+    """Paths and modes of everything that is no directory, in name order."""
+
+    def note(error: OSError) -> None:
+        plan.refused.append((os.fsdecode(error.filename or directory), from_os_error(error)))
+
+    for root, inner, files in os.walk(directory, onerror=note):
+        linked = [name for name in inner if os.path.islink(os.path.join(root, name))]
+        inner.sort()
+        for name in sorted([*files, *linked]):
+            path = os.path.join(root, name)
+            try:
+                yield path, os.lstat(path).st_mode
+            except OSError as exc:  # gone since it was listed
+                note(exc)
+
+
+def _add(plan: IngestPlan, path: str, segment: str) -> None:
+    try:
+        name = names.join(names.split(segment))
+    except InvalidRequest as exc:
+        plan.refused.append((path, exc))
+        return
+    plan.items.append(Item(path, name, os.path.getsize(path)))
+
+
+def _require_one_file_per_segment(items: Sequence[Item]) -> None:
+    by_segment: dict[str, Item] = {}
+    for item in items:
+        other = by_segment.setdefault(item.segment, item)
+        if other is not item:
+            raise InvalidRequest(
+                f"{other.path} and {item.path} would both become {item.segment}",
+                remedy="ingest them into two directories",
+            )
+
+
+class Incomparable(Exception):
+    """The metadata has no checksum of some bytes by themselves: they were lost, or a block of an object was cut."""
+
+
+def first_difference(
+    metadata: MetadataStore, segment: SegmentRecord, fd: int, advance: Callable[[int], None]
+) -> ByteRange | None:
+    """The first block of 128 KiB, or rest of a chunk, in which a file differs from a segment of at most its length.
+
+    None when the file begins with the segment's bytes. `advance` is told how many bytes were compared, and may raise.
+    Raises Incomparable, and OSError for what reading the file raises.
+    """
+    buffer = memoryview(bytearray(min(segment.length, PIECE_BYTES) + 2 * CRC_BLOCK_BYTES))
+    compared = 0
+    for piece in pieces(metadata, segment.id, ByteRange(0, segment.length)):
+        if not piece.first or piece.range.end <= compared:
+            continue
+        if piece.placed is None:
+            raise Incomparable
+        span = _own_blocks(piece, piece.placed)
+        if span is None:
+            difference, compared = _in_chunk(piece.placed, fd, buffer), piece.placed.range.end
+        else:
+            difference, compared = _in_blocks(piece, span, fd, buffer), piece.range.end
+        if difference is not None:
+            return difference
+        advance(compared - piece.range.start)
+    return None
+
+
+def _own_blocks(piece: ScrubPiece, placed: PlacedChunk) -> ByteRange | None:
+    """The segment's bytes that the piece's blocks hold; None when they hold others too, as those of a pack do."""
+    if piece.grid is None:
+        return None
+    shift = piece.range.start - piece.in_object.start
+    start, end = piece.grid.range.start + shift, piece.grid.range.end + shift
+    return ByteRange(start, end) if placed.range.start <= start and end <= placed.range.end else None
+
+
+def _in_blocks(piece: ScrubPiece, span: ByteRange, fd: int, buffer: memoryview) -> ByteRange | None:
+    """The first block of a piece that the file has otherwise."""
+    assert piece.grid is not None
+    blocks = piece.grid.range
+    shift = span.start - blocks.start
+    view = buffer[: span.length_bytes]
+    held = osio.read_all(fd, view, span.start)
+    bad, _ = piece.grid.first_bad(view, blocks.start, 0, blocks.start + held)
+    if bad is not None:
+        return ByteRange(bad.start + shift, bad.end + shift)
+    if held < len(view):  # the file was cut meanwhile
+        return ByteRange(span.start + held, span.end)
+    return None
+
+
+def _in_chunk(placed: PlacedChunk, fd: int, buffer: memoryview) -> ByteRange | None:
+    """The whole chunk, when the file has it otherwise: it has a CRC32C of its own, or cannot be compared."""
+    if placed.chunk.bytes_crc32c is None:
+        raise Incomparable
+    found, at = 0, placed.range.start
+    while at < placed.range.end:
+        read = osio.read_all(fd, buffer[: placed.range.end - at], at)
+        if not read:
+            return placed.range
+        found = crc32c(buffer[:read], found)
+        at += read
+    return None if found == placed.chunk.bytes_crc32c else placed.range
+
+
+T = TypeVar("T")
+
+_MIN_BLOCK_BYTES = 64 * 1024
+"""A file's reported size may be wrong (/proc); its buffer is never smaller."""
+
+
+class Stopped(Exception):
+    """The command ends before this file was finished."""
+
+
+class FileIngest:
+    """Ingests one file; `meter` learns of every byte that is in the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        room: Room,
+        stop: threading.Event,
+        meter: Meter,
+        *,
+        seal: bool,
+    ) -> None:
+        self._store = store
+        self._room = room
+        self._stop = stop
+        self._meter = meter
+        self._seal = seal
+        self.written_bytes = 0
+        """What was appended so far, however this ends."""
+
+    def ingest(self, item: Item) -> bool:
+        """Make or continue the file's segment; False when it had all of it already.
+
+        Raises Conflict naming a segment that holds other bytes, what an append raises, OSError for what
+        reading the file raises, and Stopped.
+        """
+        with InputSource([item.path]) as stream:
+            status = os.fstat(stream.fileno())
+            segment = self._segment(item)
+            if segment is not None and self._has_all(item, segment, stream):
+                if self._seal and not segment.sealed:
+                    self._store.engine.seal(item.segment)
+                self._note_file(item, segment, file_of(status, segment.length))
+                return False
+            start = 0 if segment is None else segment.length
+            self._append(item, stream, start)
+            self._note_file(item, None, file_of(status, start + self.written_bytes))
+            return True
+
+    def _note_file(self, item: Item, segment: SegmentRecord | None, file: IngestedFile) -> None:
+        """Keep the file's mode and time: a commit of its own, which a repeated ingest makes up for."""
+        if segment is None or segment.file != file:
+            with self._store.metadata.write() as txn:
+                create.note_file(txn, item.segment, file)
+
+    def _segment(self, item: Item) -> SegmentRecord | None:
+        with self._store.metadata.read() as txn:
+            if directories.find(txn, item.segment) is None:
+                return None
+            return directories.segment_by_name(txn, item.segment)
+
+    def _has_all(self, item: Item, segment: SegmentRecord, stream: InputSource) -> bool:
+        """Whether nothing is missing; leaves the stream behind what the store has. Raises Conflict."""
+        length = segment.length
+        if length > item.size_bytes:
+            raise _conflict(item, f"it is longer: {length} bytes, not {item.size_bytes}")
+        if length < item.size_bytes and segment.sealed:
+            raise _conflict(item, f"it is sealed at {length} of {item.size_bytes} bytes")
+        if segment.start_offset:
+            raise _conflict(item, f"its first {segment.start_offset} bytes were cut off")
+        self._compare(item, segment, stream)
+        stream.skip(length)
+        return length == item.size_bytes
+
+    def _compare(self, item: Item, segment: SegmentRecord, stream: InputSource) -> None:
+        """Raise Conflict unless the file begins with the segment's bytes."""
+
+        def advance(compared_bytes: int) -> None:
+            self._check_stop()
+            self._meter(compared_bytes, item.segment)
+
+        try:
+            found = first_difference(self._store.metadata, segment, stream.fileno(), advance)
+        except Incomparable:
+            raise _conflict(item, "its bytes cannot be compared from metadata alone") from None
+        if found is not None:
+            raise _conflict(item, f"differs from the file in bytes {found.start} to {found.end}")
+
+    def _append(self, item: Item, stream: InputSource, start: int) -> None:
+        """Append the rest of the stream."""
+        engine = self._store.engine
+        writer = self._with_room(
+            item, lambda: engine.open_writer(item.segment, expected_offset=start, one_segment=True)
+        )
+        size_bytes = min(BLOCK_BYTES, max(_MIN_BLOCK_BYTES, item.size_bytes - start))
+        with closing_writer(self._store, writer):
+            ended = False
+            for block in blocks(stream, size_bytes):
+                self._append_block(item, writer, block)
+                self._meter(len(block.data), item.segment)
+                ended = block.last
+            if not ended:
+                self._append_block(item, writer, InputBlock(memoryview(b""), last=True))
+
+    def _append_block(self, item: Item, writer: SegmentWriter, block: InputBlock) -> None:
+        self._check_stop()
+        self._with_room(item, lambda: writer.append(block.data, last=block.last, seal=block.last and self._seal))
+        self.written_bytes += len(block.data)
+
+    def _with_room(self, item: Item, work: Callable[[], T]) -> T:
+        """Do `work`; while the disk is full, make room or wait for the holder to make some."""
+        try:
+            return self._room.make(item.segment, work, self._stop)
+        except StorageFull:
+            self._check_stop()
+            raise
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
+
+
+def _conflict(item: Item, why: str) -> Conflict:
+    return Conflict(
+        f"segment {printable(item.segment)} is there already and {why}", remedy="choose another --into, or remove it"
+    )
+
+
+_SMALL_FILE_BYTES = MIB
+"""A longer file is appended by itself: its syncs are a small part of it (guess)."""
+
+_LEAST_READ_BYTES = 4096
+"""A file that was empty when the plan was made may have grown since."""
+
+_BATCH_BYTES = 16 * MIB
+"""Memory of one batch; each of --jobs has one."""
+
+_BATCH_FILES = 256
+"""A commit of some 50 ms, which other writers wait for."""
+
+_OPEN_FILES = 512
+"""Descriptors of the batches of all --jobs, each held until its commit: half of 1024, which is the usual limit."""
+
+
+def batches(items: Iterator[Item], jobs: int) -> Iterator[list[Item]]:
+    """Consecutive files in batches that `ingest_batch` takes, `jobs` at once; a long file is a batch of its own."""
+    most_files = min(_BATCH_FILES, _OPEN_FILES // jobs)
+    batch: list[Item] = []
+    size_bytes = 0
+    for item in items:
+        if batch and (len(batch) == most_files or size_bytes + item.size_bytes > _BATCH_BYTES):
+            yield batch
+            batch, size_bytes = [], 0
+        if item.size_bytes > _SMALL_FILE_BYTES:
+            if batch:
+                yield batch
+            yield [item]
+            batch, size_bytes = [], 0
+            continue
+        batch.append(item)
+        size_bytes += item.size_bytes
+    if batch:
+        yield batch
+
+
+def ingest_batch(store: Store, bulk: BulkCreator, batch: Sequence[Item], *, seal: bool) -> list[tuple[Item, int]]:
+    """Create the segments of small files; returns those that are durable now, with their bytes.
+
+    The others are for FileIngest, one by one, which continues, compares, waits for room or says what is wrong."""
+    whole = [(item, found) for item in _missing(store, batch) if (found := _small_file(item)) is not None]
+    if not whole:
+        return []
+    try:
+        created = bulk.create([found for _, found in whole], seal=seal)
+    except TierfsError:
+        return []  # FileIngest meets the same trouble and reports it by file
+    return [(item, found.file.length) for (item, found), made in zip(whole, created, strict=True) if made]
+
+
+def _missing(store: Store, batch: Sequence[Item]) -> list[Item]:
+    """The files whose segments do not exist."""
+    if len(batch) == 1:
+        return []  # nothing to share a commit with
+    missing: list[Item] = []
+    with store.metadata.read() as txn:
+        for item in batch:
+            with suppress(InvalidRequest, NotDirectory):
+                if directories.find(txn, item.segment) is None:
+                    missing.append(item)
+    return missing
+
+
+def _small_file(item: Item) -> WholeSegment | None:
+    """A file as a segment; None when it is long by now, or cannot be read, which FileIngest reports."""
+    try:
+        fd = os.open(item.path, os.O_RDONLY | os.O_CLOEXEC)  # a file object costs twice as much
+        try:
+            status = os.fstat(fd)
+            data = bytearray()
+            while len(data) <= _SMALL_FILE_BYTES:
+                more = os.read(fd, max(item.size_bytes, _LEAST_READ_BYTES) + 1)
+                if not more:
+                    return WholeSegment(item.segment, data, file_of(status, len(data)))
+                data += more
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    return None

@@ -1,0 +1,260 @@
+"""tierfs init and tierfs status.
+
+What `tierfs status` adds for a fenced store: the bytes that only its disk holds, and how to save them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.cli import output
+from tierfs.cli.group import command
+from tierfs.cli.mount_stats import WaitingMount, waiting_at
+from tierfs.cli.session import Session
+from tierfs.names import printable
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
+from tierfs.types import RequestState
+
+if TYPE_CHECKING:
+    from tierfs.holder.status import JournalStatus, OnlyHere, StoreStatus, TierStatus
+    from tierfs.metadata.records import FailureRecord, RequestRecord
+    from tierfs.segments.endangered import Endangered
+
+
+_SHOWN = 20
+"""Ranges that people see; --json has all."""
+
+
+def print_fenced(session: Session, data: Mapping[str, Any], text: str, store: Path, found: Iterable[OnlyHere]) -> None:
+    """Print the status of a fenced store; however many ranges there are, none is kept in memory."""
+    if session.json:
+        _print_json(data, store, found)
+    else:
+        click.echo(text)
+        _print_text(store, found)
+
+
+def _print_json(data: Mapping[str, Any], store: Path, found: Iterable[OnlyHere]) -> None:
+    click.echo(json.dumps(data).removesuffix("}") + ', "only_here": [', nl=False)
+    for number, run in enumerate(found):
+        click.echo((", " if number else "") + json.dumps({**asdict(run), "export": export(store, run)}), nl=False)
+    click.echo("]}")
+
+
+def _print_text(store: Path, found: Iterable[OnlyHere]) -> None:
+    count = size_bytes = 0
+    for run in found:
+        count, size_bytes = count + 1, size_bytes + run.end - run.start
+        if count == 1:
+            click.echo("only this disk holds, with the command that writes it to standard output:")
+        if count <= _SHOWN:
+            click.echo(f"  {printable(export(store, run))}")
+    if count > _SHOWN:
+        click.echo(f"  and {output.count(count - _SHOWN, 'range')} more; all of them: tierfs status --json")
+    click.echo(f"only on this disk: {output.size(size_bytes)} in {output.count(count, 'range')}")
+
+
+def export(store: Path, run: OnlyHere) -> str:
+    """The command that writes a range to standard output."""
+    where = f"tierfs --store {shlex.quote(str(store))} cat {shlex.quote(run.segment)}"
+    return f"{where} --read-priority local-only --from {run.start} --to {run.end}"
+
+
+_FILE_SCHEME = "file:"
+"""Of a cold tier in a directory; relative to the store's."""
+
+
+@command("init")
+@click.option("--bucket", metavar="s3://B/PREFIX", help="Keep cold bytes in S3.")
+@click.option("--create-bucket", is_flag=True, help="Make the bucket first, unless it is there.")
+@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep cold bytes in a directory.")
+@click.option("--cold", type=click.Choice(["none"]), help="Have no cold tier.")
+@click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS.")
+@click.option("--region", metavar="R", help="The bucket's region.")
+@click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials.")
+def init(
+    session: Session,
+    bucket: str | None,
+    create_bucket: bool,
+    cold_dir: Path | None,
+    cold: str | None,
+    **where: str | None,
+) -> None:
+    """Make a store in the directory that --store names, which must be missing or empty.
+
+    Cold bytes go to a directory in the store unless --bucket, --cold-dir or --cold says otherwise.
+    """
+    if sum(choice is not None for choice in (bucket, cold_dir, cold)) > 1:
+        raise click.UsageError("--bucket, --cold-dir and --cold exclude each other")
+    needing = {"create_bucket": create_bucket, **where}
+    if bucket is None and any(needing.values()):
+        given = next(key for key, value in needing.items() if value).replace("_", "-")
+        raise click.UsageError(f"--{given} needs --bucket")
+    path = session.require_store_path()
+    from tierfs.setup.create import ColdChoice, init_store
+
+    choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=cold is not None, **where)
+    report = init_store(path, choice, new_bucket=create_bucket)
+    if not session.json:
+        for warning in report.warnings:
+            session.warn(warning)
+    data = {**asdict(report), "path": str(report.path)}
+    place = _place(report.cold_url, report.path)
+    session.done(data, f"made store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")
+
+
+@command("status")
+def status(session: Session) -> None:
+    """Show the store: its tiers, what is not offloaded yet, its journal, garbage, holder and warnings."""
+    from tierfs.holder.status import store_status
+
+    with session.open_store() as store:
+        found = store_status(store.metadata, store.files, store.paths.holder, store.path)
+        ours = {str(mount.mountpoint): state_of(mount) for mount in mounts() if mount.store == store.path}
+        alive, dead, silent = ([point for point in ours if ours[point] is state] for state in MountState)
+        waiting = [one for point in alive if (one := waiting_at(point)) is not None]
+        data = {**status_data(found), "mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent}
+        data["waiting"] = [asdict(one) for one in waiting]
+        text = status_text(found, alive, dead, silent, waiting)
+        if not found.journal.fenced_by_epoch:
+            session.result(data, text)
+            return
+        from tierfs.holder.status import only_here
+
+        with store.metadata.read() as txn:
+            print_fenced(session, data, text, store.path, only_here(txn))
+
+
+def status_data(found: StoreStatus) -> dict[str, Any]:
+    """The status as --json prints it."""
+    data = asdict(found)
+    if found.holder is not None:
+        data["holder"] = {**asdict(found.holder), "since": output.timestamp(found.holder.since_ms)}
+        del data["holder"]["since_ms"]
+    data["next_expiry"] = output.timestamp(data.pop("next_expiry_ms"))
+    data["journal"]["fencer"] = _fencer_data(found.journal)
+    data["troubles"] = [_plain(row) for row in found.troubles]
+    data["requests"] = [_plain(row) for row in found.requests]
+    return data
+
+
+def _plain(row: FailureRecord | RequestRecord) -> dict[str, Any]:
+    """A row's own fields, without what the database adds."""
+    return {key: value for key, value in asdict(row).items() if key not in ("version", "stored")}
+
+
+def status_text(
+    found: StoreStatus,
+    mount_points: Sequence[str],
+    dead: Sequence[str] = (),
+    silent: Sequence[str] = (),
+    waiting: Sequence[WaitingMount] = (),
+) -> str:
+    """The status as people read it."""
+    rows = [
+        ("store", f"{printable(found.path)} ({found.store_id}, epoch {found.store_epoch})"),
+        ("cold tier", _place(found.cold_url, Path(found.path))),
+        ("names", f"{output.count(found.segments, 'segment')} in {output.count(found.directories, 'directory')}"),
+        ("bytes", output.size(found.bytes)),
+        ("local", f"{_tier(found.local)}; {output.size(found.local_free_bytes)} free on the disk"),
+        ("cold", _tier(found.cold)),
+        ("not offloaded", output.size(found.not_offloaded_bytes)),
+        ("oldest of it", _oldest(found)),
+        ("journal", _journal(found.journal)),
+        ("uploads", f"{found.uploads_in_flight} in flight"),
+        ("garbage", f"{output.count(found.garbage, 'object')}, {output.size(found.garbage_bytes)}"),
+        ("holder", str(found.holder or "none")),
+    ]
+    if found.next_expiry_ms:
+        rows.append(("next expiry", f"{output.clock_time(found.next_expiry_ms)}, by retention_age"))
+    rows += _endangered(found.endangered)
+    rows += [("mount", printable(point)) for point in mount_points]
+    rows += [("waiting", str(one)) for one in waiting]
+    rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]
+    rows += [("silent mount", f"{printable(point)}: its daemon {SILENT}: {SILENT_REMEDY} {point}") for point in silent]
+    rows += [("stuck", _stuck(failure)) for failure in found.troubles]
+    rows += [("request", _request(request)) for request in found.requests]
+    rows += [("garbage error", printable(error)) for error in found.garbage_errors]
+    rows += [("warning", printable(warning)) for warning in found.warnings]
+    return output.table(rows)
+
+
+def _endangered(found: Endangered) -> Iterator[tuple[str, str]]:
+    """Lines only for what there is."""
+    if found.lost_bytes:
+        yield "lost", f"{output.size(found.lost_bytes)}, of which no copy proved right; which: tierfs fsck"
+    if found.suspect_bytes:
+        local, cold = output.size(found.suspect_local_bytes), output.size(found.suspect_cold_bytes)
+        advice = "look again: tierfs verify; if they stay, mend them: tierfs fsck --deep --repair"
+        yield "suspect", f"{local} local, {cold} cold: a copy was missing or damaged; {advice}"
+    for place in found.unreachable:
+        yield "not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}"
+
+
+def _oldest(found: StoreStatus) -> str:
+    backlog = found.backlog
+    if not (backlog.pending_bytes or backlog.active_bytes):
+        return "-"
+    waiting, active = output.size(backlog.pending_bytes), output.size(backlog.active_bytes)
+    since = f"since {output.clock_time(backlog.oldest_ms)}; " if backlog.oldest_ms else ""
+    return f"{since}{waiting} wait to be offloaded, {active} in active chunks"
+
+
+def _stuck(failure: FailureRecord) -> str:
+    size = f" ({output.size(failure.bytes)})" if failure.bytes else ""
+    times = output.count(failure.attempts, "time")
+    since = output.clock_time(failure.since_ms)
+    verb, _, rest = failure.what.partition(" ")
+    _, has_start, start = rest.rpartition(" ")
+    what = f"{verb} {failure.name}" + (f" from {start}" if has_start else "") if failure.name else failure.what
+    return f"{printable(what)}{size}: failed {times} since {since}: {printable(failure.error)}"
+
+
+def _request(request: RequestRecord) -> str:
+    state = RequestState(request.state).name.lower()
+    done = f", {output.size(request.done_bytes)} of {output.size(request.total_bytes)}" if request.total_bytes else ""
+    return f"{request.id}: {request.verb} {printable(request.path) or '/'}: {state}{done}"
+
+
+def _place(cold_url: str | None, store: Path) -> str:
+    """Where cold bytes go: a URL, a directory or nowhere."""
+    if cold_url is None:
+        return "none"
+    if cold_url.startswith(_FILE_SCHEME):
+        return printable(str(store / cold_url.removeprefix(_FILE_SCHEME)))
+    return printable(cold_url)
+
+
+def _tier(tier: TierStatus) -> str:
+    return f"{output.size(tier.bytes)} in {output.count(tier.chunks, 'chunk')}"
+
+
+def _journal(journal: JournalStatus) -> str:
+    if journal.replica:
+        return f"a replica, up to slot {journal.slot}"
+    fenced = f", fenced by epoch {journal.fenced_by_epoch}{_fencer(journal)}" if journal.fenced_by_epoch else ""
+    changes = output.count(journal.unpublished, "change")
+    return f"at slot {journal.slot}, checkpoint at {journal.checkpoint_slot}, {changes} not published{fenced}"
+
+
+def _fencer(journal: JournalStatus) -> str:
+    """Who the owner is, as far as it is known."""
+    if journal.old_backup:
+        return " of its own (this is an old backup)"
+    host = f" on {printable(journal.fencer.host)}" if journal.fencer.host else ""
+    since = f" since {output.clock_time(journal.fencer.since_ms)}" if journal.fencer.since_ms else ""
+    return host + since
+
+
+def _fencer_data(journal: JournalStatus) -> dict[str, Any] | None:
+    if not journal.fenced_by_epoch:
+        return None
+    fencer = journal.fencer
+    return {"store_id": fencer.store_id, "host": fencer.host, "since": output.timestamp(fencer.since_ms)}

@@ -1,0 +1,302 @@
+"""tierfs ledger read: entries out.
+
+tierfs ledger export: ledgers as the objects that Pulsar's offloader makes of them.
+
+tierfs ledger verify: the objects of ledgers, read as Pulsar reads them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.checksum import Buffer
+from tierfs.cli import output
+from tierfs.cli.group import command
+from tierfs.cli.options import Size, read_priority_option
+from tierfs.cli.output import progress_bar
+from tierfs.cli.session import Session
+from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.ledger.messages import decode
+from tierfs.metadata.entries import PlacedEntry
+from tierfs.metadata.store import MetadataStore
+from tierfs.names import printable
+from tierfs.parallel import Meter
+from tierfs.reading.entries import EntrySplitter, placed_entries
+from tierfs.reading.stream import copy_segment
+from tierfs.segments import ledgers
+from tierfs.segments.ledgers import Ledger
+from tierfs.types import ByteRange, ReadPriority, SegmentId
+
+if TYPE_CHECKING:
+    from tierfs.app.ledger_export import Exported
+    from tierfs.app.ledger_verify import VerifiedLedger
+
+
+_LINES_TOGETHER = 500
+"""Lines that are printed by one call."""
+
+
+@command("read")
+@click.argument("segment")
+@click.option("--from", "start", type=int, metavar="ID", default=0, help="First entry  [default: 0]")
+@click.option("--to", "end", type=int, metavar="ID", help="Id behind the last entry  [default: the number of entries]")
+@click.option("--messages", is_flag=True, help="Decode what Pulsar puts into entries: a JSON line per message.")
+@read_priority_option
+def read(
+    session: Session,
+    segment: str,
+    start: int,
+    end: int | None,
+    messages: bool,
+    read_priority: ReadPriority | None,
+) -> None:
+    """Write a ledger's entries back to back. With --json a line per entry: its id, offset, length and SHA-256.
+
+    With --messages an entry that cannot be decoded is a line with its `error`, and the exit code is 74.
+    """
+    with session.open_store() as store:
+        name = store.segment_of_path(segment)
+        with store.metadata.read() as txn:
+            record, found = ledgers.find(txn, name)
+        end = found.entries if end is None else end
+        if not 0 <= start <= end <= found.entries:
+            raise InvalidRequest(f"{printable(name)} has entries 0 to {found.entries}, not {start} to {end}")
+        span = _span(store.metadata, record.id, start, end)
+        if not (session.json or messages):
+            copy_segment(store.reader(), record, span.start, span.end, read_priority, _write)
+            sys.stdout.buffer.flush()
+            return
+        printer = _Messages(found) if messages else _Entries()
+        splitter = EntrySplitter(placed_entries(store.metadata, record.id, start, end), printer.show)
+        try:
+            copy_segment(store.reader(), record, span.start, span.end, read_priority, splitter.write)
+        finally:
+            printer.lines.end()
+    printer.require_right()
+
+
+def _span(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int) -> ByteRange:
+    """The bytes of entries [start, end), which there are."""
+    if start == end:
+        return ByteRange(0, 0)
+    first = next(placed_entries(metadata, segment_id, start, start + 1))
+    last = next(placed_entries(metadata, segment_id, end - 1, end))
+    return ByteRange(first.range.start, last.range.end)
+
+
+def _write(data: Buffer) -> None:
+    sys.stdout.buffer.write(data)
+
+
+class _Lines:
+    """Lines of JSON, written many at once: standard output has no buffer of its own."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+
+    def add(self, line: Mapping[str, object]) -> None:
+        """Print a line, soon."""
+        self._held.append(json.dumps(line))
+        if len(self._held) >= _LINES_TOGETHER:
+            self.end()
+
+    def end(self) -> None:
+        """Print what is held back."""
+        _write("".join(f"{line}\n" for line in self._held).encode())
+        self._held.clear()
+
+
+class _Entries:
+    """A line per entry."""
+
+    def __init__(self) -> None:
+        self.lines = _Lines()
+
+    def show(self, entry: PlacedEntry, payload: bytes) -> None:
+        """Print it."""
+        sha256 = hashlib.sha256(payload).hexdigest()
+        line = {"entry_id": entry.entry_id, "offset": entry.range.start, "length": len(payload), "sha256": sha256}
+        self.lines.add(line)
+
+    def require_right(self) -> None:
+        """Nothing can be wrong: reading proves the bytes."""
+
+
+class _Messages:
+    """A line per message."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.lines = _Lines()
+        self._ledger = ledger
+        self._wrong = 0
+
+    def show(self, entry: PlacedEntry, payload: bytes) -> None:
+        """Print what the entry holds, or why that is not known."""
+        place = {"ledger_id": self._ledger.ledger_id, "entry_id": entry.entry_id}
+        try:
+            decoded = decode(payload, ledger_id=self._ledger.ledger_id, entry_id=entry.entry_id)
+        except DataLoss as exc:
+            self._wrong += 1
+            self.lines.add({**place, "error": str(exc)})
+            return
+        if decoded.encryption_keys:
+            self.lines.add({**place, "encryption_keys": list(decoded.encryption_keys)})
+        elif decoded.marker is not None:
+            self.lines.add({**place, "marker": decoded.marker})
+        for message in decoded.messages:
+            self.lines.add(message.as_json())
+
+    def require_right(self) -> None:
+        """Raise DataLoss if any entry could not be decoded."""
+        if self._wrong:
+            noun = "entry" if self._wrong == 1 else "entries"
+            raise DataLoss(
+                f"{self._wrong} {noun} of {printable(self._ledger.segment)} could not be decoded",
+                remedy="see the lines with an error; the bytes are as they were appended",
+            )
+
+
+_TRANSFORMS = ("unbatch",)
+
+
+@command("export")
+@click.argument("path", metavar="SEGMENT|DIR")
+@click.argument("directory", metavar="OUT_DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--block-size", type=Size(), metavar="SIZE", help="Encode with blocks of SIZE at most.")
+@click.option("--first-form", metavar="HEX:HEX", help="One object, as in PIP-17's first version: its magic words.")
+@click.option("--transform", type=click.Choice(_TRANSFORMS), help="unbatch: one entry per message, not compressed.")
+def export(
+    session: Session,
+    path: str,
+    directory: Path,
+    block_size: int | None,
+    first_form: str | None,
+    transform: str | None,
+) -> None:
+    """Write the objects of each closed ledger at or below a path as files OUT_DIR/<key>, with <key>.json beside each.
+
+    A cold ledger is copied from its own objects byte for byte, unless an option asks for another encoding; a local one
+    is encoded as offload would. Nothing is overwritten; repeating it succeeds. To read them back: tierfs adopt pulsar.
+    """
+    from tierfs.adoption.ledger_read import magic_words
+    from tierfs.app.ledger_export import Exporter, LedgerExport
+
+    how = LedgerExport(block_size, magic_words(first_form), transform is not None)
+    outcomes: list[Exported] = []
+    with session.open_store() as store, progress_bar(session, "exporting") as show:
+        meter = Meter(show)
+        exporter = Exporter(store, directory, how, meter)
+        found = exporter.find(store.segment_of_path(path))
+        meter.total_bytes = sum(segment.length for _, segment in found)
+        for one in exporter.export(found):
+            outcomes.append(one)
+            if session.json or session.verbosity >= 0:
+                session.result(_exported_data(one), _line(one))
+    if not session.json:
+        _sum_up(session, outcomes, directory)
+
+
+def _exported_data(one: Exported) -> dict[str, Any]:
+    return {
+        "segment": one.segment,
+        "state": _status(one),
+        "entries": one.entries,
+        "bytes": one.bytes,
+        "files": list(one.keys),
+        "copied": one.copied,
+        **({"why": one.why_not} if one.why_not else {}),
+    }
+
+
+def _status(one: Exported) -> str:
+    if one.why_not:
+        return "left out"
+    return "exported" if one.new else "already exported"
+
+
+def _line(one: Exported) -> str:
+    if one.why_not:
+        return f"{printable(one.segment)}: left out, {one.why_not}"
+    size, how = output.size(one.bytes), "copied" if one.copied else "encoded"
+    return (
+        f"{printable(one.segment)}: {_status(one)}, {output.count(one.entries, 'entry')}, {size} {how}, {one.keys[0]}"
+    )
+
+
+def _sum_up(session: Session, outcomes: list[Exported], directory: Path) -> None:
+    written = sum(not one.why_not for one in outcomes)
+    left = len(outcomes) - written
+    rest = f"; {output.count(left, 'ledger')} left out: close first" if left else ""
+    session.done({}, f"{output.count(written, 'ledger')} in {printable(str(directory))}{rest}")
+
+
+_EXIT_DAMAGED = 74
+_STATE_WIDTH = len("DAMAGED")
+
+
+@command("verify")
+@click.argument("path", metavar="SEGMENT|DIR")
+def verify(session: Session, path: str) -> None:
+    """Read the data and index object of each cold ledger at or below a path, ours or adopted, and check them.
+
+    Format versions, blocks, the id and length of every entry, and all bytes, against the index, the store's rows of
+    entries and its checksums. One line for each ledger: ok, warning, DAMAGED, or local for one that is not offloaded.
+    The exit code is 74 when one is damaged. A warning is what Pulsar reads all the same, or what it lost in writing.
+    """
+    from tierfs.app.ledger_verify import LedgerVerifier
+
+    damaged = warned = count = 0
+    with session.open_store() as store, progress_bar(session, "verifying") as show:
+        meter = Meter(show)
+        verifier = LedgerVerifier(store, meter)
+        found = verifier.find(store.segment_of_path(path))
+        meter.total_bytes = sum(segment.length for _, segment in found)
+        for one in verifier.run(found):
+            count, damaged = count + 1, damaged + (one.error is not None)
+            warned += one.error is None and one.warnings.count > 0
+            if session.json or one.error is not None or session.verbosity >= 0:
+                session.result(_verified_data(one), _text(one))
+    if not session.json:
+        session.done({}, f"{output.count(count, 'ledger')} verified; {damaged} damaged, {warned} with warnings")
+    if damaged:
+        raise click.exceptions.Exit(_EXIT_DAMAGED)
+
+
+def _verified_state(one: VerifiedLedger) -> str:
+    if one.error is not None:
+        return "damaged"
+    if not one.objects:
+        return "local"
+    return "warning" if one.warnings.count else "ok"
+
+
+def _verified_data(one: VerifiedLedger) -> dict[str, Any]:
+    return {
+        "segment": one.name,
+        "state": _verified_state(one),
+        "entries": one.entries,
+        "length": one.length,
+        "objects": one.objects,
+        "error": None if one.error is None else str(one.error),
+        "warnings": {"count": one.warnings.count, "first": one.warnings.messages},
+    }
+
+
+def _text(one: VerifiedLedger) -> str:
+    state = _verified_state(one)
+    shown = state.upper() if one.error is not None else state
+    line = f"{shown:<{_STATE_WIDTH}}  {printable(one.name)}: {output.count(one.entries, 'entry')}"
+    line += f", {output.size(one.length)}"
+    if one.error is not None:
+        return f"{line}: {printable(str(one.error))}"
+    if not one.warnings.count:
+        return line
+    more = f" (and {one.warnings.count - 1} more)" if one.warnings.count > 1 else ""
+    return f"{line}: {printable(one.warnings.messages[0])}{more}"

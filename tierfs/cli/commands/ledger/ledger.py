@@ -1,0 +1,184 @@
+"""tierfs ledger: ledgers, the segments that are made of numbered entries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from tierfs.app import verbs
+from tierfs.app.store import Store
+from tierfs.cli import output
+from tierfs.cli.group import LazyGroup, command
+from tierfs.cli.options import ask, yes_option
+from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest
+from tierfs.metadata import entries as metadata_ledgers
+from tierfs.metadata.ledger_and_batch_records import OffloadProgress
+from tierfs.metadata.records import SegmentRecord
+from tierfs.names import printable
+from tierfs.segments import ledgers
+from tierfs.segments.delete import Deletion
+from tierfs.segments.ledgers import Ledger
+from tierfs.segments.positions import OffloadState, is_local_deleted
+
+_COMMANDS = {
+    "create": "tierfs.cli.commands.ledger.ledger:create",
+    "append": "tierfs.cli.commands.ledger.append:append",
+    "close": "tierfs.cli.commands.ledger.ledger:close",
+    "ls": "tierfs.cli.commands.ledger.ledger:ls",
+    "info": "tierfs.cli.commands.ledger.ledger:info",
+    "read": "tierfs.cli.commands.ledger.entries:read",
+    "offload": "tierfs.cli.commands.ledger.managed:offload",
+    "export": "tierfs.cli.commands.ledger.entries:export",
+    "status": "tierfs.cli.commands.ledger.managed:status",
+    "trim": "tierfs.cli.commands.ledger.managed:trim",
+    "delete": "tierfs.cli.commands.ledger.ledger:delete",
+    "verify": "tierfs.cli.commands.ledger.entries:verify",
+    "terminate": "tierfs.cli.commands.ledger.managed:terminate",
+}
+
+_COLUMNS = ("<6", f"<{max(map(len, OffloadState))}", ">13", ">10", "<")
+
+
+@click.group("ledger", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
+def ledger() -> None:
+    """Work with ledgers: segments that are made of numbered entries.
+
+    A mount shows a ledger as the file of its entries, back to back. The directory it is in is its managed ledger.
+    """
+
+
+@command("create")
+@click.argument("managed_ledger")
+@click.option("--id", "ledger_id", type=int, metavar="N", help="The ledger's id  [default: a new one]")
+def create(session: Session, managed_ledger: str, ledger_id: int | None) -> None:
+    """Make an empty ledger in the directory MANAGED_LEDGER; prints its segment's name."""
+    with session.open_store() as store:
+        with store.metadata.write() as txn:
+            name = ledgers.make(txn, managed_ledger, ledger_id)
+        with store.metadata.read() as txn:
+            found = ledgers.find(txn, name)[1]
+    session.result(asdict(found), printable(name))
+
+
+@command("close")
+@click.argument("segment")
+def close(session: Session, segment: str) -> None:
+    """End a ledger: it takes no more entries. Repeating it succeeds."""
+    with session.open_store() as store:
+        name = store.segment_of_path(segment)
+        with store.metadata.read() as txn:
+            ledgers.find(txn, name)
+        store.engine.seal(name)
+        with store.metadata.read() as txn:
+            found = ledgers.find(txn, name)[1]
+    session.done(asdict(found), f"closed {printable(found.segment)}: {output.count(found.entries, 'entry')}")
+
+
+@command("ls")
+@click.argument("path", metavar="[DIR]", default="")
+def ls(session: Session, path: str) -> None:
+    """List the ledgers at or below DIR: state, offload, entries, bytes, name. With --json one object per line."""
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        with store.metadata.read() as txn:
+            found = list(ledgers.below(txn, name))
+    # Printed once the snapshot is released: a pager may take its time.
+    lines = [json.dumps(asdict(one)) for one in found] if session.json else output.lines(map(_cells, found), *_COLUMNS)
+    for line in lines:
+        click.echo(line)
+
+
+def _cells(one: Ledger) -> Sequence[str]:
+    return one.state, one.offload, f"{one.entries:,}", output.size(one.length), printable(one.segment)
+
+
+def _told(found: Ledger, offload: OffloadProgress, *, local_deleted: bool) -> str:
+    if offload.uuid is None:
+        return found.offload
+    since = f" since {output.timestamp(offload.timestamp_ms)}" if offload.complete else ""
+    deleted = ", local bytes deleted" if local_deleted else ""
+    return f"{found.offload}{since}{deleted}, attempt {offload.uuid}"
+
+
+@command("delete")
+@click.argument("segments", nargs=-1, required=True, metavar="SEGMENT...")
+@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@yes_option
+def delete(session: Session, segments: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+    """Delete closed ledgers with their local and cold bytes, and what an attempt to offload them left.
+
+    If one is open, or no ledger, none is deleted.
+    """
+    with session.open_store() as store:
+        names = list(dict.fromkeys(store.segment_of_path(segment) for segment in segments))
+        plan = Deletion()
+        for name in names:
+            plan = plan.plus(_closed(store, name))
+        if dry_run:
+            session.result(_removal(names, plan, removed=False), f"would delete {_size_of(plan)}")
+            return
+        if not yes:
+            ask("ledger delete", f"delete {_size_of(plan)}?")
+        for name in names:
+            verbs.delete(store, name, recursive=False)
+        late = verbs.settle(store)
+    if late is not None:
+        session.note(f"the bucket will be told later: {late}")
+    session.done(_removal(names, plan, removed=True), f"deleted {_size_of(plan)}")
+
+
+def _closed(store: Store, name: str) -> SegmentRecord:
+    with store.metadata.read() as txn:
+        record, found = ledgers.find(txn, name)
+    if found.state != "closed":
+        raise InvalidRequest(
+            f"ledger {printable(name)} is open", remedy=f"close it first: tierfs ledger close {printable(name)}"
+        )
+    return record
+
+
+def _size_of(plan: Deletion) -> str:
+    local, cold = output.size(plan.local_bytes), output.size(plan.cold_bytes)
+    return f"{output.count(plan.segments, 'ledger')}: {local} local, {cold} cold"
+
+
+def _removal(names: list[str], plan: Deletion, *, removed: bool) -> dict[str, object]:
+    return {"segments": names, "removed": removed, **asdict(plan)}
+
+
+@command("info")
+@click.argument("segment")
+def info(session: Session, segment: str) -> None:
+    """Show a ledger: its id, its entries and its state."""
+    with session.open_store() as store:
+        name = store.segment_of_path(segment)
+        with store.metadata.read() as txn:
+            record, found = ledgers.find(txn, name)
+            known = metadata_ledgers.find(txn, record.id)
+    offload, local_deleted = known.offload, is_local_deleted(record, known)
+    uuid = None if offload.uuid is None else str(offload.uuid)
+    data = {
+        **asdict(found),
+        "offload_uuid": uuid,
+        "offloaded": output.timestamp(offload.timestamp_ms if offload.complete else 0),
+        "local_deleted": local_deleted,
+        "created": output.timestamp(record.created_ms),
+        "modified": output.timestamp(record.modified_ms),
+    }
+    last = "none" if found.last_entry_id < 0 else f"{found.last_entry_id:,}"
+    rows = [
+        ("ledger", printable(found.segment)),
+        ("id", "none in its name" if found.ledger_id is None else str(found.ledger_id)),
+        ("managed", printable(found.managed_ledger) or "/"),
+        ("state", found.state),
+        ("offload", _told(found, offload, local_deleted=local_deleted)),
+        ("entries", f"{found.entries:,}, the last is {last}"),
+        ("bytes", f"{found.length:,} ({output.size(found.length)})"),
+        ("created", output.timestamp(record.created_ms) or "-"),
+        ("modified", output.timestamp(record.modified_ms) or "-"),
+    ]
+    session.result(data, output.table(rows))

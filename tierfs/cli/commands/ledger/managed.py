@@ -1,0 +1,137 @@
+"""tierfs ledger offload, status, trim and terminate: what concerns all ledgers of a managed ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from tierfs.app import verbs
+from tierfs.cli import output
+from tierfs.cli.group import command
+from tierfs.cli.options import ask, yes_option
+from tierfs.cli.output import perform_shown
+from tierfs.cli.session import Session
+from tierfs.names import printable
+from tierfs.segments import managed_ledger as trimming
+from tierfs.segments import positions
+from tierfs.segments.delete import Deletion
+from tierfs.segments.positions import LedgerStatus, ManagedStatus, Position
+
+if TYPE_CHECKING:
+    from tierfs.tiering.ledgers.managed import PrefixOffloaded
+
+_COLUMNS = (">8", "<6", ">17", ">10", "<")
+
+
+@command("offload")
+@click.argument("managed_ledger")
+@click.option("--before", metavar="LEDGER:ENTRY", help="Position to stop at  [default: all that is closed]")
+def offload(session: Session, managed_ledger: str, before: str | None) -> None:
+    """Make the closed ledgers of MANAGED_LEDGER cold that lie before a position as a whole, oldest first.
+
+    Prints the position of the first entry that was not to be offloaded. While a mount or daemon holds the store, it
+    does the work.
+    """
+    from tierfs.holder.verbs import BEFORE, OFFLOAD_PREFIX
+
+    options = {} if before is None else {BEFORE: str(Position.parse(before))}
+    with session.open_store() as store:
+        name = store.segment_of_path(managed_ledger)
+        done = perform_shown(session, store, OFFLOAD_PREFIX, name, options, "offloading")
+    session.done({"managed_ledger": name, **asdict(done)}, _offloaded(name, done))
+
+
+def _offloaded(name: str, done: PrefixOffloaded) -> str:
+    first = f"the first that is not is {done.first_unoffloaded}" if done.first_unoffloaded else "there is no ledger"
+    if not done.ledgers:
+        return f"nothing to offload in {printable(name)}: {output.count(done.already_cold, 'ledger')} cold, {first}"
+    return f"offloaded {output.size(done.bytes)} of {output.count(done.ledgers, 'ledger')}; {first}"
+
+
+@command("terminate")
+@click.argument("managed_ledger")
+def terminate(session: Session, managed_ledger: str) -> None:
+    """End MANAGED_LEDGER for good: its open ledger is closed, and it takes no more entries.
+
+    Prints the position of its last entry. Repeating it succeeds; what it has stays.
+    """
+    with session.open_store() as store:
+        name = store.segment_of_path(managed_ledger)
+        last = store.engine.terminate_managed_ledger(name)
+    shown = None if last is None else str(last)
+    told = "it has no entry" if last is None else f"its last entry is {last}"
+    session.done({"managed_ledger": name, "last_position": shown}, f"terminated {printable(name)}: {told}")
+
+
+@command("status")
+@click.argument("managed_ledger")
+def status(session: Session, managed_ledger: str) -> None:
+    """Show the ledgers of MANAGED_LEDGER: what they hold, how far their offload is, and which one is next.
+
+    An offload is none, in progress, failed (until the next attempt) or complete.
+    """
+    with session.open_store() as store:
+        name = store.segment_of_path(managed_ledger)
+        with store.metadata.read() as txn:
+            found = positions.status(txn, name)
+    data = {**asdict(found), "ledgers": [_ledger_data(one) for one in found.ledgers]}
+    session.result(data, "\n".join([*output.lines(map(_cells, found.ledgers), *_COLUMNS), _sums(found)]))
+
+
+def _ledger_data(one: LedgerStatus) -> dict[str, object]:
+    data = asdict(one)
+    return data | {key: output.timestamp(data.pop(f"{key}_ms")) for key in ("closed", "offloaded")}
+
+
+def _cells(one: LedgerStatus) -> Sequence[str]:
+    when = f" {output.clock_time(one.offloaded_ms)}" if one.offloaded_ms else ""
+    deleted = ", local bytes deleted" if one.local_deleted else ""
+    attempt = f"  {one.uuid}" if one.uuid is not None else ""
+    offload = f"{one.offload}{when}{deleted}{attempt}"
+    return str(one.ledger_id), one.state, f"{one.entries:,} entries", output.size(one.bytes), offload
+
+
+def _sums(found: ManagedStatus) -> str:
+    held = f"{output.count(found.entries, 'entry')} of {output.count(len(found.ledgers), 'ledger')}"
+    tiers = f"{output.size(found.offloaded_bytes)} offloaded, {output.size(found.not_offloaded_bytes)} not"
+    following = "nothing to offload" if found.next_to_offload is None else f"next to offload: {found.next_to_offload}"
+    ended = "; terminated" if found.terminated else ""
+    return f"{held}: {output.size(found.bytes)}, {tiers}, {output.size(found.local_bytes)} local; {following}{ended}"
+
+
+@command("trim")
+@click.argument("managed_ledger")
+@click.option("--before", type=int, metavar="LEDGER", required=True, help="The first ledger that stays.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@yes_option
+def trim(session: Session, managed_ledger: str, before: int, dry_run: bool, yes: bool) -> None:
+    """Delete the closed ledgers of MANAGED_LEDGER that come before a ledger, in both tiers.
+
+    Open ledgers stay. Objects go after a grace period; those that tierfs did not write stay.
+    """
+    with session.open_store() as store:
+        name = store.segment_of_path(managed_ledger)
+        with store.metadata.read() as txn:
+            plan = trimming.plan(txn, name, before)
+        if dry_run:
+            session.result(_trimmed(name, plan, removed=False), f"would delete {_described(name, plan)}")
+            return
+        if plan.segments and not yes:
+            ask("ledger trim", f"delete {_described(name, plan)}?")
+        done = verbs.trim_ledgers(store, name, before)
+        late = verbs.settle(store)
+    if late is not None:
+        session.note(f"the bucket will be told later: {late}")
+    session.done(_trimmed(name, done, removed=True), f"deleted {_described(name, done)}")
+
+
+def _described(name: str, plan: Deletion) -> str:
+    local, cold = output.size(plan.local_bytes), output.size(plan.cold_bytes)
+    return f"{output.count(plan.segments, 'ledger')} of {printable(name)}: {local} local, {cold} cold"
+
+
+def _trimmed(name: str, plan: Deletion, *, removed: bool) -> dict[str, object]:
+    return {"managed_ledger": name, "removed": removed, **asdict(plan)}

@@ -1,0 +1,333 @@
+"""tierfs ls and tierfs info: what there is, from the metadata alone.
+
+tierfs du: how much is below a directory, and where.
+
+tierfs map: which bytes of a segment are in which tier.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from stat import S_IMODE, filemode
+from typing import Any, TypeVar
+
+import click
+
+from tierfs.app.store import Store
+from tierfs.cli import output
+from tierfs.cli.drawing.map import BarRun, Mark, Row, draw, offset
+from tierfs.cli.group import command
+from tierfs.cli.session import QUIET, Session
+from tierfs.metadata import chains, directories, policies
+from tierfs.metadata.records import ChunkRecord, IngestedFile, SegmentRecord, TierState
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.names import join, printable, split
+from tierfs.segments import stat
+from tierfs.segments.endangered import UnreachablePlace, unreachable_of
+from tierfs.segments.ownership import WriterLocks
+from tierfs.segments.stat import Listed, SegmentStat, Usage, usage
+from tierfs.types import ChunkState, EntryKind, SegmentStatus, Tier
+
+_NS_PER_MS = 1_000_000
+_COLUMNS = (">12", ">10", ">10", "<20", "<")
+"""Of long lines; a letter stands before the first size."""
+
+_HEADER = ("bytes", "local", "cold", "modified (UTC)", "name")
+
+L = TypeVar("L")
+
+
+@command("ls")
+@click.argument("path", metavar="[DIR]", default="")
+@click.option(
+    "-l",
+    "long",
+    is_flag=True,
+    help="With sealed (S) or open (o), size, local, cold and modified (UTC), under a header but for -q.",
+)
+def ls(session: Session, path: str, long: bool) -> None:
+    """List a directory's names; directories end in a slash. With --json one object per line."""
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        if session.json or not long:
+            lines = _listing(store, name, _json_line if session.json else _short_line)
+        else:
+            rows = _listing(store, name, _cells)
+            header = [_HEADER] if rows and session.verbosity > QUIET else []
+            lines = output.lines([*header, *rows], *_COLUMNS)
+    # Printed once the snapshot is released: a pager may take its time.
+    for line in lines:
+        click.echo(line)
+
+
+def _listing(store: Store, path: str, show: Callable[[str, Listed], L]) -> list[L]:
+    with store.metadata.read() as txn:
+        entry = directories.find(txn, path)
+        is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
+        parent = join(split(path))
+        listed = stat.listing(txn, path)
+        return [show(parent if is_segment else item.name, item) for item in listed]
+
+
+def _short_line(name: str, item: Listed) -> str:
+    return printable(name) + ("/" if item.kind is EntryKind.DIRECTORY else "")
+
+
+def _cells(name: str, item: Listed) -> Sequence[str]:
+    segment = item.segment
+    if segment is None:
+        modified = output.clock_time(item.directory.modified_ms) if item.directory is not None else "-"
+        flag, sizes = "d", ["-", "-", "-"]
+    else:
+        modified = output.clock_time(stat.modified_ns(segment) // _NS_PER_MS)
+        flag = "S" if segment.sealed else "o"
+        sizes = [
+            output.size(number) for number in (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes)
+        ]
+    goes_on = f"  (sealed by policy, goes on in {printable(item.successor)})" if item.successor is not None else ""
+    return (f"{flag} {sizes[0]:>10}", *sizes[1:], modified, _short_line(name, item) + goes_on)
+
+
+def _json_line(name: str, item: Listed) -> str:
+    data: dict[str, Any] = {"name": name, "kind": item.kind.name.lower()}
+    if item.segment is not None:
+        data |= {
+            "start_offset": item.segment.start_offset,
+            "length": item.segment.length,
+            "sealed": item.segment.sealed,
+            "successor": item.successor,
+            "local_bytes": item.segment.local.bytes,
+            "cold_bytes": item.segment.cold.bytes,
+            "modified": output.timestamp(stat.modified_ns(item.segment) // _NS_PER_MS),
+        }
+    elif item.directory is not None:
+        data["modified"] = output.timestamp(item.directory.modified_ms)
+    return json.dumps(data)
+
+
+@command("info")
+@click.argument("segment")
+def info(session: Session, segment: str) -> None:
+    """Show a segment: its range, where its bytes are, its checksum and who writes it."""
+    with session.open_store() as store:
+        with store.metadata.read() as txn:
+            found = stat.stat(txn, store.segment_of_path(segment))
+            away = unreachable_of(txn, found.record, store.path)
+        writer = _living_writer(store, found.record)
+    data = {**_info_data(found, writer), "unreachable": [asdict(place) for place in away]}
+    session.result(data, _info_text(found, writer, away))
+
+
+def _living_writer(store: Store, record: SegmentRecord) -> str | None:
+    """Who is appending now, by the writer's lock."""
+    if record.sealed:
+        return None
+    locks = WriterLocks(store.paths.writers)
+    try:
+        alive = locks.is_alive_elsewhere(record.id, record.writer_epoch)
+    finally:
+        locks.close()
+    return str(record.writer) if alive else None
+
+
+def _info_data(found: SegmentStat, writer: str | None) -> dict[str, Any]:
+    record = found.record
+    return {
+        "segment": found.name,
+        "id": record.id,
+        "inode": record.inode,
+        "start_offset": record.start_offset,
+        "length": record.length,
+        "sealed": record.sealed,
+        "status": _status(record),
+        "successor": found.successor,
+        "tiers": {"local": _tier_data(record.local), "cold": _tier_data(record.cold)},
+        "crc32c": _crc(found),
+        "read_priority": found.read_priority.value,
+        "created": output.timestamp(record.created_ms),
+        "modified": output.timestamp(record.modified_ms),
+        "sealed_at": output.timestamp(record.sealed_ms),
+        "recovered_at": output.timestamp(record.recovered_ms),
+        "lost": [[gap.start, gap.end] for gap in found.lost],
+        "suspect": [{"tier": tier.name.lower(), "start": span.start, "end": span.end} for tier, span in found.suspect],
+        "writer": writer,
+        "file": _file_data(record.file),
+    }
+
+
+def _info_text(found: SegmentStat, writer: str | None, away: Sequence[UnreachablePlace] = ()) -> str:
+    record = found.record
+    readable = f"{record.start_offset} … {record.length} ({output.size(record.range.length_bytes)})"
+    rows = [
+        ("segment", printable(found.name)),
+        ("bytes", readable),
+        ("status", _status_text(found)),
+        ("local", _tier_text(record.local)),
+        ("cold", _tier_text(record.cold)),
+        ("crc32c", _crc(found) or "unknown"),
+        ("reads", found.read_priority.value),
+        ("created", output.clock_time(record.created_ms)),
+        ("modified", output.clock_time(record.modified_ms)),
+        ("sealed", output.clock_time(record.sealed_ms)),
+        ("id, inode", f"{record.id}, {record.inode}"),
+    ]
+    if record.file.mode:
+        file = record.file
+        mode, modified = filemode(file.mode), output.clock_time(file.modified_ns // _NS_PER_MS)
+        rows.append(("copy of a file", f"{mode}, modified {modified}, {output.size(file.length)}"))
+    if record.recovered_ms:
+        rows.append(("recovered", output.clock_time(record.recovered_ms)))
+    rows += [("lost", f"bytes {gap.start} … {gap.end} ({output.size(gap.length_bytes)})") for gap in found.lost]
+    rows += [
+        ("suspect", f"{tier.name.lower()} bytes {span.start} … {span.end} ({output.size(span.length_bytes)})")
+        for tier, span in found.suspect
+    ]
+    rows += [("not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}") for place in away]
+    if writer is not None:
+        rows.append(("writer", writer))
+    return output.table(rows)
+
+
+def _file_data(file: IngestedFile) -> dict[str, Any] | None:
+    if not file.mode:
+        return None
+    return {"mode": f"{S_IMODE(file.mode):04o}", "modified_ns": file.modified_ns, "length": file.length}
+
+
+def _crc(found: SegmentStat) -> str | None:
+    return None if found.crc32c is None else f"{found.crc32c:08x}"
+
+
+def _status(record: SegmentRecord) -> str:
+    return SegmentStatus(record.status).name.lower().replace("_", "-")
+
+
+def _status_text(found: SegmentStat) -> str:
+    if found.successor is None:
+        return _status(found.record)
+    return f"sealed by policy, goes on in {printable(found.successor)}"
+
+
+def _tier_data(state: TierState) -> dict[str, int]:
+    return {"chunks": state.count, "bytes": state.bytes}
+
+
+def _tier_text(state: TierState) -> str:
+    return f"{output.size(state.bytes)} in {output.count(state.count, 'chunk')}"
+
+
+_USAGE_COLUMNS = (">10", ">10", ">10", "<")
+_USAGE_HEADER = ("bytes", "local", "cold", "name")
+
+
+@command("du")
+@click.argument("path", metavar="[PATH]", default="")
+@click.option("-s", "--summarize", is_flag=True, help="Only the total.")
+def du(session: Session, path: str, summarize: bool) -> None:
+    """Sum up the bytes below PATH: those that can be read, those in the local tier, those in the cold one.
+
+    One line for each directory, the total of PATH last; without PATH, all there is. With --json one object
+    per line.
+    """
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        with store.metadata.read() as txn:
+            found = deque(usage(txn, name), maxlen=1 if summarize else None)
+    # Printed once the snapshot is released: a pager may take its time.
+    if not session.json:
+        click.echo(output.table([_USAGE_HEADER, *map(_usage_cells, found)], *_USAGE_COLUMNS))
+        return
+    for one in found:
+        click.echo(json.dumps({**asdict(one), "kind": one.kind.name.lower()}))
+
+
+def _usage_cells(found: Usage) -> Sequence[str]:
+    sizes = [output.size(number) for number in (found.bytes, found.local_bytes, found.cold_bytes)]
+    return (*sizes, printable(found.name) or "/")
+
+
+_PIPE_COLUMNS = 72
+"""Where no terminal says how wide it is: fits into a mail and beside a pager's line numbers."""
+
+_MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT, ChunkState.LOST: Mark.LOST}
+
+
+@command("map")
+@click.argument("segment")
+def map_(session: Session, segment: str) -> None:
+    """Show which bytes of a segment are in which tier.
+
+    A blank is a gap: those bytes are not in that tier. Bytes that are there are drawn however few they are.
+    """
+    data: dict[str, Any] = {}
+    lines: list[str] = []
+    with session.open_store() as store, store.metadata.read() as txn:
+        name = store.segment_of_path(segment)
+        record = directories.segment_by_name(txn, name)
+        if session.json:
+            data = _data(txn, join(split(name)), record)
+        else:
+            lines = _lines(txn, record, _columns())
+    session.result(data, "\n".join(lines))
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((_PIPE_COLUMNS, 0)).columns if sys.stdout.isatty() else _PIPE_COLUMNS
+
+
+def _lines(txn: ReadTransaction, record: SegmentRecord, columns: int) -> list[str]:
+    sealed = "sealed" if record.sealed else "unsealed"
+    priority = policies.effective(txn, record).read_priority
+    header = f"bytes {offset(record.start_offset)} … {offset(record.length)}, {sealed}, reads {priority}"
+    return [header, *draw(record.range, [_row(txn, record, tier) for tier in Tier], columns)]
+
+
+def _row(txn: ReadTransaction, record: SegmentRecord, tier: Tier) -> Row:
+    # The cold tier is counted in objects, which are what a bucket lists; a local chunk is a file anyway.
+    noun = "object" if tier is Tier.COLD else "chunk"
+    runs = (
+        BarRun(chunk.range, _mark(record, tier, chunk), chunk.object_id if tier is Tier.COLD else chunk.start_offset)
+        for chunk in chains.chunks(txn, record.id, tier, record.start_offset)
+    )
+    return Row(tier.name.lower(), noun, record.tier_state(tier).count, runs)
+
+
+def _mark(record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> Mark:
+    if chunk.state is ChunkState.GOOD and _is_active(record, tier, chunk):
+        return Mark.ACTIVE
+    return _MARKS_BY_STATE[chunk.state]
+
+
+def _is_active(record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> bool:
+    return tier is Tier.LOCAL and record.active and chunk.start_offset == record.local.last_chunk
+
+
+def _data(txn: ReadTransaction, name: str, record: SegmentRecord) -> dict[str, Any]:
+    return {
+        "segment": name,
+        "start_offset": record.start_offset,
+        "length": record.length,
+        "sealed": record.sealed,
+        "chunks": [
+            _chunk_data(txn, record, tier, chunk)
+            for tier in Tier
+            for chunk in chains.chunks(txn, record.id, tier, record.start_offset)
+        ],
+    }
+
+
+def _chunk_data(txn: ReadTransaction, record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> dict[str, Any]:
+    return {
+        "tier": tier.name.lower(),
+        "start": chunk.start_offset,
+        "end": chunk.end_offset,
+        "object": chains.object_of(txn, chunk).name if chunk.object_id else None,
+        "object_offset": chunk.object_offset,
+        "state": chunk.state.name.lower(),
+        "active": _is_active(record, tier, chunk),
+    }

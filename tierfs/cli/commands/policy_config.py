@@ -1,0 +1,167 @@
+"""tierfs policy: what is set on directories and segments, and what holds there.
+
+tierfs config: the store's settings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from tierfs import policy as policy_text
+from tierfs import settings
+from tierfs.cli import output
+from tierfs.cli.group import LazyGroup, command
+from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest, NotFound
+from tierfs.metadata import directories, policies
+from tierfs.metadata.policies import Level
+from tierfs.names import join, printable, split
+from tierfs.policy import KEYS, Value, inherit
+from tierfs.segments import create
+from tierfs.store_paths import StorePaths
+
+_BUILT_IN = "built-in"
+
+_COMMANDS = {name: f"tierfs.cli.commands.policy_config:{name}_" for name in ("show", "set", "unset")}
+
+
+@click.group("policy", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
+def policy() -> None:
+    """Look at policies and change them.
+
+    Policies are settings of directories and segments; what is set nearest to a segment holds for it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Effective:
+    """A value that holds, and where it is set; nowhere means built in."""
+
+    key: str
+    value: Value
+    level: Level | None
+
+
+@command("show")
+@click.argument("path")
+def show_(session: Session, path: str) -> None:
+    """Show what holds for PATH, and where each value is set."""
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        with store.metadata.read() as txn:
+            found = list(policies.levels(txn, name))
+        override = store.settings.read.priority
+    effective = _effective(found)
+    data = {one.key: {"value": one.value, **_origin_data(one.level)} for one in effective}
+    session.result({"path": found[-1].name, "policy": data}, _table(effective))
+    if override is not None:
+        session.note(f"reads follow the setting read.priority = {override}, not read_priority")
+
+
+@command("set")
+@click.argument("path")
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+def set_(session: Session, path: str, pairs: tuple[str, ...]) -> None:
+    """Set policies on a directory or a segment.
+
+    They hold for everything below PATH that sets no other value itself. A PATH that does not exist is made, as a
+    directory. If one policy is wrong, none is set and nothing is made.
+    """
+    wanted = _parsed(pairs)
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        with store.metadata.write() as txn:
+            made = directories.find(txn, name) is None
+            if made:
+                create.make_directory(txn, name)
+            policies.change(txn, name, put_settings=wanted)
+    values = {key: policy_text.value_of(inherit([wanted]), key) for key in wanted}
+    said = ", ".join(f"{key} = {policy_text.format(key, value)}" for key, value in values.items())
+    canonical = join(split(name))
+    if made:
+        session.note(f"made the directory {canonical}")
+    session.done({"path": canonical, "set": values, "made": made}, f"{_shown(canonical)}: {said}")
+
+
+@command("unset")
+@click.argument("path")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+def unset_(session: Session, path: str, keys: tuple[str, ...]) -> None:
+    """Take policies off PATH, which inherits them again. What is not set there is success."""
+    for key in keys:
+        policy_text.check_key(key)
+    with session.open_store() as store:
+        name = store.segment_of_path(path)
+        with store.metadata.write() as txn:
+            before = policies.change(txn, name, put_settings={}, unset=keys)
+    gone = [key for key in dict.fromkeys(keys) if key in before]
+    missing = [key for key in dict.fromkeys(keys) if key not in before]
+    canonical = join(split(name))
+    data = {"path": canonical, "unset": gone, "not_set": missing}
+    lines = [f"{key} is no longer set" for key in gone] + [f"{key} was not set" for key in missing]
+    session.done(data, f"{_shown(canonical)}: {', '.join(lines)}")
+
+
+def _parsed(pairs: Sequence[str]) -> dict[str, str]:
+    wanted: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise InvalidRequest(f"{pair!r} is not KEY=VALUE", remedy=f"keys are: {', '.join(KEYS)}")
+        value = policy_text.parse(key, text)
+        if wanted.setdefault(key, value) != value:
+            raise InvalidRequest(f"policy {key} is given two values")
+    return wanted
+
+
+def _effective(levels: Sequence[Level]) -> list[_Effective]:
+    holds = inherit([level.settings for level in levels])
+    return [
+        _Effective(
+            key,
+            policy_text.value_of(holds, key),
+            next((level for level in reversed(levels) if key in level.settings), None),
+        )
+        for key in KEYS
+    ]
+
+
+def _table(effective: Sequence[_Effective]) -> str:
+    rows = [(one.key, policy_text.format(one.key, one.value), _origin(one.level)) for one in effective]
+    return output.table(rows, *"<<<")
+
+
+def _origin(level: Level | None) -> str:
+    return _BUILT_IN if level is None else f"{level.kind.name.lower()} {_shown(level.name)}"
+
+
+def _origin_data(level: Level | None) -> Mapping[str, Any]:
+    if level is None:
+        return {"origin": _BUILT_IN, "set_on": None}
+    return {"origin": level.kind.name.lower(), "set_on": level.name}
+
+
+def _shown(name: str) -> str:
+    return printable(name) or "/"
+
+
+@click.group("config", cls=LazyGroup, lazy={"show": "tierfs.cli.commands.policy_config:show"}, store_variable=None)
+def config() -> None:
+    """Look at the store's settings."""
+
+
+@command("show")
+def show(session: Session) -> None:
+    """Show every setting and where it comes from: default, file (store.toml) or environment."""
+    path = session.require_store_path()
+    file = StorePaths(path.absolute()).settings
+    if not file.is_file():
+        raise NotFound(f"{path} is not a tierfs store", remedy=f"create one with: tierfs --store {path} init")
+    loaded = settings.load_with_origins(file, os.environ)
+    data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
+    session.result(data, settings.lines(loaded))

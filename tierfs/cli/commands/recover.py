@@ -1,0 +1,267 @@
+"""tierfs recover: a store out of what its bucket holds.
+
+tierfs replica: a store that follows a bucket which another one owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.cli import output
+from tierfs.cli.group import command
+from tierfs.cli.output import progress_bar
+from tierfs.cli.session import VERBOSE, Session
+from tierfs.errors import InvalidRequest
+from tierfs.names import printable
+
+if TYPE_CHECKING:
+    from tierfs.parallel import OnProgress
+    from tierfs.recovery.from_journal import RecoverReport
+    from tierfs.recovery.from_objects import FromObjectsReport, RebuiltStore
+    from tierfs.recovery.loss import SegmentLoss
+    from tierfs.setup.create import ColdChoice
+
+
+_MOST_SEGMENTS = 20
+"""Lines for segments that came back as they were: what a terminal shows at once."""
+
+
+@command("recover")
+@click.option("--bucket", metavar="s3://B/PREFIX", help="The bucket that holds the store.")
+@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="The directory that holds it.")
+@click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS.")
+@click.option("--region", metavar="R", help="The bucket's region.")
+@click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials.")
+@click.option("--from-objects", is_flag=True, help="The journal is lost too: read every object instead.")
+@click.option("--yes", is_flag=True, help="With --from-objects: ignore the journal that is there without asking.")
+def recover(
+    session: Session, bucket: str | None, cold_dir: Path | None, from_objects: bool, yes: bool, **where: str | None
+) -> None:
+    """Rebuild a lost store in the directory that --store names, which must be missing or empty.
+
+    Everything that the bucket's journal names comes back; bytes that were only on the lost disk do not. This
+    store owns the bucket from then on: the lost one, should it still run, can only be read. Settings
+    (store.toml) are not in the bucket. A recovery that is killed leaves a directory that is no store: remove
+    it and start again.
+
+    --from-objects rebuilds bytes, not verbs: what was concatenated, truncated or deleted may come back, seals
+    and policies do not. It reads every object once. Of the segments that came back without a gap, under their own
+    names, it lists 20, or all of them with -v.
+    """
+    if (bucket is None) == (cold_dir is None):
+        raise click.UsageError("name where the cold bytes are with either --bucket or --cold-dir")
+    if bucket is None and any(where.values()):
+        given = next(key for key, value in where.items() if value).replace("_", "-")
+        raise click.UsageError(f"--{given} needs --bucket")
+    path = session.require_store_path()
+    from tierfs.setup.create import ColdChoice
+
+    choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
+    with progress_bar(session, "recover") as show:
+        if from_objects:
+            _from_objects(session, path, choice, show, yes=yes)
+        else:
+            _from_journal(session, path, choice, show)
+
+
+def _from_journal(session: Session, path: Path, choice: ColdChoice, show: OnProgress) -> None:
+    from tierfs.recovery.from_journal import recover_store
+
+    report = recover_store(path, choice, show)
+    _warn(session, report.warnings)
+    session.done(_data(report), _text(report))
+
+
+def _from_objects(session: Session, path: Path, choice: ColdChoice, show: OnProgress, *, yes: bool) -> None:
+    from tierfs.recovery.from_objects import recover_from_objects
+
+    def confirm(what: str) -> None:
+        if not yes:
+            raise InvalidRequest(
+                f"there is {what}; --from-objects ignores it",
+                remedy="first try it without; to ignore it add: --yes",
+            )
+        session.note(f"ignoring {what}")
+
+    report = recover_from_objects(path, choice, show, confirm)
+    _warn(session, report.warnings)
+    session.done(_objects_data(report), _objects_text(report, every_segment=session.verbosity >= VERBOSE))
+
+
+def _warn(session: Session, warnings: Sequence[str]) -> None:
+    """With --json they are in the result."""
+    if not session.json:
+        for warning in warnings:
+            session.warn(warning)
+
+
+def _objects_data(report: FromObjectsReport) -> dict[str, Any]:
+    return {
+        "path": str(report.path),
+        "store_id": report.store_id,
+        "store_epoch": report.store_epoch,
+        "cold_url": report.cold_url,
+        "objects": report.objects,
+        "bytes": report.bytes,
+        "segments": [_rebuilt_data(one) for one in report.rebuilt],
+        "left": [{"object": one.name, "why": one.why} for one in report.left],
+        "unproven": list(report.unproven),
+        "warnings": list(report.warnings),
+    }
+
+
+def _rebuilt_data(one: RebuiltStore) -> dict[str, Any]:
+    return {
+        "segment": one.segment,
+        "wanted": one.wanted,
+        "start_offset": one.start_offset,
+        "length": one.length,
+        "objects": one.objects,
+        "lost": [[gap.start, gap.end] for gap in one.lost],
+    }
+
+
+def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
+    lines = _rebuilt_lines(report.rebuilt, every_segment=every_segment)
+    lines += [f"left aside: {printable(one.name)}: {printable(one.why)}" for one in report.left]
+    lines += [f"linked as it is, nothing proves its bytes: {printable(name)}" for name in report.unproven]
+    objects, segments = output.count(report.objects, "object"), output.count(len(report.rebuilt), "segment")
+    return "\n".join(
+        [
+            *lines,
+            f"rebuilt {segments} of {output.size(report.bytes)} in {objects}; {len(report.left)} left aside",
+            f"store {printable(str(report.path))} ({report.store_id}) owns the bucket with epoch {report.store_epoch}",
+            "bytes were rebuilt, not verbs: what was concatenated, truncated or deleted may be back, every segment is",
+            "open, and policies are those of a new store; objects left aside are orphans, which gc --delete deletes,",
+            "but for packs of which another segment was linked: they stay as a whole",
+        ]
+    )
+
+
+def _rebuilt_lines(rebuilt: Sequence[RebuiltStore], *, every_segment: bool) -> list[str]:
+    """Each segment that is not simply back, and so many of the others as a terminal shows at once."""
+    changed = [one for one in rebuilt if one.lost or one.segment != one.wanted]
+    plain = [one for one in rebuilt if not one.lost and one.segment == one.wanted]
+    shown = plain if every_segment else plain[:_MOST_SEGMENTS]
+    lines = [_rebuilt_line(one) for one in (*shown, *changed)]
+    if len(plain) > len(shown):
+        lines.insert(len(shown), f"and {output.count(len(plain) - len(shown), 'more segment')} without a gap")
+    return lines
+
+
+def _rebuilt_line(one: RebuiltStore) -> str:
+    name = printable(one.segment)
+    if one.segment != one.wanted:
+        name += f" (its name {printable(one.wanted)} was taken)"
+    lost = "".join(f", bytes {gap.start} … {gap.end} are lost" for gap in one.lost)
+    return f"{name}: {one.start_offset} … {one.length} in {output.count(one.objects, 'object')}{lost}"
+
+
+def _data(report: RecoverReport) -> dict[str, Any]:
+    return {
+        "path": str(report.path),
+        "store_id": report.store_id,
+        "store_epoch": report.store_epoch,
+        "cold_url": report.cold_url,
+        "checkpoint_slot": report.checkpoint_slot,
+        "entries": report.entries,
+        "segments": report.segments,
+        "incomplete": [_loss_data(one) for one in report.losses],
+        "warnings": list(report.warnings),
+    }
+
+
+def _loss_data(one: SegmentLoss) -> dict[str, Any]:
+    return {
+        "segment": one.segment,
+        "start_offset": one.start_offset,
+        "length": one.length,
+        "sealed": one.sealed,
+        "cut_bytes": one.cut_bytes,
+        "lost": [[gap.start, gap.end] for gap in one.lost],
+    }
+
+
+def _text(report: RecoverReport) -> str:
+    start = f"checkpoint {report.checkpoint_slot}" if report.checkpoint_slot else "the first entry"
+    replayed = f"from {start} and {output.count(report.entries, 'entry')} behind it"
+    lines = [
+        f"recovered {output.count(report.segments, 'segment')} {replayed}",
+        f"store {printable(str(report.path))} ({report.store_id}) owns the bucket with epoch {report.store_epoch}",
+    ]
+    lines += [_loss_line(one) for one in report.losses]
+    return "\n".join(lines)
+
+
+def _loss_line(one: SegmentLoss) -> str:
+    """One segment that is not known to be whole."""
+    if one.sealed:
+        said = [f"ends at {one.length}"]
+    elif one.length == one.start_offset:
+        said = ["open, nothing of it was cold: it is empty"]
+    else:
+        said = [f"open, ends at {one.length}: what was appended behind it and not cold is gone"]
+    if one.cut_bytes:
+        said.append(f"{output.size(one.cut_bytes)} at its end are lost")
+    said += [f"bytes {gap.start} … {gap.end} are lost" for gap in one.lost]
+    return f"{printable(one.segment)}: {', '.join(said)}"
+
+
+@command("replica")
+@click.option("--bucket", metavar="s3://B/PREFIX", help="The bucket to follow.")
+@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="The directory to follow.")
+@click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS.")
+@click.option("--region", metavar="R", help="The bucket's region.")
+@click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials.")
+@click.option("--refresh", is_flag=True, help="Bring the replica that --store names up to date now.")
+def replica(session: Session, bucket: str | None, cold_dir: Path | None, refresh: bool, **where: str | None) -> None:
+    """Make a read-only store in the directory that --store names, which must be missing or empty.
+
+    It shows what the bucket of another store holds: segments end where their cold bytes do. A mount or
+    daemon of it looks for news every 5 seconds (background.replica_refresh_s). It writes nothing to the
+    bucket, so credentials that may only read are enough.
+    """
+    if refresh:
+        if bucket is not None or cold_dir is not None or any(where.values()):
+            raise click.UsageError("--refresh stands alone: a replica knows what it follows")
+        _refresh(session)
+        return
+    if (bucket is None) == (cold_dir is None):
+        raise click.UsageError("name what to follow with either --bucket or --cold-dir")
+    if bucket is None and any(where.values()):
+        given = next(key for key, value in where.items() if value).replace("_", "-")
+        raise click.UsageError(f"--{given} needs --bucket")
+    path = session.require_store_path()
+    from tierfs.recovery.replica import create_replica
+    from tierfs.setup.create import ColdChoice
+
+    choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
+    with progress_bar(session, "replica") as show:
+        report = create_replica(path, choice, show)
+    if not session.json:
+        for warning in report.warnings:
+            session.warn(warning)
+    place = f"{printable(str(report.path))} follows {printable(report.cold_url)}"
+    session.done(
+        {**asdict(report), "path": str(report.path)},
+        f"{place} (store {report.store_id}, epoch {report.store_epoch}), up to slot {report.slot}",
+    )
+
+
+def _refresh(session: Session) -> None:
+    with session.open_store() as store:
+        from tierfs.app.mount import refresh
+
+        found = refresh(store)
+    if found.started_over:
+        said = f"started over from the newest checkpoint, up to slot {found.slot}"
+    elif found.entries:
+        said = f"{output.count(found.entries, 'entry')} new, up to slot {found.slot}"
+    else:
+        said = f"nothing new behind slot {found.slot}"
+    session.done(asdict(found), said)

@@ -1,0 +1,152 @@
+"""tierfs top: what a mount does, live.
+
+The key that ends what is shown on a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import click
+
+from tierfs.cli.drawing.top import Frame, draw, frame
+from tierfs.cli.group import command
+from tierfs.cli.mount_stats import read_stats
+from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest, NotFound
+from tierfs.system.mounts import mounts
+
+_INPUT_FD, _OUTPUT_FD = 0, 1
+_END = (b"q", b"Q", b"")
+"""Nothing is read when the terminal is gone."""
+
+
+class Keys:
+    """Reads single keys without showing them; a context manager. Without a terminal it only waits."""
+
+    def __init__(self) -> None:
+        self._watched = os.isatty(_INPUT_FD) and os.isatty(_OUTPUT_FD)
+        self._before: list[Any] = []
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait; whether q was pressed. Other keys end the wait early. Ctrl-C raises KeyboardInterrupt."""
+        if not self._watched:
+            time.sleep(timeout_s)
+            return False
+        ready, _, _ = select.select([_INPUT_FD], [], [], timeout_s)
+        return bool(ready) and os.read(_INPUT_FD, 1) in _END
+
+    def __enter__(self) -> Keys:
+        if self._watched:
+            self._before = termios.tcgetattr(_INPUT_FD)
+            tty.setcbreak(_INPUT_FD)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watched:
+            termios.tcsetattr(_INPUT_FD, termios.TCSADRAIN, self._before)
+
+
+_SHORTEST_INTERVAL_S = 0.1
+"""Shorter ones show nothing but the reading of the statistics itself."""
+
+_NO_CURSOR = "dumb"
+"""A terminal that can only go on writing, such as one inside an editor."""
+
+_Show = Callable[[Frame, Path], None]
+
+
+@command("top")
+@click.argument("mountpoint", metavar="[MOUNT]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--interval-s",
+    type=click.FloatRange(min=_SHORTEST_INTERVAL_S),
+    default=1.0,
+    show_default=True,
+    help="Seconds from one frame to the next.",
+)
+@click.option("--once", is_flag=True, help="Print one frame and end.")
+def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool) -> None:
+    """Watch a mount: what is read, from which tier, how far ahead, and what is left to offload.
+
+    MOUNT may be left out when the store has one mount. Press q or Ctrl-C to end. Where the output is no
+    terminal, frames follow each other; with --json one object per line.
+    """
+    point = mountpoint or _only_mount(session.require_store_path())
+    printed = once or session.json or not sys.stdout.isatty() or os.environ.get("TERM") == _NO_CURSOR
+    shown = _printed(session) if printed else _live()
+    with suppress(KeyboardInterrupt), shown as show:
+        for found in _frames(point, interval_s):
+            show(found, point)
+            if once:
+                return
+
+
+def _frames(point: Path, interval_s: float) -> Iterator[Frame]:
+    """A frame every interval, until somebody presses q."""
+    before = read_stats(point)
+    with Keys() as keys:
+        while not keys.wait(interval_s):
+            after = read_stats(point)
+            yield frame(before, after)
+            before = after
+
+
+@contextmanager
+def _printed(session: Session) -> Iterator[_Show]:
+    """Print frames one below the other."""
+
+    def show(found: Frame, point: Path) -> None:
+        click.echo(json.dumps(_data(found, point)) if session.json else "\n".join([*draw(found, str(point)), ""]))
+        sys.stdout.flush()
+
+    yield show
+
+
+@contextmanager
+def _live() -> Iterator[_Show]:
+    """Show frames in place of each other on the terminal, whose earlier text is back at the end."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+
+        def show(found: Frame, point: Path) -> None:
+            lines = draw(found, str(point), console.height)
+            live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+        yield show
+
+
+def _data(found: Frame, point: Path) -> dict[str, Any]:
+    data = {"mount": str(point), **asdict(found)}
+    for row, cache in zip(data["caches"], found.caches, strict=True):
+        row["hit_percent"] = cache.hit_percent
+    return data
+
+
+def _only_mount(store: Path) -> Path:
+    """The mount of a store. Raises NotFound without one, InvalidRequest when there are several."""
+    ours = [mount.mountpoint for mount in mounts() if os.path.realpath(mount.store) == os.path.realpath(store)]
+    if not ours:
+        raise NotFound(f"{store} is not mounted", remedy=f"mount it: tierfs --store {store} mount DIR")
+    if len(ours) > 1:
+        points = ", ".join(map(str, ours))
+        raise InvalidRequest(f"{store} has {len(ours)} mounts: {points}", remedy=f"name one: tierfs top {ours[0]}")
+    return ours[0]

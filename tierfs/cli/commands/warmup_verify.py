@@ -1,0 +1,163 @@
+"""tierfs warmup: the disk cache filled ahead of the reads.
+
+tierfs verify: every byte below a path against its checksum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs import ranges
+from tierfs.cli import output
+from tierfs.cli.errors import Partial
+from tierfs.cli.group import command
+from tierfs.cli.output import progress_bar
+from tierfs.cli.session import Session
+from tierfs.errors import TierfsError
+from tierfs.names import printable
+from tierfs.parallel import Progress
+
+if TYPE_CHECKING:
+    from tierfs.app.fill_cache import WarmReport
+    from tierfs.fsck.scrub.verify import BadRange, Verified
+    from tierfs.types import ByteRange
+
+
+@command("warmup")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+def warmup(session: Session, paths: tuple[str, ...]) -> None:
+    """Fill the disk cache with the cold bytes at or below each PATH.
+
+    A mount that has the cache fills it by itself while this reads through it; else this process fills it.
+    What the cache holds is not fetched again. With more than fits, the beginning is fetched.
+    """
+    from tierfs.app.fill_cache import Warming
+
+    done_bytes = 0
+    with session.open_store() as store, progress_bar(session, "warming up") as show:
+
+        def report(progress: Progress) -> None:
+            nonlocal done_bytes
+            done_bytes = progress.done_bytes
+            show(progress)
+
+        names = [store.segment_of_path(path) for path in paths]
+        try:
+            done = Warming(store, names, report).run()
+        except (TierfsError, KeyboardInterrupt) as exc:
+            if not done_bytes:
+                raise
+            went = f"{output.size(done_bytes)} were warmed up"
+            raise Partial(exc, went, remedy="to go on, run it again", warmed_bytes=done_bytes) from exc
+    _warn(session, done)
+    session.done({"paths": names, **asdict(done)}, _summary(", ".join(printable(name) or "/" for name in names), done))
+
+
+def _warn(session: Session, done: WarmReport) -> None:
+    if done.left_out_bytes:
+        session.warn(
+            f"{output.size(done.cold_bytes)} are cold, and {output.size(done.cold_bytes - done.left_out_bytes)} of "
+            "it fit into the disk cache: only the beginning was warmed up"
+        )
+    if done.lost_bytes:
+        session.warn(f"{done.lost_bytes} bytes are lost; see where: tierfs map SEGMENT")
+
+
+def _summary(where: str, done: WarmReport) -> str:
+    skipped = f"{output.size(done.local_bytes)} on the local disk"
+    if not done.cold_bytes:
+        return f"nothing to warm up at {where}: no cold bytes, {skipped}"
+    held = f"the disk cache holds {output.size(done.held_bytes)} of {where}"
+    through = f", filled by the mount at {printable(done.mountpoint)}" if done.mountpoint else ""
+    return f"{held}, {output.size(done.already_held_bytes)} of it from before{through}; skipped {skipped}"
+
+
+_EXIT_DAMAGED = 74
+
+_MOST_RUNS = 20
+"""Lines below one segment: what a terminal shows at once."""
+
+_LINE_COLUMNS = 100
+"""Of such a line, without its indent."""
+
+
+@command("verify")
+@click.argument("path", default="")
+def verify(session: Session, path: str) -> None:
+    """Read every byte below PATH from every tier that holds it, and check it; without PATH, all there are.
+
+    One line for each segment: ok and its CRC32C, the one that `tierfs info` tells, or what is missing, damaged or
+    lost in which tier, with a line for each run of such bytes. Bad copies are marked suspect: reads prefer others,
+    and those are not evicted. A mark goes, and lost bytes are taken back, when all of a chunk proves right. The exit
+    code is 74 when a byte is damaged or lost, even if another copy of it is good. To mend it: tierfs fsck --deep
+    --repair.
+    """
+    from tierfs.app.fsck import verify as verify_below
+
+    segments = damaged = read_bytes = 0
+    with session.open_store() as store, progress_bar(session, "verifying") as show:
+        for found in verify_below(store, store.segment_of_path(path), show):
+            segments, damaged, read_bytes = segments + 1, damaged + (not found.ok), read_bytes + found.bytes
+            if session.json or not found.ok or session.verbosity >= 0:
+                session.result(_data(found), _text(found))
+    if not session.json:
+        what = f"{output.count(segments, 'segment')} verified, {output.size(read_bytes)} read"
+        session.done({}, f"{what}; {damaged} damaged" if damaged else what)
+    if damaged:
+        raise click.exceptions.Exit(_EXIT_DAMAGED)
+
+
+def _data(found: Verified) -> dict[str, Any]:
+    return {
+        "segment": found.name,
+        "ok": found.ok,
+        "start_offset": found.start_offset,
+        "length": found.length,
+        "read_bytes": found.bytes,
+        "crc32c": _crc(found),
+        "bad": [
+            {"tier": bad.tier.name.lower(), "start": bad.range.start, "end": bad.range.end, "error": bad.why}
+            for bad in found.bad
+        ],
+        "lost": [{"start": lost.start, "end": lost.end} for lost in found.lost],
+        "marks_changed": found.marked,
+    }
+
+
+def _crc(found: Verified) -> str | None:
+    return None if found.crc32c is None else f"{found.crc32c:08x}"
+
+
+def _text(found: Verified) -> str:
+    """A line for the segment, and one for each run of bytes that one copy does not have, whatever objects it is in."""
+    name = printable(found.name)
+    if found.ok:
+        return f"ok       {_crc(found)}  {name}"
+    lines = [f"{output.size(sum(one.length_bytes for one in found.lost))} lost"] if found.lost else []
+    runs = [f"lost: {_bytes(lost)}" for lost in found.lost]
+    for (tier, fault), group in groupby(sorted(found.bad, key=_kind), key=_kind):
+        bad = list(group)
+        joined = ranges.union(one.range for one in bad)
+        lines.append(f"{output.size(sum(one.length_bytes for one in joined))} of the {tier} copy {fault}")
+        runs += [f"{tier}: {_bytes(one)} {fault}" for one in joined]
+        runs.append(f"{tier}: {bad[0].why}")
+    more = [f"and {len(runs) - _MOST_RUNS} more; --json names all"] if len(runs) > _MOST_RUNS else []
+    shown = [f"         {_cut(printable(run))}" for run in [*runs[:_MOST_RUNS], *more]]
+    return "\n".join([f"DAMAGED  {_crc(found) or '-':<8}  {name}: {', '.join(lines)}", *shown])
+
+
+def _kind(bad: BadRange) -> tuple[str, str]:
+    return bad.tier.name.lower(), bad.fault.value
+
+
+def _bytes(span: ByteRange) -> str:
+    return f"bytes {span.start} to {span.end}"
+
+
+def _cut(text: str) -> str:
+    """A line that fits beside its indent; what an error names may be as long as a key."""
+    return text if len(text) <= _LINE_COLUMNS else f"{text[: _LINE_COLUMNS - 1]}…"

@@ -1,0 +1,6 @@
+"""Draw text from numbers. Pure.
+
+`map` draws a segment's bytes as one bar per tier; `top` turns two snapshots of a mount's statistics into a frame.
+"""
+
+__all__ = ["map", "top"]

@@ -1,0 +1,127 @@
+"""A segment's bytes as bars, one per tier, drawn over one scale. Pure: text from numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+
+from tierfs.cli import output
+from tierfs.types import ByteRange
+
+_MIN_CELLS = 10
+"""A shorter bar tells nothing; a terminal that has not even this wraps lines."""
+
+_GAP = "  "
+_RULER_START, _RULER_TICK, _RULER_END, _RULER_LINE = "├┼┤─"
+_STEPS = (4, 2, 1)
+"""Into how many parts the scale is cut, the first that leaves room for the labels."""
+
+
+class Mark(IntEnum):
+    """What a cell shows. The greatest one wins a cell that several runs share."""
+
+    NOTHING = 0
+    GOOD = 1
+    ACTIVE = 2
+    SUSPECT = 3
+    LOST = 4
+
+
+_GLYPHS = " █▒?x"
+"""By mark."""
+
+_WORDED = (Mark.ACTIVE, Mark.SUSPECT, Mark.LOST)
+"""Marks that need a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarRun:
+    """Neighbouring bytes that look the same."""
+
+    range: ByteRange
+    mark: Mark
+    owner: int = 0
+    """Tells apart what the row counts."""
+
+
+class Bar:
+    """One tier's cells; runs are painted one by one, in any order."""
+
+    def __init__(self, extent: ByteRange, cells: int) -> None:
+        self._extent = extent
+        self._cells = [Mark.NOTHING] * cells
+
+    def paint(self, run: BarRun) -> None:
+        """Mark every cell that a byte of the run falls into, so that no run is too small to be seen."""
+        held = run.range.intersect(self._extent)
+        if not held:
+            return
+        count, length, origin = len(self._cells), self._extent.length_bytes, self._extent.start
+        first = (held.start - origin) * count // length
+        behind = -(-(held.end - origin) * count // length)
+        for cell in range(first, behind):
+            self._cells[cell] = max(self._cells[cell], run.mark)
+
+    @property
+    def marks(self) -> frozenset[Mark]:
+        """What can be seen."""
+        return frozenset(self._cells)
+
+    def __str__(self) -> str:
+        return "".join(_GLYPHS[mark] for mark in self._cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tier: its name, what its runs belong to and how many of those there are at most."""
+
+    label: str
+    noun: str
+    limit: int
+    runs: Iterable[BarRun]
+    """Read once, one by one."""
+
+
+def draw(extent: ByteRange, rows: Sequence[Row], columns: int) -> list[str]:
+    """The scale and a bar for each row, in `columns` columns where that is possible."""
+    indent = max(len(row.label) for row in rows) + len(_GAP)
+    notes = max(len(_note(row, row.limit, {Mark.ACTIVE})) for row in rows)
+    cells = max(_MIN_CELLS, columns - indent - len(_GAP) - notes)
+    bars = [_line(row, Bar(extent, cells), indent) for row in rows]
+    return [*(" " * indent + line for line in scale(extent, cells)), *bars]
+
+
+def _line(row: Row, bar: Bar, indent: int) -> str:
+    owners: set[int] = set()
+    for run in row.runs:
+        bar.paint(run)
+        owners.add(run.owner)
+    return f"{row.label:<{indent}}{bar}{_GAP}{_note(row, len(owners), bar.marks)}"
+
+
+def _note(row: Row, number: int, marks: Collection[Mark]) -> str:
+    """What stands behind a bar: how many things it shows, and the words for its rarer marks."""
+    shown = [f"{_GLYPHS[mark]} {mark.name.lower()}" for mark in _WORDED if mark in marks]
+    return output.count(number, row.noun) + (f" ({', '.join(shown)})" if shown else "")
+
+
+def scale(extent: ByteRange, cells: int) -> list[str]:
+    """A ruler over `cells` cells, and above its ticks the offsets that begin there; the last one ends there."""
+    end = offset(extent.end)
+    for steps in _STEPS:
+        ticks = [cells * step // steps for step in range(steps)]
+        labels = [offset(extent.start + extent.length_bytes * step // steps) for step in range(steps)]
+        rooms = [after - tick for tick, after in pairwise([*ticks, cells - len(end)])]
+        exact = extent.length_bytes >= cells or (extent.length_bytes > 0 and extent.length_bytes % steps == 0)
+        if exact and all(len(label) < room for label, room in zip(labels, rooms, strict=True)):
+            break
+    numbers = [label.ljust(room - 1) for label, room in zip(labels, rooms, strict=True)]
+    inner = [_RULER_TICK if cell in ticks else _RULER_LINE for cell in range(1, cells - 1)]
+    return [" ".join([*numbers, end]), "".join([_RULER_START, *inner, _RULER_END])]
+
+
+def offset(number: int) -> str:
+    """An offset as a size; the first byte's is a plain 0."""
+    return output.size(number) if number else "0"

@@ -1,0 +1,254 @@
+"""A frame of `tierfs top` as lines of text. Pure.
+
+What happened in a mount between two snapshots of `.tierfs/stats`. Pure: rates from counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tierfs.cli import output
+from tierfs.names import printable
+
+Stats = Mapping[str, Any]
+"""One document of `.tierfs/stats`; its keys are in docs/operations.md."""
+
+_SHORTEST_S = 0.001
+"""The document's grain; two snapshots within it would divide by zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Requests and the bytes they moved, per second."""
+
+    requests_per_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRow:
+    """How well a cache did."""
+
+    name: str
+    hits: int
+    misses: int
+
+    @property
+    def hit_percent(self) -> float | None:
+        """None when nothing was asked of it."""
+        asked = self.hits + self.misses
+        return 100 * self.hits / asked if asked else None
+
+
+@dataclass(frozen=True, slots=True)
+class TopRow:
+    """One open segment."""
+
+    name: str
+    handles: int
+    reads: Rate
+    served_from: str | None
+    offset: int
+    length: int
+    sealed: bool
+    window_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A mount during one interval; what is no rate or count is as of its end."""
+
+    store: str
+    interval_s: float
+    uptime_s: float
+    operations_per_s: float
+    errors_per_s: float
+    reads: Mapping[str, Rate]
+    """By the tier that served them."""
+    fetched: Rate
+    """GETs from the cold tier, by whomever in this process."""
+    caches: tuple[CacheRow, ...]
+    memory_used_bytes: int
+    memory_budget_bytes: int
+    fetches_in_flight: int
+    fetches_waiting: int
+    handles: int
+    sessions: int
+    disk_cache: Mapping[str, Any] | None
+    holder: bool
+    backlog: Mapping[str, Any] | None
+    segments_open: int
+    segments: tuple[TopRow, ...]
+    """The fastest first."""
+
+
+def frame(before: Stats, after: Stats) -> Frame:
+    """What happened from `before` to `after`; all of `after` when the mount began anew in between."""
+    if after["uptime_s"] < before["uptime_s"]:
+        before = {"uptime_s": 0.0}
+    interval_s = max(after["uptime_s"] - before["uptime_s"], _SHORTEST_S)
+    memory, fetches = after["memory"], after["fetches"]
+    return Frame(
+        store=after["store"],
+        interval_s=interval_s,
+        uptime_s=after["uptime_s"],
+        operations_per_s=_sum_grown(before.get("operations"), after["operations"]) / interval_s,
+        errors_per_s=_errors(before, after) / interval_s,
+        reads={tier: _frame_rate(_in(before, "reads", tier), now, interval_s) for tier, now in after["reads"].items()},
+        fetched=_frame_rate(_in(before, "storage", "read"), _in(after, "storage", "read"), interval_s),
+        caches=_caches(before, after),
+        memory_used_bytes=memory["used_bytes"],
+        memory_budget_bytes=memory["budget_bytes"],
+        fetches_in_flight=fetches["in_flight"],
+        fetches_waiting=fetches["waiting"],
+        handles=after["handles"],
+        sessions=after["sessions"],
+        disk_cache=after["disk_cache"],
+        holder=after["holder"],
+        backlog=after["backlog"],
+        segments_open=after["segments_open"],
+        segments=_segments(before, after, interval_s),
+    )
+
+
+def _segments(before: Stats, after: Stats, interval_s: float) -> tuple[TopRow, ...]:
+    old = {segment["id"]: segment for segment in before.get("segments", ())}
+    rows = [_segment(old.get(segment["id"], {}), segment, interval_s) for segment in after["segments"]]
+    return tuple(sorted(rows, key=lambda row: (-row.reads.bytes_per_s, row.name)))
+
+
+def _segment(before: Stats, after: Stats, interval_s: float) -> TopRow:
+    return TopRow(
+        name=after["name"],
+        handles=after["handles"],
+        reads=_frame_rate(before, after, interval_s),
+        served_from=after["served_from"],
+        offset=after["offset"],
+        length=after["length"],
+        sealed=after["sealed"],
+        window_bytes=after["window_bytes"],
+    )
+
+
+def _caches(before: Stats, after: Stats) -> tuple[CacheRow, ...]:
+    found = dict(after["cache"])
+    if after["disk_cache"] is not None:
+        found["disk"] = after["disk_cache"]
+    rows = []
+    for name, now in found.items():
+        then = (before.get("disk_cache") or {}) if name == "disk" else _in(before, "cache", name)
+        rows.append(CacheRow(name, _grown(then, now, "hits"), _grown(then, now, "misses")))
+    return tuple(rows)
+
+
+def _errors(before: Stats, after: Stats) -> int:
+    return sum(_sum_grown(_in(before, "errors", operation), now) for operation, now in after["errors"].items())
+
+
+def _frame_rate(before: Stats, after: Stats, interval_s: float) -> Rate:
+    return Rate(_grown(before, after, "requests") / interval_s, _grown(before, after, "bytes") / interval_s)
+
+
+def _sum_grown(before: Stats | None, after: Stats) -> int:
+    return sum(_grown(before or {}, after, key) for key in after)
+
+
+def _grown(before: Stats, after: Stats, key: str) -> int:
+    """How much a count grew; all of it when it began anew."""
+    then, now = int(before.get(key, 0)), int(after.get(key, 0))
+    return now - then if now >= then else now
+
+
+def _in(stats: Stats, *keys: str) -> Stats:
+    """A part of a document, empty where there is none."""
+    for key in keys:
+        stats = stats.get(key, {})
+    return stats
+
+
+_GAP = "   "
+_TABLE_HEADER = ("read/s", "tier", "handles", "at", "of", "ahead", "segment")
+
+
+def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
+    """At most `rows` lines; no limit without it."""
+    head = [
+        f"{printable(mountpoint)}  {printable(frame.store)}, up {output.duration(frame.uptime_s)}",
+        _GAP.join(["reads  ", *(f"{tier} {_rate(rate)}" for tier, rate in frame.reads.items()), _operations(frame)]),
+        _GAP.join(["cold   ", f"GET {_rate(frame.fetched)}", _fetches(frame), *map(_cache, frame.caches)]),
+        _GAP.join(["memory ", _memory(frame), *_disk_cache(frame)]),
+        _GAP.join(["backlog", _backlog(frame)]),
+        "",
+    ]
+    lines = head + _table(frame.segments)
+    hidden = frame.segments_open - len(frame.segments)
+    if rows is not None and len(lines) > rows:
+        shown = max(0, rows - len(head) - 2)
+        hidden = frame.segments_open - shown
+        lines = head + _table(frame.segments[:shown])
+    if hidden > 0:
+        lines.append(f"and {output.count(hidden, 'more open segment')}")
+    return [line.rstrip() for line in lines[:rows]]
+
+
+def _table(segments: Sequence[TopRow]) -> list[str]:
+    if not segments:
+        return ["no segment is open"]
+    return output.lines([_TABLE_HEADER, *map(_cells, segments)], *">>>>>><")
+
+
+def _cells(row: TopRow) -> tuple[str, ...]:
+    return (
+        f"{_size(row.reads.bytes_per_s)}",
+        row.served_from or "-",
+        str(row.handles),
+        output.size(row.offset),
+        output.size(row.length) + ("" if row.sealed else "+"),
+        output.size(row.window_bytes) if row.window_bytes else "-",
+        printable(row.name),
+    )
+
+
+def _rate(rate: Rate) -> str:
+    return f"{_size(rate.bytes_per_s)}/s ({rate.requests_per_s:,.0f}/s)"
+
+
+def _size(size_bytes: float) -> str:
+    return output.size(round(size_bytes))
+
+
+def _operations(frame: Frame) -> str:
+    return f"{frame.operations_per_s:,.0f} operations/s{_GAP}{frame.errors_per_s:,.0f} failed/s"
+
+
+def _fetches(frame: Frame) -> str:
+    return f"{frame.fetches_in_flight} in flight, {frame.fetches_waiting} waiting"
+
+
+def _cache(row: CacheRow) -> str:
+    share = "-" if row.hit_percent is None else f"{row.hit_percent:.1f} %"
+    return f"{row.name} hits {share}"
+
+
+def _memory(frame: Frame) -> str:
+    used, budget = output.size(frame.memory_used_bytes), output.size(frame.memory_budget_bytes)
+    handles = output.count(frame.handles, "handle")
+    return f"{used} of {budget}{_GAP}{handles}{_GAP}{output.count(frame.sessions, 'session')}"
+
+
+def _disk_cache(frame: Frame) -> list[str]:
+    cache = frame.disk_cache
+    if cache is None:
+        return []
+    return [f"disk cache {output.size(cache['used_bytes'])} of {output.size(cache['limit_bytes'])}, {cache['state']}"]
+
+
+def _backlog(frame: Frame) -> str:
+    backlog = frame.backlog
+    if backlog is None:
+        return "not looked at yet" if frame.holder else "known to the holder, which is another process or none"
+    waiting, active = output.size(backlog["pending_bytes"]), output.size(backlog["active_bytes"])
+    oldest = f"{_GAP}oldest {output.duration(backlog['oldest_s'])}" if backlog["oldest_s"] else ""
+    return f"{waiting} to offload{_GAP}{active} in active chunks{oldest}"

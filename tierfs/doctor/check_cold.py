@@ -1,0 +1,165 @@
+"""Checks of the cold tier: does it answer, how fast, by which clock, and does it honour what tierfs relies on?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from contextlib import closing
+
+from tierfs.app.store import Store
+from tierfs.chunkstore.probe import BucketRules, ReadAbilities, ServedStorage, probe, probe_reads
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage
+from tierfs.clock import Clock
+from tierfs.doctor.findings import DoctorFinding, clock_finding, fail, ok, warn
+from tierfs.errors import NotFound
+from tierfs.journal import cold_identity
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.metadata import store as fence
+from tierfs.metadata import tables
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.names import printable
+from tierfs.setup.connect import connect_bare
+from tierfs.types import LocationId
+
+_SAMPLES = 5
+_SLOW_S = 0.2
+"""A request within a continent answers sooner; beyond it every first read is felt."""
+
+_MS_PER_S = 1000
+_ONE_OWNER = "let one machine only open this store for writing, or use a server that honours If-None-Match"
+_CLOCK = "clock of the cold tier"
+
+
+def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]:
+    """Every check of the location, which is asked without retries. Raises what the storage raises."""
+    with store.metadata.read() as txn:
+        record = txn.store
+        owns = fence.owns_bucket(record)
+        location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
+    with closing(_connected(store, location)) as storage:
+        served = storage if isinstance(storage, ServedStorage) else None
+        if served is not None:  # before all others: a wrong clock is why they are refused
+            yield server_clock(served, store.clock)
+        if owns:  # else nothing is written there either
+            cold_identity.examine(storage, record)
+        yield reachable(storage, location, store.clock)
+        if owns:  # probing writes, which a store that may only be read does not
+            yield from abilities(Abilities(**_recorded(location)), probe(storage, keeps=location.keeps_objects))
+        if owns and served is not None:
+            yield from reads(probe_reads(storage, served, keeps=location.keeps_objects))
+            yield from rules(served.bucket_rules())
+
+
+def _connected(store: Store, location: LocationRecord) -> ChunkStorage:
+    try:
+        return connect_bare(location, store.path, store.settings.cold)
+    except NotFound as exc:
+        raise cold_identity.wrong_cold_tier(str(exc)) from exc
+
+
+def server_clock(served: ServedStorage, clock: Clock) -> DoctorFinding:
+    """Whether the server's clock and ours agree, as signatures need it."""
+    before_ms = clock.now_ms()
+    server_ms = served.server_time_ms()
+    if server_ms is None:
+        return ok(_CLOCK, "the server does not tell its time")
+    ahead_ms = (before_ms + clock.now_ms()) // 2 - server_ms
+    return clock_finding(_CLOCK, abs(ahead_ms), "ahead of the server" if ahead_ms > 0 else "behind the server")
+
+
+def reachable(storage: ChunkStorage, location: LocationRecord, clock: Clock) -> DoctorFinding:
+    """Whether the journal is there, and how long one small request takes."""
+    name = "cold tier"
+    where = printable(location.url) + (f" at {location.endpoint_url}" if location.endpoint_url else "")
+    first = next(storage.list(JOURNAL_PREFIX), None)
+    if first is None:
+        return fail(name, f"{where}: holds no journal of a store", "check that this is the bucket of tierfs init")
+    taken_s = []
+    for _ in range(_SAMPLES):
+        started_s = clock.monotonic_s()
+        storage.stat(first.name)
+        taken_s.append(clock.monotonic_s() - started_s)
+    return latency(where, statistics.median(taken_s))
+
+
+def latency(where: str, median_s: float) -> DoctorFinding:
+    """Whether a small request is answered soon."""
+    found = f"{where}: a small request takes {median_s * _MS_PER_S:.1f} ms (median of {_SAMPLES})"
+    if median_s > _SLOW_S:
+        return warn("cold tier", found, "use a bucket in this machine's region, or move the machine")
+    return ok("cold tier", found)
+
+
+def abilities(recorded: Abilities, found: Abilities) -> Iterator[DoctorFinding]:
+    """What writes rely on, as found now, against what was found when the store was made."""
+    yield _create_only(recorded, found)
+    multipart = "honoured" if found.create_only_multipart else "not honoured; a look before each upload stands in"
+    yield ok("create-only in parts", multipart)
+    yield _checksum(recorded, found)
+    yield _deletes(recorded, found)
+
+
+def rules(found: BucketRules) -> Iterator[DoctorFinding]:
+    """What the bucket does with objects that are deleted: it keeps them, perhaps, and has them paid for."""
+    name = "versions"
+    if found.versioned:
+        text = "the bucket is versioned: what tierfs deletes stays as an old version and is paid for"
+        yield warn(name, text, "let a lifecycle rule of the bucket expire noncurrent versions")
+    else:
+        yield ok(name, "not kept" if found.versioned is not None else "not told: the key may not ask")
+    name = "object lock"
+    if found.lock:
+        text = f"every new object is locked ({found.lock}): what tierfs deletes stays until then and is paid for"
+        yield warn(name, text, "use a bucket without a default retention, unless that is what it is for")
+    else:
+        yield ok(name, "no default retention" if found.lock is not None else "not told: the key may not ask")
+
+
+def reads(found: ReadAbilities) -> Iterator[DoctorFinding]:
+    """What reads rely on."""
+    name = "presigned ranges"
+    if found.presigned_ranges is None:
+        yield ok(name, "not used: turned off, or the environment names a proxy")
+    elif found.presigned_ranges:
+        yield ok(name, "accepted")
+    else:
+        yield warn(name, "refused: reads take three times the CPU", "export TIERFS_COLD__PRESIGNED_READS=false")
+    yield ok("If-Match", "honoured" if found.if_match else "not honoured; the etag of each answer is compared instead")
+
+
+def _create_only(recorded: Abilities, found: Abilities) -> DoctorFinding:
+    name = "create-only"
+    if found.create_only_put:
+        return ok(name, "honoured: a second owner of the bucket is fenced")
+    found_text = "the server ignores If-None-Match: two owners of one bucket are not kept apart"
+    if not recorded.create_only_put:
+        return warn(name, found_text, _ONE_OWNER)
+    return fail(name, f"{found_text}, and when the store was made it did not", _ONE_OWNER)
+
+
+def _checksum(recorded: Abilities, found: Abilities) -> DoctorFinding:
+    name = "upload checksum"
+    if not recorded.verifies_crc32c:
+        return ok(name, "the server compares an MD5 of each upload")
+    if found.verifies_crc32c:
+        return ok(name, "the server compares a CRC32C of each upload")
+    text = "the server no longer compares the CRC32C sent along: damage on the way to it would be stored"
+    return fail(name, text, "use a server that honours x-amz-checksum-crc32c, as this one did at tierfs init")
+
+
+def _deletes(recorded: Abilities, found: Abilities) -> DoctorFinding:
+    name = "delete"
+    if found.deletes:
+        return ok(name, "allowed" if recorded.deletes else "allowed by now; when the store was made it was not")
+    text = "the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"
+    return warn(name, text, "give the key the right to delete, unless this is an archive that only grows")
+
+
+def _recorded(location: LocationRecord) -> dict[str, bool]:
+    return {
+        "create_only_put": location.create_only_put,
+        "create_only_multipart": location.create_only_multipart,
+        "verifies_crc32c": location.verifies_crc32c,
+        "deletes": not location.keeps_objects,
+    }

@@ -1,0 +1,44 @@
+"""All checks in one go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tierfs.app.store import open_store
+from tierfs.config import Settings
+from tierfs.doctor.check_cold import check_cold
+from tierfs.doctor.executors import Cluster, KnownStore, check_cluster, known_store
+from tierfs.doctor.findings import DoctorFinding, FindingLevel, guarded
+from tierfs.doctor.machine import check_machine, check_spark
+from tierfs.doctor.store import check_store
+
+
+def examine(store_path: Path | None, *, spark: bool, cluster: Cluster | None = None) -> list[DoctorFinding]:
+    """What every check found: of the machine, the store if one is named, and Spark. Raises nothing of a store's."""
+    settings = Settings()
+    of_store: list[DoctorFinding] = []
+    known: KnownStore | None = None
+    if store_path is not None:
+        of_store, settings, known = _examine_store(store_path)
+    of_spark = guarded("spark", check_spark) if spark or cluster else []
+    if cluster is not None and not any(one.level is FindingLevel.FAIL for one in of_spark):
+        chosen, store = cluster, known
+        of_spark += guarded("spark cluster", lambda: check_cluster(chosen, store))
+    return [*guarded("machine", lambda: check_machine(settings)), *of_store, *of_spark]
+
+
+def _examine_store(path: Path) -> tuple[list[DoctorFinding], Settings, KnownStore | None]:
+    """What was found, and the store's settings and what executors are compared with, if it could be opened."""
+    settings = Settings()
+    known: KnownStore | None = None
+
+    def check() -> list[DoctorFinding]:
+        nonlocal settings, known
+        with open_store(path) as store:
+            settings = store.settings
+            known = known_store(store)
+            location_id = store.cold_location_id
+            cold = [] if location_id is None else guarded("cold tier", lambda: check_cold(store, location_id))
+            return [*guarded("store", lambda: check_store(store)), *cold]
+
+    return guarded("store", check), settings, known

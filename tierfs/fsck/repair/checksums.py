@@ -1,0 +1,122 @@
+"""Computing checksums anew: right where the object's whole CRC32C, written with it, proves the bytes.
+
+From objects back to the segments whose bytes they hold. No index leads there: one pass over the chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from tierfs import ranges
+from tierfs.checksum import grid_of
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss
+from tierfs.fsck.findings import FindingPlace
+from tierfs.fsck.metadata import segment_name
+from tierfs.metadata import chains, checksums, tables
+from tierfs.metadata.records import ChunkRecord, ObjectRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.untrusted import message, messages
+from tierfs.reading.etags import Etags
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
+
+_STEP_BYTES = 32 * CRC_BLOCK_BYTES
+
+
+class ChecksumMender:
+    """Reads objects and writes their runs."""
+
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, storage_of: Callable[[LocationId], ChunkStorage]
+    ) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._storage_of = storage_of
+        self._etags = Etags(metadata)
+
+    def mend(self, object_id: ObjectId) -> str | None:
+        """Write an object's runs anew; why not, otherwise. Raises NotFound, Unavailable."""
+        with self._metadata.read() as txn:
+            holder = txn.get(OBJECTS, tables.u64(object_id))
+        if holder is None:
+            return None
+        if holder.crc32c is None:
+            return "the CRC32C of the whole is not known either"
+        found = grid_of(self._read(holder))
+        if found.crc32c != holder.crc32c:
+            return "its bytes do not match the CRC32C of the whole"
+        with self._metadata.write() as txn:
+            if txn.get(OBJECTS, tables.u64(object_id)) != holder:
+                return "it changed meanwhile; run it again"
+            checksums.delete(txn, object_id)
+            checksums.put_grid(txn, object_id, found.grid())
+        return None
+
+    def _read(self, holder: ObjectRecord) -> Iterator[memoryview]:
+        """Read an object in steps; each is valid until the next."""
+        buffer = memoryview(bytearray(_STEP_BYTES))
+        for start in range(0, holder.length, _STEP_BYTES):
+            view = buffer[: min(_STEP_BYTES, holder.length - start)]
+            self._fill(holder, start, view)
+            yield view
+
+    def _fill(self, holder: ObjectRecord, start: int, view: memoryview) -> None:
+        if holder.tier is Tier.COLD:
+            self._etags.read_into(self._storage_of(holder.location_id), holder, start, view)
+            return
+        self._files.read_into(holder.name, start, view)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A chunk of one of the objects asked for."""
+
+    segment: str
+    """The segment's name, printable."""
+    place: FindingPlace
+    chunk: ChunkRecord
+    object: ObjectRecord
+
+    @property
+    def range(self) -> ByteRange:
+        """The segment's bytes."""
+        return self.chunk.range
+
+    def behind(self, object_offset: int) -> ByteRange:
+        """The chunk's bytes from an offset of its object on."""
+        start = self.chunk.start_offset + max(0, object_offset - self.chunk.object_offset)
+        return ByteRange(min(start, self.chunk.end_offset), self.chunk.end_offset)
+
+    def has_other_copy(self, txn: ReadTransaction) -> bool:
+        """Whether good chunks of the other tier hold all of its bytes, by their records."""
+        return self.place.tier is not None and copied(txn, self.place.segment_id, self.place.tier, self.range)
+
+
+def copied(txn: ReadTransaction, segment_id: int, tier: Tier, span: ByteRange) -> bool:
+    """Whether good chunks of the tier that is not `tier` hold all of `span`, by their records."""
+    other = Tier.COLD if tier is Tier.LOCAL else Tier.LOCAL
+    good = (
+        chunk.range
+        for chunk in chains.overlapping(txn, SegmentId(segment_id), other, span)
+        if chunk.state is ChunkState.GOOD and txn.get(OBJECTS, tables.u64(chunk.object_id)) is not None
+    )
+    try:
+        return ranges.covers(good, span)
+    except DataLoss:
+        return False
+
+
+def locate(txn: ReadTransaction, tier: Tier, object_ids: Collection[int]) -> Iterator[Located]:
+    """The chunks of these objects that are there now."""
+    for key, chunk in messages(txn, CHUNKS):
+        if chunk is None or chunk.object_id not in object_ids or key[tables.U64_BYTES] != tier:
+            continue
+        segment_id = tables.read_u64(key)
+        record, holder = message(txn, SEGMENTS, tables.u64(segment_id)), txn.get(OBJECTS, tables.u64(chunk.object_id))
+        if record is not None and holder is not None:
+            found = CHUNKS.codec.from_message(chunk)
+            yield Located(segment_name(txn, record), FindingPlace(segment_id, tier, found.start_offset), found, holder)

@@ -1,0 +1,247 @@
+"""Mending copies: what is good stays, what another tier has is dropped here, the rest is lost until it comes back.
+
+Nothing is destroyed: a lost extent keeps the file or object it was lost from, which stays where it is, and only a
+copy whose bytes were just read and proved right in the other tier lets go of one (invariant 13). Order of every
+mend: read all copies, then one commit that finds the chunk unchanged.
+
+Which copies of a chunk's bytes are good, by reading all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from tierfs import ranges
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.errors import NotFound
+from tierfs.fsck.findings import FindingPlace
+from tierfs.fsck.repair.rows import CHANGED
+from tierfs.fsck.scrub.pieces import pieces
+from tierfs.fsck.scrub.scrub import Scrubber
+from tierfs.metadata import chain_edits, chains, directories, tables
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, OBJECTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
+
+
+@dataclass(slots=True)
+class Copies:
+    """The readable bytes of one chunk, and where they are good."""
+
+    chunk: ChunkRecord
+    readable: ByteRange
+    good: dict[Tier, list[ByteRange]] = field(default_factory=lambda: {tier: [] for tier in Tier})
+    unknown: bool = False
+    """Whether some bytes have no checksums, so that nobody can tell."""
+    away: str | None = None
+    """Why the whole place of a copy cannot be reached."""
+
+    def bad(self, tier: Tier) -> list[ByteRange]:
+        """Bytes of which this tier has no good copy."""
+        return list(ranges.gaps(self.readable, self.good[tier]))
+
+    @property
+    def lost(self) -> list[ByteRange]:
+        """Bytes of which no tier has."""
+        return list(ranges.subtract(self.bad(Tier.LOCAL), self.good[Tier.COLD]))
+
+
+def read_copies(metadata: MetadataStore, scrubber: Scrubber, place: FindingPlace) -> Copies | None:
+    """Read every copy of a chunk's readable bytes; None when the chunk is gone.
+
+    Raises Unavailable when a tier does not answer, DataLoss when records are too damaged to tell.
+    """
+    assert place.tier is not None
+    segment_id = SegmentId(place.segment_id)
+    with metadata.read() as txn:
+        chunk = txn.get(CHUNKS, tables.chunk(segment_id, place.tier, place.start_offset))
+        segment = directories.segment(txn, segment_id)
+    if chunk is None or segment is None:
+        return None
+    copies = Copies(chunk, chunk.range.intersect(segment.range))
+    for checked in scrubber.run(pieces(metadata, segment_id, copies.readable)):
+        piece = checked.piece
+        if piece.placed is None:
+            continue
+        copies.unknown = copies.unknown or piece.grid is None
+        copies.away = checked.why if checked.away else copies.away
+        copies.good[piece.placed.object.tier].extend(ranges.gaps(piece.range, checked.bad))
+    copies.good = {tier: ranges.union(found) for tier, found in copies.good.items()}
+    return copies
+
+
+MayLose = Callable[[str, int], bool]
+"""Whether of the segment of this name so many bytes, of which no copy proves right, may be recorded as lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What came of a mend."""
+
+    left: str | None = None
+    """Why nothing, or not everything, was done."""
+    lost_bytes: int = 0
+    """Recorded as lost by it."""
+
+
+class CopyMender:
+    """Mends chunks of which a copy is bad."""
+
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, scrubber: Scrubber, grace_ms: int, may_lose: MayLose
+    ) -> None:
+        """`grace_ms`: how long objects that are given up stay, for readers that have them open."""
+        self._metadata = metadata
+        self._files = files
+        self._scrubber = scrubber
+        self._grace_ms = grace_ms
+        self._may_lose = may_lose
+
+    def mend(self, place: FindingPlace, name: str) -> Mended:
+        """Mend one chunk of the segment `name`. A chunk that looked bad or was lost, and is good, loses its mark."""
+        assert place.tier is not None
+        copies = read_copies(self._metadata, self._scrubber, place)
+        if copies is None:
+            return Mended()  # another finding's mend, or an eviction, took it away
+        if copies.unknown:
+            return Mended("some of its bytes have no checksums, so nobody can tell which copy is good")
+        if not copies.bad(place.tier):
+            return Mended(self._clear(place, copies))
+        if copies.away is not None:
+            return Mended(copies.away)
+        if copies.chunk.lost:
+            return Mended(self._restore_part(place, copies))
+        return self._replace(place, name, copies)
+
+    def lose(self, segment_id: SegmentId, name: str, span: ByteRange) -> Mended:
+        """Make a range that no chunk has a lost extent."""
+        if not self._may_lose(name, span.length_bytes):
+            return self._declined(span.length_bytes)
+        with self._metadata.write() as txn:
+            segment = directories.segment(txn, segment_id)
+            if segment is None:
+                return Mended(CHANGED)
+            chain_edits.put_segment(txn, chain_edits.lose(txn, segment, span), journaled=True)
+        return Mended(lost_bytes=span.length_bytes)
+
+    def _clear(self, place: FindingPlace, copies: Copies) -> str | None:
+        """Every byte of the copy proved right."""
+        assert place.tier is not None
+        marked = chain_edits.set_state(
+            self._metadata, SegmentId(place.segment_id), place.tier, copies.chunk, ChunkState.GOOD
+        )
+        return None if marked else CHANGED
+
+    def _restore_part(self, place: FindingPlace, copies: Copies) -> str:
+        """Take back what of a lost chunk proved right."""
+        assert place.tier is not None
+        lost = copies.bad(place.tier)
+        left = f"{sum(span.length_bytes for span in lost)} bytes of it are still lost"
+        back = list(ranges.gaps(copies.readable, lost))
+        if not back:
+            return left
+        with self._metadata.write() as txn:
+            segment = _unchanged(txn, place, copies)
+            if segment is None:
+                return CHANGED
+            rest = ranges.gaps(copies.chunk.range, back)
+            parts = [(span, ChunkState.LOST) for span in rest] + [(span, ChunkState.GOOD) for span in back]
+            segment = chain_edits.replace_chunk(txn, segment, place.tier, copies.chunk, parts)
+            for span in back if place.tier is Tier.LOCAL else []:
+                segment = chain_edits.take_out_lost(txn, segment, span, due_ms=txn.now_ms + self._grace_ms)
+            chain_edits.put_segment(txn, segment, journaled=True)
+        return left
+
+    def _replace(self, place: FindingPlace, name: str, copies: Copies) -> Mended:
+        """Drop what the other tier has, keep what is good, lose the rest."""
+        tier, new_bytes = place.tier, sum(span.length_bytes for span in copies.lost)
+        assert tier is not None
+        dropped = self._dropped(place, copies)
+        if any(ranges.subtract(copies.bad(tier), ranges.union([*dropped, *copies.lost]))):
+            chain_edits.set_state(self._metadata, SegmentId(place.segment_id), tier, copies.chunk, ChunkState.SUSPECT)
+            return Mended("it is suspect: the local copy of the bad bytes is good, and stays")
+        if new_bytes and not self._may_lose(name, new_bytes):
+            return self._declined(new_bytes)
+        with self._metadata.write() as txn:
+            segment = _unchanged(txn, place, copies)
+            if segment is None:
+                return Mended(CHANGED)
+            chain_edits.put_segment(txn, self._commit(txn, segment, place, copies, dropped), journaled=True)
+        if tier is Tier.LOCAL:
+            self._seal(copies)
+        return Mended(lost_bytes=new_bytes)
+
+    def _commit(
+        self,
+        txn: WriteTransaction,
+        segment: SegmentRecord,
+        place: FindingPlace,
+        copies: Copies,
+        dropped: list[ByteRange],
+    ) -> SegmentRecord:
+        local = place.tier is Tier.LOCAL
+        if local and segment.active and segment.local.last_chunk == place.start_offset:
+            segment = replace(segment, active=False, resumable=False)
+        kept = ranges.gaps(copies.chunk.range, ranges.union([*dropped, *copies.lost]))
+        parts = [(span, ChunkState.GOOD) for span in kept] + [(span, ChunkState.LOST) for span in copies.lost]
+        due_ms = txn.now_ms + (0 if local else self._grace_ms)
+        tier = Tier.LOCAL if local else Tier.COLD
+        segment = chain_edits.replace_chunk(txn, segment, tier, copies.chunk, parts, due_ms=due_ms)
+        for span in copies.lost:
+            segment = chain_edits.lose(txn, segment, span)
+        return segment
+
+    def _dropped(self, place: FindingPlace, copies: Copies) -> list[ByteRange]:
+        """What of a chunk its tier lets go, being good in the other one.
+
+        Offload moves whole local chunks, so of a cold chunk the bytes of whole ones are taken out. Where such a
+        chunk reaches beyond this one, the bad bytes stay in it, and the mark keeps the good ones from being evicted.
+        """
+        if place.tier is Tier.LOCAL:
+            if ranges.covers(copies.good[Tier.COLD], copies.readable):
+                return [copies.chunk.range]
+            return list(ranges.subtract(copies.bad(Tier.LOCAL), copies.lost))
+        return [copies.chunk.range] if not copies.bad(Tier.LOCAL) else self._whole_local(place, copies)
+
+    def _whole_local(self, place: FindingPlace, copies: Copies) -> list[ByteRange]:
+        """The local chunks that hold good copies of the bad bytes and lie inside the cold one."""
+        wanted = ranges.subtract(copies.bad(Tier.COLD), copies.lost)
+        with self._metadata.read() as txn:
+            found = {
+                chunk.range
+                for span in wanted
+                for chunk in chains.overlapping(txn, SegmentId(place.segment_id), Tier.LOCAL, span)
+            }
+        return [
+            one
+            for one in ranges.union(found)
+            if copies.readable.contains(one) and ranges.covers(copies.good[Tier.LOCAL], one)
+        ]
+
+    def _seal(self, copies: Copies) -> None:
+        """What was an active chunk has ended; a file that is missing has no mode."""
+        with self._metadata.read() as txn:
+            holder = txn.get(OBJECTS, tables.u64(copies.chunk.object_id))
+        if holder is not None:
+            with suppress(NotFound):
+                self._files.seal(holder.name)
+
+    def _declined(self, lost_bytes: int) -> Mended:
+        return Mended(f"{lost_bytes} bytes would be recorded as lost, which --repair does only with --yes")
+
+
+def _unchanged(txn: WriteTransaction, place: FindingPlace, copies: Copies) -> SegmentRecord | None:
+    assert place.tier is not None
+    current = txn.get(CHUNKS, tables.chunk(place.segment_id, place.tier, place.start_offset))
+    segment = directories.segment(txn, SegmentId(place.segment_id))
+    known: ChunkRecord = copies.chunk
+    same = current is not None and (current.object_id, current.length, current.state) == (
+        known.object_id,
+        known.length,
+        known.state,
+    )
+    return segment if same else None

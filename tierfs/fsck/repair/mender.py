@@ -1,0 +1,307 @@
+"""--repair: each finding to the function that mends it, each mend its own commit.
+
+Before a hole is called lost: is there a file or object of these bytes that lost its record?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass
+
+from tierfs.chunkstore.local_files import ChunkFiles, file_name
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss, NotFound, TierfsError
+from tierfs.fsck.findings import RECOVER, Finding, FindingPlace, Kind, Mend
+from tierfs.fsck.repair import rows
+from tierfs.fsck.repair.checksums import ChecksumMender
+from tierfs.fsck.repair.copies import CopyMender, MayLose, Mended
+from tierfs.fsck.scrub.scrub import Scrubber
+from tierfs.garbage.orphans import COLD_NAME, LOCAL_NAME, SEGMENTS_PREFIX
+from tierfs.metadata import directories, tables
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import GARBAGE, OBJECTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.metadata.untrusted import messages
+from tierfs.tiering.ledgers import copies
+from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.packs import PACKS_PREFIX, read_index
+from tierfs.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, Tier
+
+Packed = dict[int, list[tuple[ByteRange, str]]]
+"""Segment -> which of its bytes packs hold, by the name of the pack."""
+
+
+class Unrecorded:
+    """Looks through names, which tell the segment and the offset they were made for."""
+
+    def __init__(self, metadata: MetadataStore, files: ChunkFiles) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._expected: set[int] = set()
+        self._packed: Packed | None = None
+
+    def expect(self, segments: Iterable[int]) -> None:
+        """These segments will be asked for: what packs hold of them is read once, when it is needed first."""
+        self._expected, self._packed = set(segments), None
+
+    def copy_of(self, segment_id: SegmentId, span: ByteRange, storage: ChunkStorage | None) -> str | None:
+        """Why `span` of a segment may not be lost: what may hold bytes of it. Raises what the storage raises."""
+        with self._metadata.read() as txn:
+            waiting = {row.name for _, row in messages(txn, GARBAGE) if row is not None}
+            segment = directories.segment(txn, segment_id)
+            path = None if segment is None else directories.path_of(txn, segment.parent_id, segment.name)
+        name = self._file(segment_id, span, waiting)
+        if name is None and storage is not None:
+            name = _object(path, segment_id, span, waiting, storage) or self._pack(segment_id, span, waiting, storage)
+        return None if name is None else f"{name} may hold these bytes: tierfs recover, tierfs load"
+
+    def _pack(self, segment_id: SegmentId, span: ByteRange, waiting: set[str], storage: ChunkStorage) -> str | None:
+        """A pack whose index names bytes of the range; costs two small reads for each pack there is, once."""
+        if segment_id not in self._expected:
+            self.expect({*self._expected, segment_id})
+        if self._packed is None:
+            self._packed = _in_packs(storage, self._expected)
+        for held, name in self._packed.get(segment_id, ()):
+            if name not in waiting and held.intersect(span):
+                return f"pack {name}"
+        return None
+
+    def _file(self, segment_id: SegmentId, span: ByteRange, waiting: set[str]) -> str | None:
+        directory = file_name(segment_id, 0, AttemptId("")).partition("/")[0]
+        for name in self._files.names_in(directory):
+            parsed = LOCAL_NAME.fullmatch(name)
+            if parsed is None or int(parsed["segment"], 16) != segment_id or name in waiting:
+                continue
+            try:
+                start = int(parsed["start"], 16)
+                held = ByteRange(start, start + self._files.length_bytes(name))
+            except NotFound:
+                continue
+            if held.intersect(span):
+                return f"chunk file {name}"
+        return None
+
+
+def _object(
+    path: str | None, segment_id: SegmentId, span: ByteRange, waiting: set[str], storage: ChunkStorage
+) -> str | None:
+    if path is None:
+        return None
+    for listed in storage.list(f"{SEGMENTS_PREFIX}{path}/{segment_id}/"):
+        parsed = COLD_NAME.fullmatch(listed.name)
+        if parsed is None or listed.name in waiting:
+            continue
+        start = int(parsed["start"])
+        if ByteRange(start, start + listed.length_bytes).intersect(span):
+            return f"object {listed.name}"
+    return None
+
+
+def _in_packs(storage: ChunkStorage, segments: Container[int]) -> Packed:
+    """What the packs hold of some segments; one whose index cannot be read is passed over."""
+    found: Packed = {}
+    for listed in storage.list(PACKS_PREFIX):
+        try:
+            entries = read_index(storage, listed.name, listed.length_bytes).entries
+        except (DataLoss, NotFound):
+            continue
+        for one in entries:
+            if one.segment_id in segments:
+                found.setdefault(one.segment_id, []).append((one.range, listed.name))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class MendTools:
+    """What mending uses; made by the composition root."""
+
+    metadata: MetadataStore
+    files: ChunkFiles
+    storage_of: Callable[[LocationId], ChunkStorage]
+    cold: Callable[[], ChunkStorage | None]
+    """The cold tier once it has proved to be ours; raises otherwise."""
+    checkpoint: Callable[[], None]
+    grace_ms: int
+    may_lose: MayLose
+
+
+_OF_BYTES = (Mend.REPLACE_CHUNK, Mend.CLEAR_SUSPECT, Mend.RESTORE)
+"""Mends that read copies."""
+
+
+class Mender:
+    """Mends findings. Whoever calls holds the store."""
+
+    def __init__(self, tools: MendTools) -> None:
+        self._tools = tools
+        self._metadata = tools.metadata
+        self._scrubber = Scrubber(tools.metadata, tools.files, tools.storage_of)
+        self._copies = CopyMender(tools.metadata, tools.files, self._scrubber, tools.grace_ms, tools.may_lose)
+        self._checksums = ChecksumMender(tools.metadata, tools.files, tools.storage_of)
+        self._unrecorded = Unrecorded(tools.metadata, tools.files)
+        self._wants_checkpoint = self._has_checkpointed = False
+        self._replaced: set[FindingPlace] = set()
+        """Chunks that this run has mended."""
+        self._row_mends: dict[Mend, Callable[[WriteTransaction, Finding], str | None]] = {
+            Mend.RAISE_COUNTERS: lambda txn, _: rows.raise_counters(txn),
+            Mend.DROP_ROW: lambda txn, found: rows.drop_row(txn, *_row(found)),
+            Mend.ADD_DIRENT: lambda txn, found: rows.add_dirent(txn, *_row(found)),
+            Mend.RELINK_CHAIN: lambda txn, found: rows.relink_chain(txn, _place(found)),
+            Mend.CLEAR_ACTIVE: lambda txn, found: rows.clear_active(txn, _place(found)),
+            Mend.DROP_CHUNKS: lambda txn, found: rows.drop_chunks(txn, _place(found)),
+        }
+
+    def run(self, findings: list[Finding]) -> Iterator[tuple[Finding, Mended]]:
+        """Each finding with what came of mending it. Raises what the checkpoint at the end does."""
+        recount = {found.object_id for found in findings if found.mend is Mend.RECOUNT_REFERENCES}
+        unused = {found.object_id for found in findings if found.mend is Mend.COLLECT_OBJECT}
+        said = self._count(recount, unused)
+        self._has_checkpointed = False
+        self._replaced.clear()
+        self._unrecorded.expect(_place(found).segment_id for found in findings if found.kind is Kind.HOLE)
+        for found in findings:
+            if found.object_id in said and found.mend in (Mend.RECOUNT_REFERENCES, Mend.COLLECT_OBJECT):
+                yield found, Mended(said[found.object_id])
+            elif found.mend is not None:
+                yield found, self._mend(found)
+            else:
+                yield found, Mended(f"only by another copy: {RECOVER}" if found.remedy == RECOVER else None)
+        self._scrubber.etags.adopt()
+        if self._wants_checkpoint:
+            self._wants_checkpoint = False
+            self._tools.checkpoint()
+
+    def _count(self, recount: set[int], unused: set[int]) -> dict[int, str | None]:
+        """References and unused objects: the only mends that go through all chunks, so each kind is one commit."""
+        said: dict[int, str | None] = {}
+        for ids, mend in ((recount, self._recount), (unused, self._collect)):
+            try:
+                said.update(mend(ids) if ids else {})
+            except TierfsError as exc:
+                said.update(dict.fromkeys(ids, _with_remedy(exc)))
+        return said
+
+    def _recount(self, object_ids: set[int]) -> dict[int, str | None]:
+        with self._metadata.write() as txn:
+            rows.recount(txn, object_ids)
+        return dict.fromkeys(object_ids)
+
+    def _collect(self, object_ids: set[int]) -> dict[int, str | None]:
+        self._tools.cold()
+        proved = {object_id for object_id in object_ids if self._is_elsewhere(object_id)}
+        with self._metadata.write() as txn:
+            said = rows.collect_unused(txn, object_ids, proved)
+        self._wants_checkpoint = True  # so that the journal does not name them either
+        return said
+
+    def _is_elsewhere(self, object_id: int) -> bool:
+        """Whether other copies of all bytes that an object was made for prove right now."""
+        with self._metadata.read() as txn:
+            found = rows.made_for(txn, object_id)
+        if found is None:
+            return False
+        segment_id, span = found
+        return self._scrubber.has_all(segment_id, span, *Tier)
+
+    def _mend(self, found: Finding) -> Mended:
+        try:
+            if found.mend in _OF_BYTES:
+                return self._replace(found)
+            return Mended(self._apply(found))
+        except TierfsError as exc:
+            return Mended(_with_remedy(exc))
+
+    def _checkpoint_once(self) -> None:
+        """One checkpoint mends all that is wrong with the journal. Raises what keeps it from being written."""
+        if not self._has_checkpointed:
+            self._tools.cold()
+            self._tools.checkpoint()
+            self._has_checkpointed = True
+
+    def _apply(self, found: Finding) -> str | None:
+        assert found.mend is not None
+        row_mend = self._row_mends.get(found.mend)
+        if row_mend is not None:
+            with self._metadata.write() as txn:
+                return row_mend(txn, found)
+        if found.mend is Mend.RECOUNT_SUMS:
+            self._metadata.count_sums(anew=True)
+            return None
+        if found.mend is Mend.WRITE_CHECKPOINT:
+            self._checkpoint_once()
+            return None
+        if found.mend is Mend.SET_MODE:
+            return self._set_mode(found)
+        if found.mend is Mend.WRITE_AGAIN:
+            return self._write_again(found)
+        if found.mend is Mend.RESTORE_ENTRIES:
+            return self._restore_entries(found)
+        assert found.mend is Mend.REBUILD_CHECKSUMS, found.mend
+        return self._checksums.mend(ObjectId(found.object_id))
+
+    def _replace(self, found: Finding) -> Mended:
+        """A chunk with a bad copy, or a hole. What is in the bucket counts only if the bucket is ours."""
+        place = _place(found)
+        storage = self._tools.cold()
+        if found.kind is Kind.HOLE:
+            assert found.range is not None
+            left = self._unrecorded.copy_of(SegmentId(place.segment_id), found.range, storage)
+            if left:
+                return Mended(left)
+            return self._copies.lose(SegmentId(place.segment_id), found.subject, found.range)
+        if found.kind in (Kind.CHUNK_OBJECT, Kind.CHUNK_RANGE):
+            return Mended(self._unlink(found))
+        if found.kind is Kind.BYTES and place in self._replaced:
+            return Mended()  # the whole chunk was mended by the finding of another piece
+        done = self._copies.mend(place, found.subject)
+        if done.left is None:
+            self._replaced.add(place)
+        return done
+
+    def _unlink(self, found: Finding) -> str | None:
+        """A chunk whose object is not what it says: it goes if the other tier has all of its bytes."""
+        place = _place(found)
+        assert place.tier is not None
+        assert found.range is not None
+        other = Tier.COLD if place.tier is Tier.LOCAL else Tier.LOCAL
+        if not self._scrubber.has_all(SegmentId(place.segment_id), found.range, other):
+            return f"the {other.name.lower()} tier has no good copy: tierfs recover, tierfs load"
+        with self._metadata.write() as txn:
+            return rows.unlink(txn, place)
+
+    def _write_again(self, found: Finding) -> str | None:
+        """An object beside a ledger's data object."""
+        storage = self._tools.cold()
+        with self._metadata.read() as txn:
+            holder = txn.get(OBJECTS, tables.u64(found.object_id))
+        if holder is not None and storage is not None:
+            copies.write_missing(self._metadata, storage, holder)
+        return None
+
+    def _restore_entries(self, found: Finding) -> str | None:
+        storage = self._tools.cold()
+        if storage is None:
+            return RECOVER
+        rows = EntryRows(self._metadata, storage, self._metadata.write)
+        return next(iter(rows.restore([SegmentId(_place(found).segment_id)])), None)
+
+    def _set_mode(self, found: Finding) -> str | None:
+        with self._metadata.read() as txn:
+            holder = txn.get(OBJECTS, tables.u64(found.object_id))
+        if holder is not None:
+            self._tools.files.seal(holder.name)
+        return None
+
+
+def _with_remedy(error: TierfsError) -> str:
+    return f"{error}; {error.remedy}" if error.remedy else str(error)
+
+
+def _row(found: Finding) -> tuple[bytes, bytes]:
+    assert found.row is not None
+    return found.row
+
+
+def _place(found: Finding) -> FindingPlace:
+    assert found.place is not None
+    return found.place

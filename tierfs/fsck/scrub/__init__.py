@@ -1,0 +1,7 @@
+"""Read every byte of every copy and compare it with its checksums.
+
+`pieces` lists what there is to read, `copy_reader` checks one piece, `scrub` runs several at once with a buffer for
+each thread, and `verify` is `tierfs verify` and `fsck --deep`.
+"""
+
+__all__ = ["copy_reader", "pieces", "scrub", "verify"]

@@ -1,0 +1,178 @@
+"""Checking one piece: a copy is read, and each byte of it compared with its checksums. No metadata is asked for.
+
+A store's scrubber does so, and an executor of Spark, which has none.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tierfs import osio, ranges
+from tierfs.checksum import crc32c
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.fsck.scrub.pieces import PIECE_BYTES, ScrubPiece
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import ObjectRecord
+from tierfs.osio import map_os_errors
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, Tier
+
+BUFFER_BYTES = PIECE_BYTES + 2 * CRC_BLOCK_BYTES
+"""A piece may begin and end inside a block."""
+
+ReadInto = Callable[[ChunkStorage, ObjectRecord, int, memoryview], str | None]
+"""Fills a view with an object's payload from an offset, whatever its etag is; returns the etag, None for any."""
+
+Away = Callable[[PlacedChunk], str | None]
+"""Why the whole place of a copy is not reachable; None when it is. Asked when something is missing there."""
+
+
+class Fault(StrEnum):
+    """What is the matter with bytes that a copy does not have."""
+
+    DAMAGED = "damaged"
+    MISSING = "missing"
+    """The file or object is not there."""
+    AWAY = "not reachable"
+    """Nothing of the place is there."""
+    UNSEEN = "not seen"
+    """It is in a directory that is not one of this machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What reading a piece showed."""
+
+    piece: ScrubPiece
+    bad: tuple[ByteRange, ...] = ()
+    """The segment's bytes that this copy does not have, or has wrong."""
+    why: str = ""
+    crc32c: int = 0
+    """Of the piece's bytes, where none is bad."""
+    fault: Fault = Fault.DAMAGED
+    """Of what is bad."""
+
+    @property
+    def away(self) -> bool:
+        """Whether the whole place cannot be reached, which says nothing of the bytes."""
+        return self.fault is Fault.AWAY
+
+
+class CopyReader:
+    """Reads pieces and checks them; thread-safe, with a buffer for each thread."""
+
+    def __init__(
+        self,
+        files: Callable[[], ChunkFiles],
+        storage_of: Callable[[LocationId], ChunkStorage],
+        read_into: ReadInto,
+        away: Away,
+        proved: Callable[[ObjectRecord, str | None], object],
+    ) -> None:
+        """`proved` is told of objects of the cold tier whose bytes came under an etag and proved right."""
+        self._files = files
+        self._storage_of = storage_of
+        self._read_into = read_into
+        self._away = away
+        self._proved = proved
+        self._local = threading.local()
+
+    def check(self, piece: ScrubPiece, placed: PlacedChunk) -> Checked:
+        """Read one copy of a piece. Raises Unavailable when its place does not answer."""
+        grid = piece.grid
+        if grid is None:
+            return Checked(piece, (piece.range,), "the metadata has no checksums for these bytes")
+        view = self.buffer()[: grid.range.length_bytes]
+        unread: list[ByteRange] = []
+        etag: str | None = None
+        try:
+            if placed.object.tier is Tier.LOCAL:
+                unread = self._read_file(placed, grid.range.start, view)
+            else:
+                storage = self._storage_of(placed.object.location_id)
+                etag = self._read_into(storage, placed.object, grid.range.start, view)
+        except (NotFound, Unavailable) as exc:
+            why = self._away(placed)
+            if why is None and isinstance(exc, Unavailable):
+                raise
+            fault = Fault.MISSING if why is None else Fault.AWAY
+            return Checked(piece, (piece.range,), why or str(exc), fault=fault)
+        except DataLoss as exc:
+            return Checked(piece, (piece.range,), str(exc))
+        bad = tuple(ranges.union([*bad_ranges(piece, view), *(of_segment(piece, one) for one in unread)]))
+        found = view[piece.in_object.start - grid.range.start :][: piece.range.length_bytes]
+        if bad and not unread and (placed.proves(piece.range, found) or self._is_right_in_whole(placed)):
+            return Checked(piece, crc32c=crc32c(found))  # another segment's bytes of the block are bad
+        if bad:
+            name = placed.object.name
+            why = f"{name} cannot be read there" if unread else "the bytes do not match their checksums"
+            return Checked(piece, bad, why)
+        if placed.object.tier is Tier.COLD:
+            self._proved(placed.object, etag)
+        return Checked(piece, crc32c=crc32c(found))
+
+    def _is_right_in_whole(self, placed: PlacedChunk) -> bool:
+        """Whether a chunk of a pack that is read in several pieces proves right by its own CRC32C."""
+        chunk, holder, whole = placed.chunk, placed.object, 0
+        if chunk.bytes_crc32c is None or holder.tier is not Tier.COLD:
+            return False
+        storage, end = self._storage_of(holder.location_id), chunk.object_offset + chunk.length
+        for start in range(chunk.object_offset, end, BUFFER_BYTES):
+            view = memoryview(bytearray(min(BUFFER_BYTES, end - start)))
+            try:
+                self._read_into(storage, holder, start, view)
+            except (NotFound, DataLoss):
+                return False
+            whole = crc32c(view, whole)
+        return whole == chunk.bytes_crc32c
+
+    def _read_file(self, placed: PlacedChunk, offset: int, view: memoryview) -> list[ByteRange]:
+        """Fill the view block by block; what the disk does not deliver is zero. Returns those bytes of the file."""
+        name = placed.object.name
+        unread: list[ByteRange] = []
+        fd = self._files().open_for_read(name)
+        try:
+            with map_os_errors(name):
+                # The disk is to be checked, not the memory that holds what was written a minute ago.
+                os.posix_fadvise(fd, offset, len(view), os.POSIX_FADV_DONTNEED)
+                for start in range(0, len(view), CRC_BLOCK_BYTES):
+                    block = view[start : start + CRC_BLOCK_BYTES]
+                    done = osio.read_all(fd, block, offset + start, over=errno.EIO)
+                    block[done:] = bytes(len(block) - done)
+                    if done < len(block):
+                        unread.append(ByteRange(offset + start + done, offset + start + len(block)))
+        finally:
+            os.close(fd)
+        return unread
+
+    def buffer(self) -> memoryview:
+        """What this thread has read: whole blocks."""
+        buffer: memoryview | None = getattr(self._local, "buffer", None)
+        if buffer is None:
+            buffer = self._local.buffer = memoryview(bytearray(BUFFER_BYTES))
+        return buffer
+
+
+def of_segment(piece: ScrubPiece, in_object: ByteRange) -> ByteRange:
+    """Bytes of the piece's object as bytes of the segment, as far as they are the piece's."""
+    shift = piece.range.start - piece.in_object.start
+    return ByteRange(max(0, in_object.start + shift), max(0, in_object.end + shift)).intersect(piece.range)
+
+
+def bad_ranges(piece: ScrubPiece, view: memoryview) -> Iterator[ByteRange]:
+    """The piece's bytes whose blocks do not match."""
+    grid = piece.grid
+    assert grid is not None
+    index = 0
+    while True:
+        bad, index = grid.first_bad(view, grid.range.start, index, grid.range.end)
+        if bad is None:
+            return
+        index += 1
+        yield of_segment(piece, bad)

@@ -1,0 +1,127 @@
+"""What there is to read of a segment: every byte of every copy, in pieces with their checksums.
+
+Records are read a window at a time, each in a short snapshot, so that reading for hours keeps no old pages
+alive and opening a segment of a million chunks loads none but those read next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from tierfs.errors import DataLoss
+from tierfs.metadata import chains, checksums, directories
+from tierfs.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk, load
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.reading.fetch.grid import Grid, grid_of
+from tierfs.reading.view import in_object, resolve
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, SegmentId, Tier
+
+PIECE_BYTES = 4 * MIB
+"""Long enough for a GET to be worth it, short enough for eight in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubPiece:
+    """Neighbouring bytes of one copy, at most PIECE_BYTES."""
+
+    segment_id: SegmentId
+    range: ByteRange
+    """The segment's bytes."""
+    placed: PlacedChunk | None
+    """None where no tier holds them."""
+    first: bool
+    """Whether this is the copy that the segment's CRC32C is computed from."""
+    grid: Grid | None = None
+    """The object's blocks that hold them; None where the metadata has no checksums."""
+
+    @property
+    def tier(self) -> Tier | None:
+        """Where the copy is."""
+        return None if self.placed is None else self.placed.object.tier
+
+    @property
+    def in_object(self) -> ByteRange:
+        """The same bytes as offsets in the object."""
+        assert self.placed is not None
+        return in_object(self.range, self.placed)
+
+
+def pieces(
+    metadata: MetadataStore,
+    segment_id: SegmentId,
+    wanted: ByteRange | None = None,
+    tiers: tuple[Tier, ...] = tuple(Tier),
+) -> Iterator[ScrubPiece]:
+    """All copies of a segment's readable bytes, or of those in `wanted`, in these tiers, in offset order.
+
+    Bytes appended meanwhile are left out. Raises DataLoss when records are too damaged to tell.
+    """
+    at, end = (0, None) if wanted is None else (wanted.start, wanted.end)
+    while True:
+        with metadata.read() as txn:
+            segment = directories.segment(txn, segment_id)
+            if segment is None:
+                return
+            at = max(at, segment.start_offset)
+            end = segment.length if end is None else min(end, segment.length)
+            if at >= end:
+                return
+            layout = _load(txn, segment, at, tiers)
+            window = ByteRange(at, max(at, min(layout.window.end, end)))
+            if not window:
+                raise DataLoss(
+                    f"the chunks of segment {segment_id} at {at} are out of order", remedy="run: tierfs fsck"
+                )
+            found = [
+                piece
+                for held in resolve(layout, window, tiers)
+                for piece in _copies(txn, segment_id, held.range, held.candidates)
+            ]
+        yield from found
+        at = window.end
+
+
+def _load(txn: ReadTransaction, segment: SegmentRecord, at: int, tiers: tuple[Tier, ...]) -> Layout:
+    """The layout from `at` on. Of one tier alone, whatever state the other's records are in."""
+    if len(tiers) > 1:
+        return load(txn, segment, at)
+    (tier,) = tiers
+    found = list(islice(chains.chunks(txn, segment.id, tier, at), WINDOW_CHUNKS))
+    end = found[-1].end_offset if len(found) == WINDOW_CHUNKS else segment.length
+    placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in found if chunk.object_id)
+    local, cold = (placed, ()) if tier is Tier.LOCAL else ((), placed)
+    return Layout(segment, ByteRange(at, max(at, end)), local, cold, txn.id)
+
+
+def _copies(
+    txn: ReadTransaction, segment_id: SegmentId, span: ByteRange, candidates: tuple[PlacedChunk, ...]
+) -> Iterator[ScrubPiece]:
+    if not candidates:
+        yield ScrubPiece(segment_id, span, None, first=True)
+    for start in range(span.start, span.end, PIECE_BYTES):
+        part = ByteRange(start, min(start + PIECE_BYTES, span.end))
+        for index, placed in enumerate(candidates):
+            wanted = in_object(part, placed)
+            for held, grid in _grids(txn, placed, wanted):
+                moved = ByteRange(held.start - wanted.start + part.start, held.end - wanted.start + part.start)
+                yield ScrubPiece(segment_id, moved, placed, index == 0, grid)
+
+
+def _grids(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange) -> Iterator[tuple[ByteRange, Grid | None]]:
+    """The bytes that each run of checksums covers; a run ends where the next begins, with a short block perhaps."""
+    object_id, length, at = placed.object.id, placed.object.length, wanted.start
+    while at < wanted.end:
+        run = checksums.run_at(txn, object_id, at)
+        following = checksums.run_behind(txn, object_id, at)
+        limit = length if following is None else min(following, length)
+        held = ByteRange(at, max(at, min(wanted.end, limit)))
+        if run is None or not held:
+            yield ByteRange(at, wanted.end), None
+            return
+        held = ByteRange(at, min(held.end, run.start + run.count * CRC_BLOCK_BYTES))
+        yield held, grid_of((run,), held, limit)
+        at = held.end

@@ -1,0 +1,76 @@
+"""Reading pieces and checking every byte, several at once. Memory: a buffer for each thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from tierfs import ranges
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss
+from tierfs.fsck.places import Places
+from tierfs.fsck.scrub.copy_reader import Checked, CopyReader
+from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
+from tierfs.metadata import tables
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS
+from tierfs.parallel import Pool
+from tierfs.reading.etags import Etags
+from tierfs.types import ByteRange, LocationId, SegmentId, Tier
+
+_THREADS = 8
+
+
+class Scrubber:
+    """Reads pieces of both tiers."""
+
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, storage_of: Callable[[LocationId], ChunkStorage]
+    ) -> None:
+        self._metadata = metadata
+        self._files = files
+        self.etags = Etags(metadata)
+        """Of objects that were read: those that differ and proved right wait to be adopted."""
+        self.places = Places(metadata, storage_of)
+        self._copies = CopyReader(lambda: files, storage_of, self.etags.read_into, self._away, self.etags.proved)
+
+    def run(self, wanted: Iterable[ScrubPiece]) -> Iterator[Checked]:
+        """Each piece checked, in the same order. Raises Unavailable when a tier does not answer."""
+        with Pool(_THREADS, "tierfs-scrub") as pool:
+            yield from pool.in_order(self.check, wanted)
+
+    def has_all(self, segment_id: SegmentId, span: ByteRange, *tiers: Tier) -> bool:
+        """Whether these tiers have good copies of all readable bytes of a range; reads them."""
+        wanted: list[ByteRange] = []
+        good: list[ByteRange] = []
+        for checked in self.run(pieces(self._metadata, segment_id, span, tiers)):
+            wanted.append(checked.piece.range)
+            good.extend(ranges.gaps(checked.piece.range, checked.bad))
+        return not any(ranges.subtract(ranges.union(wanted), ranges.union(good)))
+
+    def check(self, piece: ScrubPiece) -> Checked:
+        """Read one piece. What looks bad is read once more, unless the bytes moved meanwhile."""
+        if piece.placed is None:
+            return Checked(piece, (piece.range,), "no tier holds these bytes")
+        found = self._copies.check(piece, piece.placed)
+        if not found.bad:
+            return found
+        with self._metadata.read() as txn:
+            still_there = txn.get(OBJECTS, tables.u64(piece.placed.object.id)) is not None
+        return self._copies.check(piece, piece.placed) if still_there else Checked(piece)
+
+    def read(self, piece: ScrubPiece) -> bytes:
+        """The bytes of a piece. Raises DataLoss when one is bad by now."""
+        assert piece.placed is not None
+        found = self._copies.check(piece, piece.placed)
+        if found.bad or piece.grid is None:
+            raise DataLoss(f"{piece.placed.object.name}: {found.why}")
+        at = piece.in_object.start - piece.grid.range.start
+        return bytes(self._copies.buffer()[at : at + piece.range.length_bytes])
+
+    def _away(self, placed: PlacedChunk) -> str | None:
+        """Why the whole place of a copy is not reachable; None when it is."""
+        if placed.object.tier is Tier.COLD:
+            return self.places.away(placed.object.location_id)
+        return None if self._files.is_mounted else f"{self._files.root} is not reachable: it is no chunk directory"

@@ -1,0 +1,194 @@
+"""Verifying segments: every byte of every copy against its checksum, and the CRC32C of the whole.
+
+--deep: every byte of both tiers read and checked; each bad range named by segment and tier.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from tierfs import ranges
+from tierfs.checksum import combine
+from tierfs.errors import DataLoss
+from tierfs.fsck.findings import RECOVER, Finding, FindingPlace, Kind, Mend, Severity
+from tierfs.fsck.metadata import segment_name
+from tierfs.fsck.repair.checksums import copied
+from tierfs.fsck.scrub.copy_reader import Checked, Fault
+from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
+from tierfs.fsck.scrub.scrub import Scrubber
+from tierfs.metadata import chain_edits, tables
+from tierfs.metadata.records import ChunkRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.untrusted import message
+from tierfs.names import printable
+from tierfs.parallel import Meter
+from tierfs.reading.etags import ADOPTED_AT_ONCE
+from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class BadRange:
+    """Bytes that one copy does not have, or has wrong."""
+
+    tier: Tier
+    range: ByteRange
+    why: str
+    fault: Fault = Fault.DAMAGED
+
+
+@dataclass(slots=True)
+class Verified:
+    """What verifying a segment showed."""
+
+    name: str
+    start_offset: int
+    length: int
+    bytes: int = 0
+    """Read, of all copies."""
+    crc32c: int | None = 0
+    """Of the readable bytes; None where the first copy is damaged or bytes are lost."""
+    bad: list[BadRange] = field(default_factory=list)
+    lost: list[ByteRange] = field(default_factory=list)
+    marked: int = 0
+    """Chunks that became suspect, and those that lost that mark or are no longer lost."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every copy is good and nothing is lost."""
+        return not self.bad and not self.lost
+
+
+class Verifier:
+    """Verifies segments one after the other, reading ahead of each."""
+
+    def __init__(self, metadata: MetadataStore, scrubber: Scrubber, meter: Meter, *, marks: bool) -> None:
+        """`marks`: bad chunks become suspect, and suspect ones that are good lose the mark."""
+        self._metadata = metadata
+        self._scrubber = scrubber
+        self._meter = meter
+        self._marks = marks
+
+    def run(self, segments: Iterable[tuple[str, SegmentId, ByteRange]]) -> Iterator[Verified]:
+        """Each segment, by name, id and readable range. Raises Unavailable when a tier does not answer."""
+        for name, segment_id, readable in segments:
+            result = Verified(name, readable.start, readable.end)
+            judged = _VerifiedChunks()
+            for checked in self._scrubber.run(pieces(self._metadata, segment_id, readable)):
+                self._take(result, checked)
+                judged.take(checked)
+            if self._marks:
+                result.marked = sum(chain_edits.set_state(self._metadata, segment_id, *one) for one in judged.to_mark())
+                self._scrubber.etags.adopt(ADOPTED_AT_ONCE)
+            yield result
+        if self._marks:
+            self._scrubber.etags.adopt()
+
+    def _take(self, result: Verified, checked: Checked) -> None:
+        piece = checked.piece
+        if piece.placed is None or (piece.placed.chunk.lost and checked.bad):
+            if piece.first:  # else another tier has these bytes
+                result.lost[:] = ranges.union([*result.lost, *(checked.bad or (piece.range,))])
+                result.crc32c = None
+            return
+        result.bytes += piece.range.length_bytes
+        self._meter(piece.range.length_bytes, result.name)
+        for bad in checked.bad:
+            _join(result.bad, BadRange(piece.placed.object.tier, bad, checked.why, checked.fault))
+        if piece.first:
+            _combine(result, piece, checked)
+
+
+def _join(bad: list[BadRange], new: BadRange) -> None:
+    """Add a range; one that continues the tier's last one, for the same reason, becomes a part of it."""
+    for index in range(len(bad) - 1, max(-1, len(bad) - 1 - len(Tier)), -1):
+        last = bad[index]
+        if (last.tier, last.range.end, last.why) == (new.tier, new.range.start, new.why):
+            bad[index] = replace(last, range=ByteRange(last.range.start, new.range.end))
+            return
+    bad.append(new)
+
+
+def _combine(result: Verified, piece: ScrubPiece, checked: Checked) -> None:
+    if checked.bad or result.crc32c is None:
+        result.crc32c = None
+        return
+    result.crc32c = combine(result.crc32c, checked.crc32c, piece.range.length_bytes)
+
+
+class _VerifiedChunks:
+    """Which chunks turned out bad, and which suspect or lost ones good."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[Tier, int], tuple[ChunkRecord, bool]] = {}
+
+    def take(self, checked: Checked) -> None:
+        """Keep what is bad, and what is suspect or lost and may be good. A place that is away says nothing."""
+        placed = checked.piece.placed
+        if placed is None or (not checked.bad and placed.chunk.state is ChunkState.GOOD):
+            return
+        if checked.away and placed.chunk.state is ChunkState.GOOD:
+            return
+        key = (placed.object.tier, placed.chunk.start_offset)
+        good = self._seen.get(key, (placed.chunk, True))[1] and not checked.bad
+        self._seen[key] = (placed.chunk, good)
+
+    def to_mark(self) -> Iterator[tuple[Tier, ChunkRecord, ChunkState]]:
+        """The states they should have."""
+        for (tier, _), (chunk, good) in self._seen.items():
+            yield tier, chunk, ChunkState.GOOD if good else ChunkState.SUSPECT
+
+
+class DeepCheck:
+    """Reads a whole store."""
+
+    def __init__(self, metadata: MetadataStore, scrubber: Scrubber, meter: Meter) -> None:
+        self._metadata = metadata
+        self._scrubber = scrubber
+        self._meter = meter
+        self._unreadable: list[Finding] = []
+        self.bytes = 0
+
+    def run(self) -> Iterator[Finding]:
+        """Everything that is bad. Extents that are recorded as lost are not named again."""
+        with self._metadata.read() as txn:
+            ids = array("Q", (tables.read_u64(key) for key, _ in txn.scan_raw(SEGMENTS.name)))
+        for checked in self._scrubber.run(piece for number in ids for piece in self._pieces(SegmentId(number))):
+            if checked.piece.placed is None or checked.piece.placed.chunk.lost or checked.away:
+                continue
+            size_bytes = checked.piece.range.length_bytes
+            self.bytes += size_bytes
+            self._meter(size_bytes, f"segment {checked.piece.segment_id}")
+            yield from self._findings(checked)
+        yield from self._unreadable
+
+    def _pieces(self, segment_id: SegmentId) -> Iterator[ScrubPiece]:
+        try:
+            yield from pieces(self._metadata, segment_id)
+        except DataLoss as exc:
+            subject = f"segment {segment_id}"
+            self._unreadable.append(Finding(Kind.RECORD, Severity.DAMAGE, subject, str(exc), remedy=RECOVER))
+
+    def _findings(self, checked: Checked) -> Iterator[Finding]:
+        piece = checked.piece
+        assert piece.placed is not None
+        tier = piece.placed.object.tier
+        for bad in checked.bad:
+            with self._metadata.read() as txn:
+                record = message(txn, SEGMENTS, tables.u64(piece.segment_id))
+                name = f"segment {piece.segment_id}" if record is None else segment_name(txn, record)
+                other = copied(txn, piece.segment_id, tier, bad)
+            yield Finding(
+                Kind.BYTES,
+                Severity.DAMAGE if other else Severity.LOSS,
+                name,
+                f"{tier.name.lower()} tier, bytes {bad.start} to {bad.end} of {printable(piece.placed.object.name)}: "
+                + checked.why
+                + ("" if other else "; no other copy"),
+                range=bad,
+                mend=Mend.REPLACE_CHUNK,
+                place=FindingPlace(piece.segment_id, tier, piece.placed.chunk.start_offset),
+                object_id=piece.placed.object.id,
+            )

@@ -1,0 +1,187 @@
+"""What a mount tells of itself: `.tierfs/stats` for programs and `tierfs top`, `.tierfs/metrics` for Prometheus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tierfs.clock import Clock
+from tierfs.fuse.options import MountOptions
+from tierfs.holder.status import BacklogStatus
+from tierfs.metrics import MetricName, Metrics
+from tierfs.reading import stats
+from tierfs.reading.reader import Reader
+
+STATS_VERSION = 1
+"""Goes up when a key changes its meaning or goes; new keys come without it."""
+
+_MS_PER_S = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundView:
+    """What a process knows of the store's background work."""
+
+    holds: bool
+    backlog: BacklogStatus | None
+    """None unless this process holds the store and has looked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where an observation gets its figures."""
+
+    store: Path
+    reader: Reader
+    metrics: Metrics
+    clock: Clock
+    background: Callable[[], BackgroundView]
+
+
+class Observation:
+    """Observes one mount, from its construction on."""
+
+    def __init__(self, sources: Sources, options: MountOptions) -> None:
+        self._sources = sources
+        self._options = options
+        self._begun_s = sources.clock.monotonic_s()
+        sources.metrics.sample_with(self._samples)
+
+    def metrics(self) -> bytes:
+        """Every metric in Prometheus text format."""
+        return self._sources.metrics.exposition()
+
+    def stats(self) -> bytes:
+        """One JSON document; its keys are in docs/operations.md."""
+        return json.dumps(self._document(), indent=1).encode() + b"\n"
+
+    def _document(self) -> dict[str, Any]:
+        sources = self._sources
+        reading = stats.snapshot(sources.reader)
+        figures = reading.figures
+        background = sources.background()
+        return {
+            "version": STATS_VERSION,
+            "time_ms": sources.clock.now_ms(),
+            "uptime_s": round(self._uptime_s, 3),
+            "store": str(sources.store),
+            "options": asdict(self._options),
+            "operations": self._by_label(MetricName.FUSE_OPERATIONS),
+            "errors": self._errors(),
+            "reads": self._counted(_TIERS, MetricName.READ_REQUESTS, MetricName.READ_BYTES),
+            "storage": self._storage(),
+            "cache": self._cache(),
+            "memory": {"budget_bytes": figures.budget_bytes, "used_bytes": figures.used_bytes},
+            "fetches": {"in_flight": figures.fetches_in_flight, "waiting": figures.fetches_waiting},
+            "waiting": asdict(figures.waiting),
+            "handles": figures.handles,
+            "sessions": figures.sessions,
+            "segments_open": figures.segments_open,
+            "segments": [asdict(segment) for segment in reading.segments],
+            "disk_cache": self._disk_cache(),
+            "holder": background.holds,
+            "backlog": self._backlog(background.backlog),
+            **self._position(),
+        }
+
+    def _position(self) -> dict[str, Any]:
+        """Which store it is and where it stands in the bucket's journal: mounts of several machines are compared."""
+        with self._sources.reader.metadata.read() as txn:
+            record = txn.store
+        slot = max(0, record.journal.next_slot - 1)
+        return {"store_id": record.store_id, "journal": {"slot": slot, "replica": record.replica}}
+
+    @property
+    def _uptime_s(self) -> float:
+        return self._sources.clock.monotonic_s() - self._begun_s
+
+    def _by_label(self, name: MetricName) -> dict[str, int]:
+        """A counter with one label."""
+        return {labels[0]: int(value) for labels, value in self._sources.metrics.values(name).items()}
+
+    def _errors(self) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for (operation, errno), value in self._sources.metrics.values(MetricName.FUSE_ERRORS).items():
+            found.setdefault(operation, {})[errno] = int(value)
+        return found
+
+    def _counted(self, keys: Iterable[str], requests: MetricName, size: MetricName) -> dict[str, dict[str, int]]:
+        numbers, sizes = self._by_label(requests), self._by_label(size)
+        return {key: {"requests": numbers.get(key, 0), "bytes": sizes.get(key, 0)} for key in keys}
+
+    def _storage(self) -> dict[str, dict[str, int]]:
+        """Calls to chunk storage by verb, over all tiers."""
+        found: dict[str, dict[str, int]] = {}
+        for key, name in _STORAGE.items():
+            for labels, value in self._sources.metrics.values(name).items():
+                row = found.setdefault(labels[1], dict.fromkeys(_STORAGE, 0))
+                row[key] += int(value)
+        return found
+
+    def _cache(self) -> dict[str, dict[str, int]]:
+        hits, misses = self._by_label(MetricName.CACHE_HITS), self._by_label(MetricName.CACHE_MISSES)
+        caches = sorted({"memory", *hits, *misses})
+        return {key: {"hits": hits.get(key, 0), "misses": misses.get(key, 0)} for key in caches}
+
+    def _disk_cache(self) -> dict[str, Any] | None:
+        cache = self._sources.reader.cache
+        if cache is None:
+            return None
+        found = cache.stats
+        return {
+            "state": found.state.value,
+            "used_bytes": found.used_bytes,
+            "limit_bytes": found.size_bytes,
+            "hits": found.hits,
+            "misses": found.misses,
+        }
+
+    def _backlog(self, backlog: BacklogStatus | None) -> dict[str, float] | None:
+        if backlog is None:
+            return None
+        return {
+            "pending_bytes": backlog.pending_bytes,
+            "active_bytes": backlog.active_bytes,
+            "oldest_s": self._age_s(backlog),
+        }
+
+    def _age_s(self, backlog: BacklogStatus) -> float:
+        """How long the oldest byte has been on the local disk alone; 0 when there is none."""
+        age_ms = self._sources.clock.now_ms() - backlog.oldest_ms if backlog.oldest_ms else 0
+        return max(0, age_ms) / _MS_PER_S
+
+    def _samples(self) -> Mapping[MetricName, float]:
+        figures, background = stats.figures(self._sources.reader), self._sources.background()
+        found: dict[MetricName, float] = {
+            MetricName.UPTIME: self._uptime_s,
+            MetricName.MEMORY_BUDGET: figures.budget_bytes,
+            MetricName.MEMORY_USED: figures.used_bytes,
+            MetricName.FETCHES_IN_FLIGHT: figures.fetches_in_flight,
+            MetricName.FETCHES_WAITING: figures.fetches_waiting,
+            MetricName.READS_WAITING: figures.waiting.reads,
+            MetricName.OPEN_HANDLES: figures.handles,
+            MetricName.READ_SESSIONS: figures.sessions,
+            MetricName.HOLDER: int(background.holds),
+        }
+        if background.backlog is not None:
+            found[MetricName.BACKLOG_BYTES] = background.backlog.pending_bytes
+            found[MetricName.BACKLOG_AGE] = self._age_s(background.backlog)
+        with self._sources.reader.metadata.read() as txn:
+            sums = txn.sums
+        if sums is not None:
+            found[MetricName.LOST_BYTES] = sums.lost_bytes
+            found[MetricName.SUSPECT_BYTES] = sums.suspect_local_bytes + sums.suspect_cold_bytes
+        if self._sources.reader.cache is not None:
+            found[MetricName.DISK_CACHE_LIMIT] = self._sources.reader.cache.stats.size_bytes
+        return found
+
+
+_TIERS = ("local", "cold")
+_STORAGE = {
+    "requests": MetricName.STORAGE_REQUESTS,
+    "bytes": MetricName.STORAGE_BYTES,
+    "errors": MetricName.STORAGE_ERRORS,
+}

@@ -1,0 +1,253 @@
+"""Collect: delete garbage that is due, once the journal no longer names it (invariant 4).
+
+A row goes only after its file or object is gone; deleting twice is harmless. What fails is tried again
+later and stays listed with its error, never dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import Fenced, PermissionDenied, TierfsError, Unavailable
+from tierfs.metadata import chains, policies, store, tables
+from tierfs.metadata.records import GarbageRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import GARBAGE, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.types import LocationId, Tier
+
+log = logging.getLogger(__name__)
+
+_BATCH_ROWS = 1000
+
+_COMMITTED_TOGETHER = 100
+"""Rows whose deletion one commit notes: a crash repeats at most so many requests."""
+
+_LOOK_AGAIN_MS = 60 * 1000
+"""After that rows are looked at again that waited for the journal or for the clock, whatever changed."""
+_FIRST_RETRY_MS = 60 * 1000
+_LAST_RETRY_MS = 6 * 3600 * 1000
+"""A deletion that fails is tried after a minute, then twice as late each time, up to six hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection did."""
+
+    deleted: int = 0
+    bytes: int = 0
+    failed: int = 0
+    aborted: int = 0
+    """Dead uploads."""
+    error: str = ""
+    """Of the first deletion that failed: what it was to delete, and why it stays."""
+    error_kind: str = ""
+
+    def plus(self, other: Collected) -> Collected:
+        """Both together."""
+        first = self if self.error else other
+        return Collected(
+            self.deleted + other.deleted,
+            self.bytes + other.bytes,
+            self.failed + other.failed,
+            self.aborted + other.aborted,
+            first.error,
+            first.error_kind,
+        )
+
+    @classmethod
+    def failure(cls, name: str, error: TierfsError) -> Collected:
+        """One deletion that failed."""
+        return cls(failed=1, error=f"{name}: {error}", error_kind=type(error).__name__)
+
+
+class Collector:
+    """Deletes garbage. Cold objects are the holder's business; local files anybody's."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        files: ChunkFiles,
+        storage_of: Callable[[LocationId], ChunkStorage],
+        require_ownership: Callable[[], None] | None = None,
+    ) -> None:
+        """`require_ownership` makes certain that the bucket is ours (Publisher) before cold objects go.
+
+        Without it they stay.
+        """
+        self._metadata = metadata
+        self._files = files
+        self.storage_of = storage_of
+        self._require_ownership = require_ownership
+        self._left: dict[tuple[Tier, ...], tuple[int, bytes, int]] = {}
+        """Per tiers collected: sequence published, last row looked at and time of the last pass."""
+        self.deleting = threading.Lock()
+        """Held while rows are looked at and what they name is deleted; who takes it keeps garbage from going."""
+
+    def is_due(self, tier: Tier) -> bool:
+        """Whether a collection of this tier's garbage would try to delete something."""
+        with self._metadata.read() as txn:
+            published = txn.store.journal.published_sequence
+            rows = self._rows(txn, self._passed_over(txn, tuple(Tier)))
+            return any(record.tier is tier and record.after_sequence <= published for _, record in rows)
+
+    def retry_failed(self) -> None:
+        """Make what failed before due now, however long it was put off: somebody asks for it."""
+        self._left.clear()
+        with self._metadata.read() as view:
+            if view.sums is not None and not view.sums.garbage_failed:
+                return
+            now_ms = self._metadata.clock.now_ms()
+            found = [key for key, row in view.scan(GARBAGE) if row.attempts and row.due_ms > now_ms]
+        for first in range(0, len(found), _COMMITTED_TOGETHER):
+            with self._metadata.write() as txn:
+                for key in found[first : first + _COMMITTED_TOGETHER]:
+                    record = txn.get(GARBAGE, key)
+                    if record is None:  # deleted meanwhile
+                        continue
+                    txn.delete(GARBAGE.name, key)
+                    txn.put(GARBAGE, tables.pair(txn.now_ms, record.sequence), replace(record, due_ms=txn.now_ms))
+
+    def collect(self, *, tiers: tuple[Tier, ...] = tuple(Tier)) -> Collected:
+        """Delete what is due in these tiers. Failures are logged, counted and put off.
+
+        Raises Fenced, with nothing of the batch deleted, when the bucket is another store's.
+        """
+        with self._metadata.read() as txn:
+            after = self._passed_over(txn, tiers)
+        total, more = Collected(), True
+        while more:
+            with self.deleting:
+                due, after, more = self._due(after, tiers)
+                cold = any(record.tier is Tier.COLD for _, record in due)
+                uncertain = self._uncertain() if cold else None
+                for first in range(0, len(due), _COMMITTED_TOGETHER):
+                    total = total.plus(self._delete_some(due[first : first + _COMMITTED_TOGETHER], uncertain))
+        return total
+
+    def _passed_over(self, txn: ReadTransaction, tiers: tuple[Tier, ...]) -> bytes:
+        """The key up to which a recent pass left rows that wait for something which has not come; empty for none."""
+        published, key, at_ms = self._left.get(tiers, (0, b"", 0))
+        recent = 0 <= self._metadata.clock.now_ms() - at_ms < _LOOK_AGAIN_MS
+        return key if recent and published == txn.store.journal.published_sequence else b""
+
+    def _rows(self, txn: ReadTransaction, after: bytes) -> Iterator[tuple[bytes, GarbageRecord]]:
+        """Rows whose time has come; their keys are in its order, so that the others are not looked at."""
+        now_ms = self._metadata.clock.now_ms()
+        rows = txn.scan_raw(GARBAGE.name, after + b"\0" if after else b"")
+        for key, data in takewhile(lambda row: tables.read_u64(row[0]) <= now_ms, rows):
+            yield key, GARBAGE.codec.decode(data)
+
+    def _due(self, after: bytes, tiers: tuple[Tier, ...]) -> tuple[list[tuple[bytes, GarbageRecord]], bytes, bool]:
+        """The next batch of rows that may go, the last key looked at, and whether there may be more behind it."""
+        with self._metadata.read() as txn:
+            store.require_owner(txn.store)
+            published = txn.store.journal.published_sequence
+            rows = list(islice(self._rows(txn, after), _BATCH_ROWS))
+            void = [key for key, record in rows if _is_linked(txn, record)]
+        due = [
+            (key, record)
+            for key, record in rows
+            if record.after_sequence <= published and record.tier in tiers and key not in void
+        ]
+        self._forget(void)
+        last, more = rows[-1][0] if rows else after, len(rows) == _BATCH_ROWS
+        if not more:
+            self._left[tiers] = published, last, self._metadata.clock.now_ms()
+        return due, last, more
+
+    def _forget(self, void: list[bytes]) -> None:
+        """Drop rows of objects that were linked again, as by loading a segment's dump: they are no garbage."""
+        if void:
+            with self._metadata.write() as txn:
+                for key in void:
+                    txn.delete(GARBAGE.name, key)
+
+    def _uncertain(self) -> TierfsError | None:
+        """Why nobody can say now whose the bucket is; None when it is ours."""
+        if self._require_ownership is None:
+            return Unavailable("only the store's holder deletes cold objects")
+        try:
+            self._require_ownership()
+        except Fenced:
+            raise
+        except TierfsError as exc:
+            return exc
+        return None
+
+    def _delete_some(self, due: list[tuple[bytes, GarbageRecord]], uncertain: TierfsError | None) -> Collected:
+        """Delete what a few rows name, then commit what became of them; after a crash it is deleted once more."""
+        errors = [self._delete(record, uncertain if record.tier is Tier.COLD else None) for _, record in due]
+        total = Collected()
+        with self._metadata.write() as txn:
+            for (key, record), error in zip(due, errors, strict=True):
+                if error is None and _is_orphan(record):
+                    total = total.plus(self._delete_orphan(txn, record))
+                elif error is None:
+                    total = total.plus(Collected(deleted=1, bytes=record.length))
+                else:
+                    _put_off(txn, record, error)
+                    total = total.plus(Collected.failure(record.name, error))
+                txn.delete(GARBAGE.name, key)
+        return total
+
+    def _delete(self, record: GarbageRecord, uncertain: TierfsError | None) -> TierfsError | None:
+        """Delete a file or object, but for a file that may not be garbage; what went wrong, or None."""
+        try:
+            if uncertain is not None:
+                raise uncertain
+            if record.tier is Tier.COLD:
+                self._delete_object(record)
+            elif not _is_orphan(record):
+                self._files.delete(record.name)
+        except TierfsError as exc:
+            log.info("cannot delete %s yet: %s", record.name, exc)
+            return exc
+        return None
+
+    def _delete_orphan(self, txn: WriteTransaction, record: GarbageRecord) -> Collected:
+        """Delete a file that an older tierfs took for an orphan, while nothing can commit; not one that was committed
+        since: then the row goes and the file stays.
+        """
+        if chains.objects_named(txn, {record.name}):
+            return Collected()
+        try:
+            self._files.delete(record.name)
+        except TierfsError as exc:
+            log.info("cannot delete %s yet: %s", record.name, exc)
+            _put_off(txn, record, exc)
+            return Collected.failure(record.name, exc)
+        return Collected(deleted=1, bytes=record.length)
+
+    def _delete_object(self, record: GarbageRecord) -> None:
+        """Delete a cold object of ours. Raises PermissionDenied in a place of others, where nothing goes."""
+        with self._metadata.read() as txn:
+            location = policies.location(txn, record.location_id)
+        if not location.writable:
+            raise PermissionDenied(
+                f"{record.name} is not deleted: {location.url} is not ours", remedy="run: tierfs fsck"
+            )
+        self.storage_of(record.location_id).delete(record.name)
+
+
+def _put_off(txn: WriteTransaction, record: GarbageRecord, error: TierfsError) -> None:
+    """Queue a deletion that failed for later, with its error."""
+    pause_ms = min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(record.attempts, 16))
+    later = replace(record, due_ms=txn.now_ms + pause_ms, attempts=record.attempts + 1, last_error=str(error))
+    txn.put(GARBAGE, tables.pair(later.due_ms, later.sequence), later)
+
+
+def _is_orphan(record: GarbageRecord) -> bool:
+    """Whether a local file was found without a record, by an older tierfs."""
+    return record.tier is Tier.LOCAL and not record.object_id
+
+
+def _is_linked(txn: ReadTransaction, record: GarbageRecord) -> bool:
+    """Whether the object that a row wants deleted has a record, so that some chunk needs it."""
+    return bool(record.object_id) and txn.get(OBJECTS, tables.u64(record.object_id)) is not None

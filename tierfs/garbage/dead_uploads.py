@@ -1,0 +1,164 @@
+"""Dead uploads: what was begun in the bucket, is older than the grace period, and nobody will finish.
+
+An unfinished multipart upload is in no listing of objects and yet paid for. Objects that a distributed
+writer put below `uploads/<job>/` are dead when no record names them, and nothing was added to the job for
+as long, or, while the job has an intent, for JOB_REST_MS. A manifest lives with the objects of its job. The bucket
+is listed first and the records are read afterwards, as for orphans.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject, Uploads
+from tierfs.errors import TierfsError
+from tierfs.garbage.collect import Collected
+from tierfs.garbage.orphans import COLD_NAME, SEGMENTS_PREFIX
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.metadata import chains
+from tierfs.metadata.entries import ENTRIES_PREFIX
+from tierfs.metadata.records import GarbageRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import INTENTS, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.tiering import packs
+from tierfs.tiering.batch_job import is_manifest
+from tierfs.tiering.ledgers.copies import attempts, uuid_of
+from tierfs.tiering.objects import JOB_REST_MS, JOBS_PREFIX, jobs
+from tierfs.tiering.packs import PACKS_PREFIX
+from tierfs.types import LocationId, Tier
+
+_OURS = (JOURNAL_PREFIX, JOBS_PREFIX, ENTRIES_PREFIX, "probe/", ".tmp/")
+"""Where this store writes besides segments/ and packs/; .tmp/ is where a directory keeps temporary files."""
+
+_JOB = re.compile(r"uploads/[^/]+/")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadUpload:
+    """An upload to abort; without an id an object of a job to delete, or a job to end, whose name ends with a slash."""
+
+    name: str
+    upload_id: str
+    started_ms: int
+    length: int = 0
+
+
+class DeadUploads:
+    """Looks through one store's cold location."""
+
+    def __init__(self, metadata: MetadataStore, storage: ChunkStorage, location_id: LocationId) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._location_id = location_id
+
+    def find(self, *, grace_ms: int) -> list[DeadUpload]:
+        """Those begun `grace_ms` ago or earlier, by the server's clock. Only what this store made.
+
+        A dead job comes before what it left, so that it cannot be committed any more when that goes.
+        """
+        before_ms = self._metadata.clock.now_ms() - grace_ms
+        under_way = list(self._storage.uploads("")) if isinstance(self._storage, Uploads) else []
+        written, newest = self._jobs(before_ms)
+        for one in under_way:
+            newest[_job_of(one.name)] = max(newest.get(_job_of(one.name), 0), one.started_ms)
+        pending = [one for one in under_way if one.started_ms <= before_ms]
+        with self._metadata.read() as txn:
+            epoch = txn.store.store_epoch
+            ours = attempts(txn) if any(uuid_of(one.name) for one in pending) else set()
+            alive = self._alive(txn, newest)
+            dead = [intent for name, intent in jobs(txn).items() if name not in alive]
+        pending = [one for one in pending if _is_ours(one, epoch) or uuid_of(one.name) in ours]
+        ended = [DeadUpload(intent.name, "", intent.created_ms) for intent in dead]
+        left = [one for one in written if _job_of(one.name) not in alive]
+        return [*ended, *self._without_intent(pending, alive), *self._without_record(left)]
+
+    def abort(self, dead: Iterable[DeadUpload]) -> Collected:
+        """Abort uploads, and make objects of dead jobs garbage that is due now. Idempotent; tells what failed."""
+        done, committed = Collected(), set[str]()
+        for one in dead:
+            if one.name.endswith("/"):
+                if not self._end_job(one.name):
+                    committed.add(one.name)
+                continue
+            if _job_of(one.name) in committed:
+                continue
+            with self._metadata.write() as txn:
+                if not one.upload_id:
+                    garbage = GarbageRecord(
+                        due_ms=txn.now_ms,
+                        tier=Tier.COLD,
+                        location_id=self._location_id,
+                        name=one.name,
+                        length=one.length,
+                    )
+                    chains.add_garbage(txn, garbage)
+            try:
+                if one.upload_id and isinstance(self._storage, Uploads):
+                    self._storage.abort_upload(PendingUpload(one.name, one.upload_id, one.started_ms))
+            except TierfsError as exc:
+                done = done.plus(Collected.failure(one.name, exc))
+            else:
+                done = done.plus(Collected(aborted=1))
+        return done
+
+    def _end_job(self, name: str) -> bool:
+        """Let a job commit no more; False when it was committed, or given up, since it was found dead."""
+        with self._metadata.write() as txn:
+            intent = jobs(txn).get(name)
+            return intent is not None and txn.delete(INTENTS.name, intent.attempt.encode())
+
+    def _alive(self, txn: ReadTransaction, newest: Mapping[str, int]) -> set[str]:
+        """Jobs with an intent that began, or to which something was added, in the last JOB_REST_MS."""
+        before_ms = self._metadata.clock.now_ms() - JOB_REST_MS
+        return {name for name, one in jobs(txn).items() if max(one.created_ms, newest.get(name, 0)) > before_ms}
+
+    def _jobs(self, before_ms: int) -> tuple[list[StoredObject], dict[str, int]]:
+        """Objects of jobs to which nothing was added since `before_ms`; when something last was, of each job."""
+        old: list[StoredObject] = []
+        newest: dict[str, int] = {}
+        for job, listed in groupby(self._storage.list(JOBS_PREFIX), key=lambda one: _job_of(one.name)):
+            found = list(listed)
+            newest[job] = max(one.modified_ms for one in found)
+            if job and newest[job] <= before_ms:
+                old += found
+        return old, newest
+
+    def _without_intent(self, pending: list[PendingUpload], alive_jobs: set[str]) -> Iterator[DeadUpload]:
+        """An upload of this store, or its job, has an intent for as long as somebody may finish it."""
+        with self._metadata.read() as txn:
+            alive = {intent.name for _, intent in txn.scan(INTENTS)}
+        for one in pending:
+            if one.name not in alive and _job_of(one.name) not in alive_jobs:
+                yield DeadUpload(one.name, one.upload_id, one.started_ms)
+
+    def _without_record(self, written: list[StoredObject]) -> Iterator[DeadUpload]:
+        if not written:
+            return
+        names = {one.name for one in written}
+        with self._metadata.read() as txn:
+            named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.name in names}
+        used = {_job_of(name) for name in named}
+        for one in written:
+            if one.name not in named and not (is_manifest(one.name) and _job_of(one.name) in used):
+                yield DeadUpload(one.name, "", one.modified_ms, one.length_bytes)
+
+
+def _job_of(name: str) -> str:
+    """`uploads/<job>/`; empty for an object that lies in none."""
+    parsed = _JOB.match(name)
+    return parsed[0] if parsed is not None else ""
+
+
+def _is_ours(upload: PendingUpload, epoch: int) -> bool:
+    """A name below segments/ or packs/ tells the epoch of its owner; a newer one's uploads are none of our business."""
+    if upload.name.startswith(PACKS_PREFIX):
+        said = packs.parse_name(upload.name)
+        return said is not None and said.store_epoch <= epoch
+    if upload.name.startswith(SEGMENTS_PREFIX):
+        parsed = COLD_NAME.fullmatch(upload.name)
+        return parsed is not None and int(parsed["epoch"]) <= epoch
+    return upload.name.startswith(_OURS)

@@ -1,0 +1,212 @@
+"""Orphans: files and objects of this store that no record names, found by listing.
+
+Crashes leave none that an intent does not name, but for chunk files whose first append was never
+committed; a restored backup or a server that carries out a PUT late leaves others. The listing comes
+first and the records are read afterwards, so that what is made meanwhile is never taken for an orphan.
+
+A chunk file lies there without a record until its first append commits, and no clock tells how long that
+takes. So a local file is looked at again and unlinked inside one write transaction: no commit can come
+between, and an append that commits later finds its file without a name and writes its bytes again
+(segments/append.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import DataLoss, NotFound, TierfsError
+from tierfs.garbage.collect import Collected
+from tierfs.metadata import chains, policies, tables
+from tierfs.metadata.records import ChunkRecord, GarbageRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.tiering import packs
+from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, is_ours, ledger_objects
+from tierfs.tiering.packs import PACKS_PREFIX, read_index
+from tierfs.types import LocationId, ObjectId, SegmentId, Tier
+
+log = logging.getLogger(__name__)
+
+SEGMENTS_PREFIX = "segments/"
+
+COLD_NAME = re.compile(
+    r"segments/(?P<path>.+)/(?P<segment>[0-9]{1,19})/chunk-(?P<start>0[0-9]{19})-(?P<end>0[0-9]{19})"
+    r"-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)(?:-c(?P<crc>[0-9a-f]{8}))?",
+    re.DOTALL,
+)
+"""See cold.object_name. What is too large for a key's 64 bits is no name of ours."""
+
+LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]{1,16})-(?P<start>[0-9a-f]{1,16})-[0-9a-f]+")
+
+_UNLINKED_TOGETHER = 16
+"""Files per write transaction. A guess: unlinking 64 MiB takes milliseconds, and writers wait for all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A file or object that nothing names."""
+
+    tier: Tier
+    name: str
+    length: int
+    next_id: int
+    """The store's next id when nothing named it: an object that names it since has at least this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundOrphans:
+    tier: Tier
+    name: str
+    length: int
+    segment_id: SegmentId = SegmentId(0)
+    start_offset: int = 0
+    object_id: ObjectId | None = None
+    """Of a pack, by its name."""
+
+
+class OrphanFinder:
+    """Looks through one store's files and its cold location."""
+
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, storage: ChunkStorage | None, location_id: LocationId
+    ) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._storage = storage
+        self._location_id = location_id
+
+    def find(self, *, grace_ms: int) -> list[Orphan]:
+        """Orphans older than `grace_ms`: by the disk's clock and the server's. Only what this store made."""
+        before_ms = self._metadata.clock.now_ms() - grace_ms
+        found = [*self._local(before_ms), *self._cold(before_ms)]
+        with self._metadata.read() as txn:
+            next_id = txn.store.next_id
+            unnamed = [one for one in found if not _is_chunk(txn, one)]
+            named = _named(txn, {one.name for one in unnamed}) if unnamed else set()
+            named |= self._adopted(txn) if unnamed else set()
+        orphans = (Orphan(one.tier, one.name, one.length, next_id) for one in unnamed if one.name not in named)
+        return [one for one in orphans if self._is_ours(one)]
+
+    def _adopted(self, txn: ReadTransaction) -> set[str]:
+        """Objects of our own location that were adopted: theirs, whatever their names look like (invariant 5)."""
+        if self._storage is None:
+            return set()
+        return policies.foreign_names_below(txn, policies.location(txn, self._location_id))
+
+    def discard(self, orphans: Iterable[Orphan]) -> Collected:
+        """Unlink the files among the orphans; make the objects garbage that is due now. Tells of the files."""
+        files: list[Orphan] = []
+        for orphan in orphans:
+            if orphan.tier is Tier.LOCAL:
+                files.append(orphan)
+                continue
+            with self._metadata.write() as txn:
+                garbage = GarbageRecord(
+                    due_ms=txn.now_ms,
+                    tier=orphan.tier,
+                    location_id=self._location_id,
+                    name=orphan.name,
+                    length=orphan.length,
+                )
+                chains.add_garbage(txn, garbage)
+        total = Collected()
+        for at in range(0, len(files), _UNLINKED_TOGETHER):
+            total = self._unlink(files[at : at + _UNLINKED_TOGETHER], total)
+        return total
+
+    def _unlink(self, orphans: Sequence[Orphan], total: Collected) -> Collected:
+        """Unlink those that are still orphans, while nothing can commit."""
+        with self._metadata.write() as txn:
+            first = min(orphan.next_id for orphan in orphans)
+            named = chains.objects_named(txn, {orphan.name for orphan in orphans}, first_id=first)
+            for orphan in orphans:
+                if orphan.name in named:
+                    continue
+                try:
+                    self._files.delete(orphan.name)
+                except TierfsError as exc:
+                    log.warning("cannot delete %s, which nothing names: %s", orphan.name, exc)
+                    total = total.plus(Collected.failure(orphan.name, exc))
+                else:
+                    total = total.plus(Collected(deleted=1, bytes=orphan.length))
+        return total
+
+    def _local(self, before_ms: int) -> Iterator[_FoundOrphans]:
+        for name in self._files.names():
+            parsed = LOCAL_NAME.fullmatch(name)
+            if parsed is None:
+                continue
+            try:
+                length, modified_ms = self._files.stat(name)
+            except NotFound:
+                continue  # collected meanwhile
+            if modified_ms <= before_ms:
+                segment_id, start = SegmentId(int(parsed["segment"], 16)), int(parsed["start"], 16)
+                yield _FoundOrphans(Tier.LOCAL, name, length, segment_id, start)
+
+    def _cold(self, before_ms: int) -> Iterator[_FoundOrphans]:
+        if self._storage is None:
+            return
+        with self._metadata.read() as txn:
+            epoch, expected = txn.store.store_epoch, has_ledgers(txn)
+        for listed in ledger_objects(self._storage, expected=expected):
+            if listed.modified_ms <= before_ms:
+                yield _FoundOrphans(Tier.COLD, listed.name, listed.length_bytes)
+        for listed in self._storage.list(PACKS_PREFIX):
+            said = packs.parse_name(listed.name)
+            if said is not None and said.store_epoch <= epoch and listed.modified_ms <= before_ms:
+                yield _FoundOrphans(Tier.COLD, listed.name, listed.length_bytes, object_id=said.object_id)
+        for listed in self._storage.list(SEGMENTS_PREFIX):
+            parsed = COLD_NAME.fullmatch(listed.name)
+            if parsed is None or int(parsed["epoch"]) > epoch or listed.modified_ms > before_ms:
+                continue
+            segment_id, start = SegmentId(int(parsed["segment"])), int(parsed["start"])
+            yield _FoundOrphans(Tier.COLD, listed.name, listed.length_bytes, segment_id, start)
+
+    def _epoch(self) -> int:
+        with self._metadata.read() as txn:
+            return txn.store.store_epoch
+
+    def _is_ours(self, orphan: Orphan) -> bool:
+        """Objects say which store made them; another store's are none of our business."""
+        if orphan.tier is Tier.LOCAL or self._storage is None:
+            return True
+        try:
+            if orphan.name.startswith(PACKS_PREFIX):
+                return read_index(self._storage, orphan.name, orphan.length).store_id == self._metadata.store_id
+            said = self._storage.stat(orphan.name).metadata
+            if is_of_ledger(orphan.name):
+                return is_ours(said, self._metadata.store_id, self._epoch())
+            return said.get("store") == self._metadata.store_id
+        except (NotFound, DataLoss):
+            return False
+
+
+def chunk_objects(storage: ChunkStorage) -> Iterator[StoredObject]:
+    """Everything in a cold tier that may hold chunks, in the order of a listing."""
+    yield from storage.list(PACKS_PREFIX)
+    yield from storage.list(SEGMENTS_PREFIX)
+
+
+def _is_chunk(txn: ReadTransaction, found: _FoundOrphans) -> bool:
+    """Whether the chunk, or of a pack the object, that the name tells of is there: true of nearly all, at two gets."""
+    object_id = found.object_id
+    if object_id is None and not found.segment_id:
+        return False
+    if object_id is None:
+        chunk: ChunkRecord | None = txn.get(CHUNKS, tables.chunk(found.segment_id, found.tier, found.start_offset))
+        object_id = None if chunk is None else chunk.object_id
+    holder = None if object_id is None else txn.get(OBJECTS, tables.u64(object_id))
+    return holder is not None and holder.name == found.name
+
+
+def _named(txn: ReadTransaction, names: Collection[str]) -> set[str]:
+    """Which of the names any record mentions; one pass over all objects."""
+    others = (row.name for rows in (txn.scan(INTENTS), txn.scan(GARBAGE)) for _, row in rows)
+    return chains.objects_named(txn, names) | {name for name in others if name in names} | companions(txn).keys()

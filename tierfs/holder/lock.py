@@ -1,0 +1,101 @@
+"""One holder per store does its cold work: a lock that dies with its process, and a note of who it is."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tierfs import names
+from tierfs.clock import Clock
+from tierfs.errors import Conflict
+from tierfs.system.locks import LockFile
+
+log = logging.getLogger(__name__)
+
+_MAX_NOTE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds the store."""
+
+    pid: int
+    host: str
+    command: str
+    since_ms: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} ({names.printable(self.command)})"
+
+
+class HeldElsewhere(Conflict):
+    """Another process holds the store: ask it, or wait until it is done."""
+
+
+class Hold:
+    """The holder's lock, until it is released or the process ends. A child of fork does not have it."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        """Take it. Raises HeldElsewhere naming the holder there is."""
+        self._file = LockFile(path)
+        try:
+            if not self._file.try_lock():
+                found = _read(self._file.fd)
+                raise HeldElsewhere(f"the store is held by {found or 'another process'}", remedy="wait until it ends")
+            _write(self._file.fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def release(self) -> None:
+        """Let others have it; nothing in a child. Only when nothing of this holder's work is in flight."""
+        self._file.close()
+
+
+@contextmanager
+def hold(path: Path, clock: Clock) -> Iterator[None]:
+    """Be the store's holder inside the block. Raises HeldElsewhere naming the one there is."""
+    held = Hold(path, clock)
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def current(path: Path) -> Holder | None:
+    """The living holder, or None."""
+    with closing(LockFile(path)) as file:
+        return _read(file.fd) if file.is_locked() else None
+
+
+def _command() -> str:
+    program = "tierfs" if os.path.basename(sys.argv[0]) == "__main__.py" else os.path.basename(sys.argv[0])
+    return " ".join([program, *sys.argv[1:]])
+
+
+def _write(fd: int, holder: Holder) -> None:
+    """Note who holds. The lock holds without it: evict on a full disk must not fail for want of a note."""
+    note = json.dumps(asdict(holder)).encode()[:_MAX_NOTE_BYTES]
+    try:
+        os.pwrite(fd, note, 0)  # over the last one, whose block it keeps
+        os.ftruncate(fd, len(note))
+    except OSError as exc:
+        log.warning("others will not see which process holds the store: %s", os.strerror(exc.errno or errno.EIO))
+        with suppress(OSError):  # what is left of the note is then no note, or an old one
+            os.ftruncate(fd, 0)
+
+
+def _read(fd: int) -> Holder | None:
+    """The note; None while its owner is still writing it, or when the disk does not give it."""
+    try:
+        return Holder(**json.loads(os.pread(fd, _MAX_NOTE_BYTES, 0)))
+    except (ValueError, TypeError, OSError):
+        return None

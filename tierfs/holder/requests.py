@@ -1,0 +1,113 @@
+"""Requests: work that other processes ask of the store's holder, as rows it carries out in order.
+
+A row is written by who asks, taken and filled in by the holder, and removed by who asked. A row that
+its holder died over is taken again by the next one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tierfs.errors import NotFound, TierfsError
+from tierfs.metadata import tables
+from tierfs.metadata.records import RequestRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import REQUESTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import RequestState
+
+if TYPE_CHECKING:
+    from tierfs.parallel import Progress
+
+_KEPT_FINISHED = 100
+"""Rows whose asker went away without looking; the oldest go first."""
+
+
+def submit(metadata: MetadataStore, verb: str, path: str, options: Mapping[str, str]) -> int:
+    """Ask for `verb` on `path`; returns the request's id. Raises Fenced in a store that may only be read."""
+    with metadata.write() as txn:
+        number = txn.store.next_request
+        txn.update_store(next_request=number + 1)
+        asked = RequestRecord(id=number, verb=verb, path=path, options=options, created_ms=txn.now_ms)
+        txn.put(REQUESTS, tables.u64(number), asked)
+        return number
+
+
+def get(metadata: MetadataStore, number: int) -> RequestRecord:
+    """A request as it stands. Raises NotFound when it was withdrawn."""
+    with metadata.read() as txn:
+        return txn.must_get(REQUESTS, tables.u64(number), f"request {number}")
+
+
+def withdraw(metadata: MetadataStore, number: int) -> None:
+    """Remove a request; a holder that works on it goes on. Idempotent."""
+    with metadata.write_notes() as txn:
+        txn.delete(REQUESTS.name, tables.u64(number))
+
+
+def take_next(metadata: MetadataStore) -> RequestRecord | None:
+    """The oldest request that waits, marked as running; None when there is none."""
+    with metadata.read() as txn:
+        if _first_waiting(txn) is None:
+            return None
+    with metadata.write_notes() as writer:
+        found = _first_waiting(writer)
+        if found is not None:
+            writer.put(REQUESTS, tables.u64(found.id), replace(found, state=RequestState.RUNNING))
+        return found
+
+
+def restart(metadata: MetadataStore) -> int:
+    """Let what a dead holder was working on wait again; returns how many. For a new holder."""
+    with metadata.write_notes() as txn:
+        running = [found for _, found in txn.scan(REQUESTS) if found.state is RequestState.RUNNING]
+        for found in running:
+            txn.put(REQUESTS, tables.u64(found.id), replace(found, state=RequestState.WAITING))
+        return len(running)
+
+
+def show_progress(metadata: MetadataStore, number: int, progress: Progress) -> None:
+    """Write down how far a request is."""
+    _change(metadata, number, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes, item=progress.item)
+
+
+def finish(metadata: MetadataStore, number: int, result: Mapping[str, Any]) -> None:
+    """Write down what a request did."""
+    _change(metadata, number, state=RequestState.DONE, result=json.dumps(result))
+
+
+def fail(metadata: MetadataStore, number: int, error: TierfsError) -> None:
+    """Write down what a request failed with."""
+    _change(
+        metadata,
+        number,
+        state=RequestState.FAILED,
+        error_kind=type(error).__name__,
+        error=str(error),
+        remedy=error.remedy or "",
+    )
+
+
+def unfinished(txn: ReadTransaction) -> list[RequestRecord]:
+    """Requests that wait or run, oldest first."""
+    return [found for _, found in txn.scan(REQUESTS) if found.state in (RequestState.WAITING, RequestState.RUNNING)]
+
+
+def _first_waiting(txn: ReadTransaction) -> RequestRecord | None:
+    return next((found for _, found in txn.scan(REQUESTS) if found.state is RequestState.WAITING), None)
+
+
+def _change(metadata: MetadataStore, number: int, **changes: Any) -> None:
+    """Change a row that is still there; who asked may have gone."""
+    with metadata.write_notes() as txn:
+        try:
+            found = txn.must_get(REQUESTS, tables.u64(number), "request")
+        except NotFound:
+            return
+        txn.put(REQUESTS, tables.u64(number), replace(found, **changes))
+        ended = [key for key, row in txn.scan(REQUESTS) if row.state in (RequestState.DONE, RequestState.FAILED)]
+        for key in ended[:-_KEPT_FINISHED]:
+            txn.delete(REQUESTS.name, key)

@@ -1,0 +1,258 @@
+"""What `tierfs status` shows: tiers, backlog, journal, garbage and the holder, from one snapshot.
+
+What only this disk holds: local bytes of which the bucket's journal names no good copy.
+
+A fenced store lists them, so that nothing acknowledged is lost unseen (design §6).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from tierfs import ranges
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.holder import lock, requests
+from tierfs.holder.lock import Holder
+from tierfs.journal.names import checkpoint_name, slot_name
+from tierfs.metadata import chains, directories, tables
+from tierfs.metadata import store as fence
+from tierfs.metadata.journal_state import Fencer, JournalState
+from tierfs.metadata.records import FailureRecord, LocationRecord, RequestRecord, SegmentRecord, StoreRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.sums import Sums, recount
+from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.retention.clocks import ACCEPT, TOLERANCE_S
+from tierfs.segments.endangered import Endangered, endangered
+from tierfs.types import ByteRange, ChunkState, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class TierStatus:
+    """What one tier holds."""
+
+    chunks: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStatus:
+    """Where this store stands in the bucket's journal."""
+
+    slot: int
+    unpublished: int
+    checkpoint_slot: int
+    fenced_by_epoch: int
+    fencer: Fencer
+    """Who owns the bucket then."""
+    replica: bool
+    """Follows the journal; nothing here is written to it."""
+    old_backup: bool
+    """Fenced by its own later entries: the metadata are a copy of the past."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogStatus:
+    """What the background writer has to do."""
+
+    pending_bytes: int
+    """Of complete chunks that wait to be offloaded."""
+    active_bytes: int
+    """Of chunks that are still appended to."""
+    oldest_ms: int
+    """Since when the oldest byte has been on the local disk alone, or later; 0 when none is, or it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """One store at one instant."""
+
+    path: str
+    store_id: str
+    store_epoch: int
+    cold_url: str | None
+    segments: int
+    directories: int
+    bytes: int
+    local: TierStatus
+    cold: TierStatus
+    not_offloaded_bytes: int
+    """At most this much exists only on the local disk."""
+    """Bytes recorded as lost do not count."""
+    endangered: Endangered
+    local_free_bytes: int
+    backlog: BacklogStatus
+    troubles: tuple[FailureRecord, ...]
+    """Work that failed and is tried again, the longest-standing first."""
+    requests: tuple[RequestRecord, ...]
+    """Work asked of the holder that is not done."""
+    journal: JournalStatus
+    uploads_in_flight: int
+    garbage: int
+    garbage_bytes: int
+    garbage_errors: tuple[str, ...]
+    holder: Holder | None
+    next_expiry_ms: int
+    """When retention takes bytes away next, as of the holder's last look; 0 when nothing is to go."""
+    warnings: tuple[str, ...]
+
+
+_MAX_ERRORS = 5
+_MAX_ROWS = 5000
+"""Rows of garbage looked at for errors: some 80 ms."""
+
+
+def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path) -> StoreStatus:
+    """Look at the sums; costs the same however many segments there are, once a store has sums."""
+    with metadata.read() as txn:
+        totals = txn.sums or recount(txn.scan_raw)
+        location = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
+        state = txn.store.journal
+        warnings = (*_warnings(store, location, txn.store), *clock_warning(metadata.clock.now_ms(), txn.store))
+        return StoreStatus(
+            path=str(store),
+            store_id=txn.store.store_id,
+            store_epoch=txn.store.store_epoch,
+            cold_url=location.url if location is not None else None,
+            segments=txn.count(SEGMENTS.name),
+            directories=txn.count(DIRECTORIES.name) - 1,
+            bytes=totals.bytes,
+            local=TierStatus(totals.local_chunks, totals.local_bytes),
+            cold=TierStatus(totals.cold_chunks, totals.cold_bytes),
+            not_offloaded_bytes=totals.not_offloaded_bytes,
+            endangered=endangered(txn, totals, store),
+            local_free_bytes=files.free_bytes(),
+            backlog=BacklogStatus(totals.pending_bytes, totals.active_bytes, txn.oldest_local_only_ms),
+            troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
+            requests=tuple(requests.unfinished(txn)),
+            journal=JournalStatus(
+                slot=state.next_slot - 1,
+                unpublished=txn.count(OUTBOX_NAME),
+                checkpoint_slot=state.checkpoint_slot,
+                fenced_by_epoch=state.fenced_by_epoch,
+                fencer=state.fencer,
+                replica=txn.store.replica,
+                old_backup=fence.is_old_backup(txn.store),
+            ),
+            uploads_in_flight=txn.count(INTENTS.name),
+            garbage=txn.count(GARBAGE.name),
+            garbage_bytes=totals.garbage_bytes,
+            garbage_errors=tuple(_garbage_errors(txn, totals)),
+            holder=lock.current(holder_path),
+            next_expiry_ms=txn.store.next_expiry_ms,
+            warnings=warnings,
+        )
+
+
+def _garbage_errors(txn: ReadTransaction, totals: Sums) -> Iterator[str]:
+    """Why some deletions failed; looks at no row where none did."""
+    wanted = min(totals.garbage_failed, _MAX_ERRORS)
+    rows = (record for _, record in islice(txn.scan(GARBAGE), _MAX_ROWS) if record.last_error) if wanted else ()
+    yield from (record.last_error for record in islice(rows, wanted))
+
+
+def _warnings(store: Path, location: LocationRecord | None, record: StoreRecord) -> tuple[str, ...]:
+    found: list[str] = []
+    if record.journal.fenced_by_epoch:
+        found.append(str(fence.fenced(record)))
+    cold_url = location.url if location is not None else None
+    if record.journal.wrong_place:
+        found.append(record.journal.wrong_place)
+    elif fence.owns_bucket(record):
+        found += missing_place_warning(store, cold_url, record.journal.newest_slot)
+    shared = shared_filesystem_warning(store, cold_url)
+    if shared:
+        found.append(shared)
+    advisory = advisory_fence_warning(location)
+    if advisory:
+        found.append(advisory)
+    found += kept_objects_warning(location, record.journal)
+    return tuple(found)
+
+
+def clock_warning(now_ms: int, record: StoreRecord) -> list[str]:
+    """Why timed deletions wait although nothing fails: the clock was set back below what it showed before."""
+    behind_s = (record.last_wall_ms - now_ms) // 1000
+    if behind_s <= TOLERANCE_S:
+        return []
+    return [f"the clock is {behind_s:,} s behind the store's newest change: set it, or if it is right now: {ACCEPT}"]
+
+
+def advisory_fence_warning(location: LocationRecord | None) -> str | None:
+    """Why a second owner of the bucket would go unnoticed, or None."""
+    if location is None or location.create_only_put:
+        return None
+    return "the server ignores If-None-Match: two owners of one bucket are not kept apart"
+
+
+def missing_place_warning(store: Path, cold_url: str | None, newest_slot: int) -> list[str]:
+    """Why a directory is not the store's cold tier, as far as one look at two names tells; nothing for a bucket."""
+    if cold_url is None or not cold_url.startswith("file:") or not newest_slot:
+        return []
+    cold = store / cold_url.removeprefix("file:")
+    if any((cold / name).exists() for name in (slot_name(newest_slot), checkpoint_name(newest_slot))):
+        return []
+    from tierfs.journal.cold_identity import as_warning, wrong_cold_tier
+
+    return [as_warning(wrong_cold_tier(f"{cold} does not hold slot {newest_slot} of its journal"))]
+
+
+def kept_objects_warning(location: LocationRecord | None, state: JournalState | None = None) -> list[str]:
+    """What stays in the bucket because the key may not delete."""
+    if state is not None and state.superseded_kept:
+        kept = f"{state.superseded_kept:,} superseded objects of the journal"
+        return [f"{kept} cannot be deleted, and are listed by tierfs gc: {state.superseded_error}"]
+    if location is None or not location.keeps_objects:
+        return []
+    return ["the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"]
+
+
+def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
+    """Why a cold tier in a directory is no protection, or None."""
+    if cold_url is None:
+        return "there is no cold tier: this disk holds the only copy"
+    if not cold_url.startswith("file:"):
+        return None
+    cold = store / cold_url.removeprefix("file:")
+    try:
+        shared = os.stat(store).st_dev == os.stat(cold).st_dev
+    except OSError as exc:
+        return f"the cold tier {cold} cannot be looked at: {exc.strerror}"
+    if shared:
+        return "the cold tier is on the store's own filesystem: it adds no protection against losing the disk"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyHere:
+    """A run of a segment's bytes that is on this disk alone."""
+
+    segment: str
+    start: int
+    end: int
+
+
+def only_here(txn: ReadTransaction) -> Iterator[OnlyHere]:
+    """Every such run of every segment, by segment and offset; streams off cursors."""
+    for _, segment in txn.scan(SEGMENTS):
+        if segment.local.count:
+            name = directories.path_of(txn, segment.parent_id, segment.name)
+            for run in ranges.subtract(_local(txn, segment), _named_cold(txn, segment)):
+                yield OnlyHere(name, run.start, run.end)
+
+
+def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:
+    """A chunk may begin before its segment does, where its head was cut."""
+    chunks = chains.chunks(txn, segment.id, Tier.LOCAL, segment.start_offset)
+    return ranges.intersect((chunk.range for chunk in chunks if not chunk.lost), (segment.range,))
+
+
+def _named_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:
+    published = txn.store.journal.published_sequence
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD, segment.local.first_chunk):
+        if chunk.state is ChunkState.GOOD and chains.object_of(txn, chunk).linked_sequence <= published:
+            yield chunk.range

@@ -1,0 +1,348 @@
+"""Cold work as the store's holder does it: the same tasks for a command and for the background writer.
+
+Thread-safe: the background writer runs several of these at once. Publishing is one at a time. Whoever
+calls holds the store (holder.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tierfs.backup.restore import DumpSource, SegmentRestore, SegmentRestored
+from tierfs.chunkstore.protocol import StoredObject
+from tierfs.config import OffloadSettings
+from tierfs.errors import NotFound, TierfsError
+from tierfs.garbage import ballast
+from tierfs.garbage.collect import Collected, Collector
+from tierfs.garbage.dead_uploads import DeadUpload, DeadUploads
+from tierfs.garbage.orphans import Orphan, OrphanFinder
+from tierfs.journal.checkpoint import Checkpointer
+from tierfs.journal.publish import Publisher
+from tierfs.metadata import directories, policies, store
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metrics import MetricName, MetricSink
+from tierfs.parallel import OnProgress, Progress
+from tierfs.retention.clocks import ClockCheck
+from tierfs.retention.retention import Expired, Retention
+from tierfs.segments import delete
+from tierfs.segments.engine import Engine
+from tierfs.segments.positions import Position
+from tierfs.tiering import evict, objects
+from tierfs.tiering.candidates import OffloadAction, PackAction
+from tierfs.tiering.consolidate import Consolidate
+from tierfs.tiering.consolidate_command import ConsolidateReport, Consolidation
+from tierfs.tiering.evict import Evicted
+from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.tiering.ledgers.managed import ManagedOffload, PrefixOffloaded
+from tierfs.tiering.ledgers.offload import LedgerOffloader
+from tierfs.tiering.objects import ColdTier
+from tierfs.tiering.offload import Offload
+from tierfs.tiering.offload_command import Named, OffloadReport, Upload
+from tierfs.tiering.packing import Packed, PackOffload
+from tierfs.tiering.policy import missing_bytes
+from tierfs.tiering.repack import Repack
+from tierfs.types import ReadPriority, SegmentId, SegmentKind, Tier
+
+_MS_PER_S = 1000
+
+_WHENEVER_MS = (1 << 63) - 1
+"""Cold at any time, also one that a wrong clock wrote: an explicit command waives the lag and goes by no clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictReport:
+    """What an evict dropped, what it kept, and why."""
+
+    chunks: int = 0
+    bytes: int = 0
+    kept_bytes: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Reason -> bytes kept for it."""
+
+    def plus(self, segment: SegmentRecord, dropped: Evicted, reason: str) -> EvictReport:
+        """With one more segment."""
+        kept = segment.local.bytes - dropped.bytes
+        reasons = dict(self.reasons)
+        if kept:
+            reasons[reason] = reasons.get(reason, 0) + kept
+        return EvictReport(self.chunks + dropped.chunks, self.bytes + dropped.bytes, self.kept_bytes + kept, reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class ColdTools:
+    """What cold work uses; made by the composition root."""
+
+    engine: Engine
+    cold: ColdTier
+    offload: Offload
+    ledgers: LedgerOffloader
+    publisher: Publisher
+    checkpointer: Checkpointer
+    collector: Collector
+    settings: OffloadSettings
+    ballast_path: Path
+    retention: Retention
+    clocks: ClockCheck
+    metrics: MetricSink
+
+
+class ColdWork:
+    """Offload, consolidate, evict, publish and collect on one store."""
+
+    def __init__(self, tools: ColdTools) -> None:
+        self.tools = tools
+        self._metadata = tools.engine.metadata
+        self._publishing = threading.Lock()
+        self.repacker = Repack(self._metadata, tools.cold, tools.settings)
+        self.managed = ManagedOffload(self._metadata, tools.ledgers)
+        self.packs = PackOffload(self._metadata, tools.engine.files, tools.cold)
+        self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
+
+    def resolve_crashed(self) -> None:
+        """Turn what a dead holder had in flight into garbage; the first thing a new holder does. Raises Fenced."""
+        with self._metadata.read() as txn:
+            store.require_owner(txn.store)
+        objects.abandon_all(self._metadata)
+        self._dismantle()
+
+    def offload(self, path: str, report: OnProgress) -> OffloadReport:
+        """Make every byte below `path` that is acknowledged now cold and named by the journal.
+
+        Rolls active chunks first; ledgers that are open stay. Raises NotFound, Fenced, and the first error of an upload
+        after all others were done; what succeeded stays.
+        """
+        return ballast.with_half(self.tools.ballast_path, lambda: self._offload(path, report))
+
+    def _offload(self, path: str, report: OnProgress) -> OffloadReport:
+        self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
+        found = self._segments(path)
+        segments = [pair for pair in found if not _is_open_ledger(pair[1])]
+        ledger_bytes = sum(segment.local.bytes for _, segment in found if _is_open_ledger(segment))
+        for _, segment in segments:
+            if segment.active:
+                self.tools.engine.roll(segment.id)
+        total = sum(segment.local.bytes for _, segment in segments)
+        tools = self.tools
+        upload = Upload(self._metadata, self._make, self.packs, tools.settings, report, total)
+        done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
+        entries = self.publish()
+        self.collect()
+        return replace(done, journal_entries=entries, ledger_bytes=ledger_bytes)
+
+    def upload(self, action: OffloadAction) -> None:
+        """Make one object, or a ledger's; see Offload.run and LedgerOffloader.offload."""
+        ballast.with_half(self.tools.ballast_path, lambda: self._make(action))
+
+    def _make(self, action: OffloadAction) -> int:
+        """How many bytes became cold."""
+        return self.managed.offload_one(action.segment_id) if action.ledger else self.tools.offload.run(action)
+
+    def offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
+        """Make the ledgers of a managed ledger before a position cold and named by the journal.
+
+        See ManagedOffload.offload_prefix.
+        """
+        return ballast.with_half(self.tools.ballast_path, lambda: self._offload_prefix(path, before, report))
+
+    def _offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
+        self.tools.publisher.require_ownership()
+        try:
+            done = self.managed.offload_prefix(path, before, report)
+        except TierfsError:
+            with suppress(TierfsError):  # other ledgers may have become cold
+                self.publish()
+            raise
+        entries = self.publish()
+        self.collect()
+        return replace(done, journal_entries=entries)
+
+    def pack(self, action: PackAction) -> Packed:
+        """Make one object of many small ones; see PackOffload.run."""
+        return ballast.with_half(self.tools.ballast_path, lambda: self.packs.run(action))
+
+    def consolidate(self, path: str, *, dry_run: bool, report: OnProgress) -> ConsolidateReport:
+        """Make few large cold objects of many small or mostly dead ones below `path`; repeating it does nothing.
+
+        Raises NotFound, Fenced, and the first error after all else was done; what succeeded stays.
+        """
+        if not dry_run:
+            self.tools.publisher.require_ownership()
+        segments = [(name, segment.id) for name, segment in self._segments(path) if segment.cold.count]
+        tools = self.tools
+        run = Consolidation(self._metadata, self.consolidator, tools.cold.location_id, tools.settings, report)
+        if dry_run:
+            return run.would_do(segments)
+        done = run.run(segments, self.publish)
+        while self.repacker.step() is not None:
+            self.publish()
+        self.collect()
+        return done
+
+    def evict(self, path: str, *, force: bool, dry_run: bool, report: OnProgress) -> EvictReport:
+        """Drop the local bytes below `path` that are safely cold, whatever the deletion lag says.
+
+        Segments under an effective `local-only` priority are kept unless `force`.
+        """
+        if not dry_run:
+            self.publish()
+            self.tools.publisher.require_ownership()
+        segments = self._segments(path)
+        total = sum(segment.local.bytes for _, segment in segments)
+        seen, result = 0, EvictReport()
+        for name, segment in segments:
+            dropped, reason = self._evict_by_command(segment, force=force, dry_run=dry_run)
+            result = result.plus(segment, dropped, reason)
+            seen += segment.local.bytes
+            report(Progress(seen, total, name))
+        if not dry_run:
+            self.collect()
+        return result
+
+    def evict_segment(self, segment_id: SegmentId, *, cold_before_ms: int) -> Evicted:
+        """Drop the segment's local chunks that were cold at `cold_before_ms`.
+
+        Raises Fenced, WrongColdTier, and what the storage raises, unless the cold tier was seen to be ours in the
+        last PROOF_S: what it should hold is no copy while nobody can say whose place it is.
+        """
+        self.tools.cold.require_ours()
+        return ballast.with_room(
+            self.tools.ballast_path,
+            lambda: evict.evict(self._metadata, segment_id, cold_before_ms=cold_before_ms),
+        )
+
+    def make_room(self, first: str) -> int:
+        """Evict cold bytes whatever their lag until appends have room, those of segment `first` first.
+
+        Returns how many bytes that were. Raises what `evict` raises.
+        """
+        self.publish()
+        self.tools.publisher.require_ownership()
+        engine, freed = self.tools.engine, 0
+        for _, segment in sorted(self._segments(""), key=lambda pair: pair[0] != first):
+            if not missing_bytes(engine.files.disk_bytes(), max(1, engine.free_space_floor_bytes)):
+                break
+            dropped, _ = self._evict_by_command(segment, force=False, dry_run=False)
+            if dropped.bytes:
+                freed += dropped.bytes
+                self.collect()
+        return freed
+
+    def publish(self) -> int:
+        """Publish what is queued, with a checkpoint when one is due; returns the entries written."""
+        return ballast.with_half(self.tools.ballast_path, self._publish)
+
+    def _publish(self) -> int:
+        with self._publishing:
+            entries = self.tools.publisher.publish()
+            self.tools.checkpointer.checkpoint_if_due()
+            return entries
+
+    def collect(self) -> Collected:
+        """Take apart what was removed, and delete the garbage that is due.
+
+        Of objects only if the clock is trusted, as readers may still need them.
+        """
+        self._dismantle()
+        if self.tools.collector.is_due(Tier.COLD):
+            self.tools.clocks.ask()
+        tiers = tuple(Tier) if self.tools.clocks.reason() is None else (Tier.LOCAL,)
+        return ballast.with_room(self.tools.ballast_path, lambda: self.tools.collector.collect(tiers=tiers))
+
+    def tell_clocks(self) -> None:
+        """Set the metric on whether timed deletions pause."""
+        paused = self.tools.clocks.reason() is not None
+        self.tools.metrics.set_gauge(MetricName.DELETIONS_PAUSED, float(paused))
+
+    def end_lifetimes(self) -> Expired:
+        """Seal what policy seals; take away what it no longer keeps, if the clock is trusted."""
+        sealed = self.tools.retention.seal()
+        self.tools.clocks.ask()
+        done = Expired() if self.tools.clocks.reason() is not None else self.tools.retention.expire()
+        self.tools.metrics.count(MetricName.SEALED_BY_POLICY, sealed)
+        self.tools.metrics.count(MetricName.RETENTION_BYTES, done.bytes)
+        return replace(done, sealed=sealed)
+
+    def load_segment(self, wanted: str, *, accept_loss: bool, report: OnProgress) -> SegmentRestored:
+        """Bring a segment back from its dump in the bucket; see SegmentRestore.restore."""
+        tools = self.tools
+        source = DumpSource(self._metadata, tools.cold.storage, tools.collector.storage_of)
+        with tools.collector.deleting:
+            restored = SegmentRestore(source).restore(wanted, accept_loss=accept_loss, report=report)
+        with self._metadata.read() as txn:
+            segment_id = directories.segment_by_name(txn, restored.segment).id
+        EntryRows(self._metadata, tools.cold.storage, self._metadata.write).restore([segment_id])
+        self.publish()
+        return restored
+
+    def orphans(self, *, grace_s: int) -> list[Orphan]:
+        """Files and objects older than the grace period that nothing names. Raises Fenced in a replica.
+
+        What a replica does not know of, its owner does.
+        """
+        with self._metadata.read() as txn:
+            if txn.store.replica:
+                store.require_owner(txn.store)
+        return self._orphan_finder().find(grace_ms=grace_s * 1000)
+
+    def dead_uploads(self, *, grace_s: int) -> list[DeadUpload]:
+        """Uploads older than the grace period that nobody will finish."""
+        return self._dead_uploads().find(grace_ms=grace_s * 1000)
+
+    def collect_all(self, *, grace_s: int) -> Collected:
+        """Delete the garbage that is due or failed before, and orphans; abort dead uploads."""
+        self.publish()
+        self.tools.collector.retry_failed()
+        unlinked = self._orphan_finder().discard(self.orphans(grace_s=grace_s))
+        aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s))
+        return self.collect().plus(unlinked).plus(aborted).plus(self._delete_superseded())
+
+    def superseded(self) -> list[StoredObject]:
+        """Objects of the journal that are superseded and could not be deleted."""
+        return self.tools.checkpointer.kept()
+
+    def _delete_superseded(self) -> Collected:
+        """Try what could not be deleted again, as the key may have got the right."""
+        kept = self.superseded()
+        refused = self.tools.checkpointer.delete_superseded() if kept else None
+        return Collected() if refused is None else Collected.failure(kept[0].name, refused)
+
+    def _dead_uploads(self) -> DeadUploads:
+        cold = self.tools.cold
+        return DeadUploads(self._metadata, cold.storage, cold.location_id)
+
+    def _dismantle(self) -> None:
+        """Go on with what a crashed `rm` left."""
+        due_ms = self._metadata.clock.now_ms() + self.tools.settings.grace_s * _MS_PER_S
+        delete.dismantle_removed(self._metadata, cold_due_ms=due_ms)
+
+    def _orphan_finder(self) -> OrphanFinder:
+        tools = self.tools
+        return OrphanFinder(self._metadata, tools.engine.files, tools.cold.storage, tools.cold.location_id)
+
+    def _named(self, path: str) -> Named:
+        """The segments below a path; none when it is gone by now."""
+        try:
+            return [(name, segment.id) for name, segment in self._segments(path)]
+        except NotFound:
+            return []
+
+    def _segments(self, path: str) -> list[tuple[str, SegmentRecord]]:
+        with self._metadata.read() as txn:
+            return list(directories.segments_at(txn, path))
+
+    def _evict_by_command(self, segment: SegmentRecord, *, force: bool, dry_run: bool) -> tuple[Evicted, str]:
+        """What was dropped, and why the rest stays."""
+        with self._metadata.read() as txn:
+            if not force and policies.effective(txn, segment).read_priority is ReadPriority.LOCAL_ONLY:
+                return Evicted(), "read priority is local-only (--force overrides)"
+            if dry_run:
+                return evict.would_evict(txn, segment, cold_before_ms=_WHENEVER_MS), "not cold yet"
+        return self.evict_segment(segment.id, cold_before_ms=_WHENEVER_MS), "not cold yet"
+
+
+def _is_open_ledger(segment: SegmentRecord) -> bool:
+    """Whether a segment cannot be made cold yet."""
+    return segment.kind is SegmentKind.LEDGER and not segment.sealed

@@ -1,0 +1,315 @@
+"""The background writer: looks every tick, plans, and carries out with a bounded number of uploads.
+
+Its work is a table of tasks, which tasks.py repeats. Nothing here decides: planner.py does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import trio
+
+from tierfs.config import BackgroundSettings
+from tierfs.errors import Fenced, StorageFull, TierfsError, Unavailable
+from tierfs.holder.failures import look_again, note_looks, of_segment
+from tierfs.holder.status import BacklogStatus
+from tierfs.holder.tasks import Task, TaskLoop, TaskOutcome
+from tierfs.holder.verbs import RequestServer
+from tierfs.holder.work import ColdWork
+from tierfs.tiering.candidates import PackAction, is_small
+from tierfs.tiering.consolidate_command import ConsolidationWatch
+from tierfs.tiering.consolidate_plan import ConsolidateAction
+from tierfs.tiering.offload_queue import ObjectKey, key_of
+from tierfs.tiering.planner import Actions, Backlog, Planner
+from tierfs.tiering.policy import EvictAction, PendingObject, disk_view
+from tierfs.tiering.snapshot import SLICE_S, Snapshots
+from tierfs.types import SegmentId
+
+_READERS_EVERY_S = 60.0
+"""A guess: a minute's pages are few, and the look costs a system call per process."""
+
+_OFFLOAD = "offload"
+_EVICT = "evict"
+_CONSOLIDATE = "consolidate"
+_PACK = "pack"
+"""Names failures of a whole pack, as while the cold tier is away: all packs wait then, under one name."""
+
+_OWNER = "owner"
+"""Names the question whether the cold tier is ours."""
+
+_ANY_BYTES = 2**63
+"""No limit of a group's size but those of the policies."""
+
+_LEAST_SMALL = 1000
+"""Small objects that are packed while more are still looked for. A look finds some 40 (measured: 247 packs for 10,000
+files, each with its requests)."""
+
+_STILL_TICKS = 5
+"""While no process commits, every so many ticks is enough for what falls due by time alone, as deletions do. A look by
+a thread costs 0.2 ms: with one per task and tick a holder at rest took 1.5 % of a core."""
+
+_OLDEST_OFF_MS = 30_000
+"""How far what `status` tells of the oldest byte may be off: a commit in so much time at most."""
+
+Group = tuple[PendingObject, ...]
+"""Objects to make that one worker makes: a large one, or small ones that go together."""
+
+
+@dataclass(slots=True)
+class _Uploads:
+    """What is being uploaded; requests wait until it is empty and keep it so."""
+
+    running: set[ObjectKey] = field(default_factory=set)
+    ended: set[ObjectKey] = field(default_factory=set)
+    """That the planner was not told of yet."""
+    paused: bool = False
+    changed: trio.Event = field(default_factory=trio.Event)
+
+    def is_paused(self) -> bool:
+        """Asked again after each wait."""
+        return self.paused
+
+    def end(self, keys: Collection[ObjectKey]) -> None:
+        """An upload ended, well or not: wake all that wait for that."""
+        self.running.difference_update(keys)
+        self.ended.update(keys)
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+class BackgroundWriter:
+    """The cold work of one store. Its owner holds the store."""
+
+    def __init__(self, work: ColdWork, loop: TaskLoop, settings: BackgroundSettings) -> None:
+        self._work = work
+        self._metadata = work.tools.engine.metadata
+        self._failures = failures = loop.failures
+        self._failures_ended = failures.ended
+        self._settings = settings
+        self._loop = loop
+        self._in_thread = loop.in_thread
+        below_bytes = work.tools.settings.pack_below_bytes
+        self._planner = Planner(lambda pending: is_small(pending.action, below_bytes))
+        self._snapshots = Snapshots(self._metadata, self._planner, lambda key: failures.is_stuck(_name(key)))
+        self._server = RequestServer(self._metadata, work)
+        self._uploads = _Uploads()
+        self._send, self._receive = trio.open_memory_channel[Group](0)
+        self._current = True
+        """Whether the planner knows of everything that changed before the last look."""
+        self.backlog: BacklogStatus | None = None
+        """As of the last look."""
+
+    def tasks(self) -> list[Task]:
+        """The table: how often, and what."""
+        s, tools, blocking = self._settings, self._work.tools, self._loop.blocking
+        publish = {"publish": blocking(self._work.publish), "collect": blocking(self._work.collect)}
+        # Timed deletions are listed as stuck while the clocks disagree; each of them looks at the clocks itself.
+        clocks = {"timed deletions": blocking(tools.clocks.require), "clocks": blocking(self._work.tell_clocks)}
+        # A reader that was killed keeps every page that was replaced since from being used again.
+        readers = {"dead readers": blocking(self._metadata.clear_dead_readers)}
+        table = [
+            Task(s.tick_s, {"look": self._look}, woken=lambda: self._uploads.changed),
+            Task(s.tick_s, publish, still_periods=_STILL_TICKS),
+            Task(s.owner_check_s, {_OWNER: blocking(tools.publisher.require_ownership)}),
+            Task(s.request_poll_s, {"requests": self._serve}),
+            Task(s.lifetimes_every_s, {"lifetimes": blocking(self._work.end_lifetimes)}),
+            Task(s.clocks_every_s, clocks),
+            Task(_READERS_EVERY_S, readers),
+            *(Task(s.tick_s, {"upload": self._upload_next}) for _ in range(tools.settings.objects_in_parallel)),
+        ]
+        if tools.settings.consolidate_chunks:
+            watch = ConsolidationWatch(self._metadata, tools.cold.location_id, tools.settings)
+            consolidate = {_CONSOLIDATE: partial(self._consolidate, watch)}
+            table.append(Task(s.tick_s, consolidate, still_periods=_STILL_TICKS))
+        return table
+
+    async def _look(self) -> TaskOutcome:
+        """Look, plan, and start what is due."""
+        todo, released = await self._in_thread(partial(self._plan, tuple(self._uploads.ended)))
+        self._uploads.ended.difference_update(released)
+        if todo.rolls:
+            await self._in_thread(partial(self._roll, todo.rolls))
+        await self._offer()
+        if todo.evictions:  # on its own: one that waits for the cold tier holds up no roll or offload
+            await self._loop.attempt(_EVICT, self._loop.blocking(partial(self._evict, todo.evictions)))
+        return TaskOutcome.DONE if self._current else TaskOutcome.MORE
+
+    def _plan(self, ended: Collection[ObjectKey]) -> tuple[Actions, list[ObjectKey]]:
+        """Return what is due, and the ended uploads whose segments were looked at since.
+
+        In a thread, in slices: a new holder has every segment to look at, and a pack has thousands.
+        """
+        planner = self._planner
+        look_again(self._snapshots, self._failures)
+        self._current = self._snapshots.refresh([segment_id for segment_id, _ in ended], slice_s=SLICE_S)
+        note_looks(self._snapshots, self._failures, complete=self._current)
+        released = [key for key in ended if not self._snapshots.is_awaited(key[0])]
+        for key in released:  # after the look: what they did is seen by now
+            planner.release(key)
+        if self._failures.ended != self._failures_ended:
+            self._failures_ended = self._failures.ended
+            planner.offloads.wake()
+        if self._current:
+            self._forget_failures()
+        with self._metadata.read() as txn:
+            sums, noted_ms = txn.sums, txn.oldest_local_only_ms
+        local_bytes = planner.local_bytes if sums is None else sums.local_bytes
+        backlog = planner.backlog if sums is None else Backlog(sums.pending_bytes, sums.active_bytes)
+        self.backlog = BacklogStatus(backlog.pending_bytes, backlog.active_bytes, planner.oldest_ms)
+        self._note_oldest(noted_ms)
+        engine = self._work.tools.engine
+        disk = disk_view(engine.files.disk_bytes(), local_bytes, engine.free_space_floor_bytes, self._settings)
+        if backlog.bytes > disk.high_unoffloaded_bytes:
+            self._snapshots.refresh_active()
+        trusted = self._work.tools.clocks.reason() is None
+        now_ms = self._metadata.clock.now_ms()
+        return planner.next(
+            disk, now_ms, backlog=backlog, lag_counts=trusted, may_evict=partial(self._may_try, _EVICT)
+        ), released
+
+    def _may_try(self, task: str, segment_id: SegmentId) -> bool:
+        return self._failures.may_try(of_segment(task, segment_id))
+
+    def _forget_failures(self) -> None:
+        """Drop the failures of uploads and evictions that are not wanted any more."""
+        planner = self._planner
+        self._failures.retain(f"{_OFFLOAD} ", lambda what: _key_in(what) in planner.offloads)
+        self._failures.retain(_PACK, lambda _: len(planner.offloads) > 0)
+        self._failures.retain_segments(_EVICT, planner.has_copies, keep_damage=False)
+
+    def _note_oldest(self, noted_ms: int) -> None:
+        """Write down since when the oldest byte has been here alone, for `status`, if that is far off by now."""
+        oldest_ms = self._planner.oldest_ms
+        if self._current and oldest_ms and abs(oldest_ms - noted_ms) > _OLDEST_OFF_MS:
+            with self._metadata.write_notes() as txn:
+                txn.note_oldest(oldest_ms)
+
+    def _roll(self, segment_ids: Sequence[SegmentId]) -> None:
+        for segment_id in segment_ids:
+            self._work.tools.engine.roll(segment_id)
+
+    async def _offer(self) -> None:
+        """Hand the most urgent uploads to workers that are free; the others stay in the planner's queue."""
+        free = self._send.statistics
+        if not self._failures.may_try(_OWNER):
+            return
+        while self._planner.offloads and not self._uploads.is_paused() and free().tasks_waiting_receive:
+            taken, group = await self._in_thread(self._take)
+            if not taken:
+                return
+            if self._uploads.is_paused():  # meanwhile: they go back
+                self._uploads.end([key_of(pending) for pending in group])
+                return
+            if group:
+                self._send.send_nowait(group)
+                self._uploads.running.update(map(key_of, group))
+
+    def _take(self) -> tuple[bool, Group]:
+        """Return whether anything is queued, and what of it may be uploaded now. In a thread: it may be thousands."""
+        taken = self._planner.take_offloads(_ANY_BYTES, 0 if self._current else _LEAST_SMALL)
+        now_ms = self._metadata.clock.now_ms()
+        return bool(taken), tuple(pending for pending in taken if self._may_upload(pending, now_ms, len(taken) > 1))
+
+    def _may_upload(self, pending: PendingObject, now_ms: int, packed: bool) -> bool:
+        """Whether it never failed, or its pause is over; else it goes back to the queue until then."""
+        key = key_of(pending)
+        until_ms = max(self._failures.next_try_ms(what) for what in ((_name(key), _PACK) if packed else (_name(key),)))
+        if until_ms <= now_ms:
+            return True
+        self._planner.offloads.rest(key, until_ms)
+        return False
+
+    def _evict(self, evictions: Sequence[EvictAction]) -> None:
+        """Evict one segment after another; what is wrong with one is listed and keeps no other.
+
+        Raises what concerns all of them: Fenced, StorageFull, Unavailable as while the cold tier is away, and why the
+        cold tier cannot be proved ours, as without credentials.
+        """
+        for action in evictions:
+            what = of_segment(_EVICT, action.segment_id)
+            self._work.tools.cold.require_ours()
+            try:
+                self._work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
+            except (Fenced, StorageFull, Unavailable):
+                raise
+            except TierfsError as exc:
+                self._failures.failed(what, exc)
+            else:
+                self._failures.passed(what)
+        self._work.collect()
+
+    async def _upload_next(self) -> TaskOutcome:
+        """Make the next object or pack that the look hands out."""
+        loop, group = self._loop, await self._receive.receive()
+        try:
+            # First of all: one failure says that the place is not ours, instead of one per object.
+            owner = await loop.attempt(_OWNER, loop.blocking(self._work.tools.cold.require_ours))
+            if owner is TaskOutcome.FAILED:
+                return TaskOutcome.AT_ONCE
+            if len(group) > 1:
+                await loop.attempt(_PACK, loop.blocking(partial(self._pack, group)))
+            else:
+                (pending,) = group
+                upload = loop.blocking(partial(self._work.upload, pending.action))
+                await loop.attempt(_name(key_of(pending)), upload, size_bytes=pending.bytes)
+        finally:
+            self._uploads.end([key_of(pending) for pending in group])
+        return TaskOutcome.AT_ONCE
+
+    def _pack(self, group: Group) -> None:
+        """Make one object of a group; what was left out is noted one by one."""
+        packed = self._work.pack(PackAction(tuple(pending.action for pending in group)))
+        failed = dict(packed.failed)
+        for pending in group:
+            error = failed.get(pending.action)
+            if error is not None:
+                self._failures.failed(_name(key_of(pending)), error, size_bytes=pending.bytes)
+            else:
+                self._failures.passed(_name(key_of(pending)))
+
+    async def _consolidate(self, watch: ConsolidationWatch) -> TaskOutcome:
+        """Make one object after another, so that offloads keep most of the way to the bucket."""
+        action = await self._in_thread(partial(self._next_consolidation, watch))
+        if action is None and watch.more:
+            return TaskOutcome.MORE
+        if action is None:  # a walk over a million objects is in no hurry where no process commits
+            await self._loop.attempt("repack", self._loop.blocking(self._work.repacker.step))
+            return TaskOutcome.DONE
+        work = partial(self._work.consolidator.run, action, lambda _: None)
+        await self._loop.attempt(of_segment(_CONSOLIDATE, action.segment_id), self._loop.blocking(work))
+        return TaskOutcome.AT_ONCE
+
+    def _next_consolidation(self, watch: ConsolidationWatch) -> ConsolidateAction | None:
+        action = watch.next(partial(self._may_try, _CONSOLIDATE))
+        self._failures.retain_segments(_CONSOLIDATE, watch.is_known)
+        return action
+
+    async def _serve(self) -> None:
+        """Carry out the requests that wait; uploads pause for those that upload by themselves.
+
+        The next look for some is a period away even after commits: those of appends are news all the time.
+        """
+        if not self._server.may_have_next:
+            return
+        while (request := await self._in_thread(self._server.next)) is not None:
+            self._uploads.paused = self._server.uploads(request)
+            while self._uploads.paused and self._uploads.running:
+                await self._uploads.changed.wait()
+            try:
+                await self._in_thread(partial(self._server.carry_out, request))
+            finally:
+                self._uploads.paused = False
+
+
+def _name(key: ObjectKey) -> str:
+    """Name the failures of an upload."""
+    segment_id, start = key
+    return f"{of_segment(_OFFLOAD, segment_id)} {start}"
+
+
+def _key_in(what: str) -> ObjectKey:
+    """Return the upload whose failures have a name."""
+    _, segment_id, start = what.split()
+    return SegmentId(int(segment_id)), int(start)

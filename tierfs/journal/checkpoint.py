@@ -1,0 +1,204 @@
+"""Checkpoint: the whole metadata at one position of the journal, in parts, manifest last.
+
+Crash order: intent committed -> parts created -> everything they contain published -> manifest created
+-> position moved -> superseded slots deleted, ascending, and only below the newest checkpoint but one.
+A crash leaves parts without a manifest, which the next checkpoint deletes by their attempt, or a
+manifest that was not confirmed, which it takes for what it is: a complete checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tierfs.checksum import crc32c
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.chunkstore.validate import ATTEMPT_KEY
+from tierfs.errors import AlreadyExists, NotFound, PermissionDenied
+from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, part_name, part_of
+from tierfs.journal.publish import Publisher, read_small
+from tierfs.metadata import changes
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.journal_state import CheckpointIntent, JournalState
+from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.store import MetadataStore, new_id
+
+log = logging.getLogger(__name__)
+
+_PART_BYTES = 4 * 1024 * 1024
+"""Changes per part end here, so that with one more of them a part stays below the 8 MiB it may have."""
+
+
+class Checkpointer:
+    """Writes checkpoints of one store. Used by the holder only."""
+
+    def __init__(
+        self, metadata: MetadataStore, storage: ChunkStorage, publisher: Publisher, every_entries: int
+    ) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._publisher = publisher
+        self._every_entries = every_entries
+
+    def checkpoint_if_due(self) -> bool:
+        """Write a checkpoint when enough entries came since the last; True when one was written."""
+        state = self._state()
+        if state.next_slot - 1 - state.checkpoint_slot < self._every_entries:
+            return False
+        self.checkpoint()
+        return True
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint now; returns its slot. Raises Fenced and what the storage raises."""
+        self._publisher.publish()
+        self._publisher.require_ownership()
+        self._resolve_crashed()
+        intent = self._intend()
+        if intent is None:
+            return self._state().checkpoint_slot
+        manifest = self._write_parts(intent)
+        self._publisher.publish()  # what the parts contain beyond the slot is named by the journal first
+        self._publisher.require_ownership()  # readers start here: nobody but the owner says where
+        self._put_manifest(intent, manifest)
+        self._confirm(intent)
+        self.delete_superseded()
+        return intent.slot
+
+    def _put_manifest(self, intent: CheckpointIntent, manifest: pb.CheckpointManifest) -> None:
+        """Create it, or find that it is there: an answer may get lost after the server has stored it."""
+        name = checkpoint_name(intent.slot)
+        try:
+            self._storage.put(name, BufferSource(changes.frame(manifest)), metadata={ATTEMPT_KEY: intent.attempt})
+        except AlreadyExists:
+            if changes.parse_manifest(read_small(self._storage, name), name).attempt != intent.attempt:
+                raise
+
+    def _resolve_crashed(self) -> None:
+        """Confirm a crashed checkpoint whose manifest was written; delete the parts of one without."""
+        crashed = self._state().checkpoint
+        if not crashed.attempt:
+            return
+        name = checkpoint_name(crashed.slot)
+        try:
+            manifest = changes.parse_manifest(read_small(self._storage, name), name)
+        except NotFound:
+            self._delete_parts(crashed)
+            return
+        if manifest.attempt == crashed.attempt:
+            self._confirm(crashed)
+
+    def _state(self) -> JournalState:
+        with self._metadata.read() as txn:
+            return txn.store.journal
+
+    def _intend(self) -> CheckpointIntent | None:
+        """Commit to a checkpoint at the newest slot; None when that one exists."""
+        with self._metadata.write() as txn:
+            state = txn.store.journal
+            if state.checkpoint_slot == state.next_slot - 1:
+                return None
+            intent = CheckpointIntent(
+                attempt=new_id(), slot=state.next_slot - 1, last_sequence=txn.store.next_outbox - 1
+            )
+            txn.update_store(journal=replace(state, checkpoint=intent))
+        return intent
+
+    def _write_parts(self, intent: CheckpointIntent) -> pb.CheckpointManifest:
+        with self._metadata.read() as txn:
+            manifest = pb.CheckpointManifest(
+                version=RECORD_VERSION,
+                store_id=txn.store.store_id,
+                store_epoch=txn.store.store_epoch,
+                slot=intent.slot,
+                attempt=intent.attempt,
+                last_sequence=txn.store.next_outbox - 1,
+                next_id=txn.store.next_id,
+                written_ms=txn.store.last_wall_ms,
+            )
+            for index, part in enumerate(_parts(changes.state_changes(txn), intent.attempt)):
+                data = changes.frame(part)
+                name = part_name(intent.slot, intent.attempt, index)
+                self._storage.put(name, BufferSource(data), metadata={ATTEMPT_KEY: intent.attempt})
+                manifest.part_crc32c.append(crc32c(data))
+            manifest.parts = len(manifest.part_crc32c)
+        return manifest
+
+    def _confirm(self, intent: CheckpointIntent) -> None:
+        with self._metadata.write() as txn:
+            state = txn.store.journal
+            moved = replace(
+                state,
+                checkpoint=CheckpointIntent(),
+                checkpoint_slot=intent.slot,
+                previous_checkpoint_slot=state.checkpoint_slot,
+            )
+            txn.update_store(journal=moved)
+
+    def superseded(self) -> Iterator[StoredObject]:
+        """Objects of the journal below the newest checkpoint but one, ascending: a crash leaves a tail of them."""
+        keep_from = self._state().previous_checkpoint_slot
+        for found in self._storage.list(JOURNAL_PREFIX) if keep_from else ():
+            slot = entry_slot(found.name)
+            checkpoint = checkpoint_slot(found.name)
+            part = part_of(found.name)
+            old_slot = slot is not None and slot <= keep_from
+            old_checkpoint = checkpoint is not None and checkpoint < keep_from
+            old_part = part is not None and part[0] < keep_from
+            if old_slot or old_checkpoint or old_part:
+                yield found
+
+    def kept(self) -> list[StoredObject]:
+        """Superseded objects that could not be deleted; asks the bucket only if there were some."""
+        return list(self.superseded()) if self._state().superseded_kept else []
+
+    def delete_superseded(self) -> PermissionDenied | None:
+        """Delete what is superseded; returns why it stays where the key may not delete, which is no failure.
+
+        Nothing is deleted behind an object that stays: slots go in ascending order.
+        """
+        if not self._state().previous_checkpoint_slot:
+            return None
+        self._publisher.require_ownership()
+        found = self.superseded()
+        for item in found:
+            try:
+                self._storage.delete(item.name)
+            except PermissionDenied as exc:
+                log.info("%s is superseded and stays: %s", item.name, exc)
+                self._note_kept(1 + sum(1 for _ in found), str(exc))
+                return exc
+        self._note_kept(0, "")
+        return None
+
+    def _note_kept(self, count: int, error: str) -> None:
+        """For `status`, and for `gc`, which lists them."""
+        state = self._state()
+        if (state.superseded_kept, state.superseded_error) != (count, error):
+            with self._metadata.write() as txn:
+                noted = replace(txn.store.journal, superseded_kept=count, superseded_error=error)
+                txn.update_store(journal=noted)
+
+    def _delete_parts(self, crashed: CheckpointIntent) -> None:
+        """Delete what a crashed checkpoint left; where the key may not delete, it is superseded by and by."""
+        for found in list(self._storage.list(checkpoint_name(crashed.slot))):
+            if part_of(found.name) != (crashed.slot, crashed.attempt):
+                continue
+            try:
+                self._storage.delete(found.name)
+            except PermissionDenied as exc:
+                log.info("%s of a crashed checkpoint stays: %s", found.name, exc)
+
+
+def _parts(changes: Iterator[pb.Change], attempt: str) -> Iterator[pb.CheckpointPart]:
+    part = pb.CheckpointPart(version=RECORD_VERSION, attempt=attempt)
+    size_bytes = 0
+    for change in changes:
+        size = change.ByteSize()
+        if size_bytes and size_bytes + size > _PART_BYTES:
+            yield part
+            part = pb.CheckpointPart(version=RECORD_VERSION, attempt=attempt, index=part.index + 1)
+            size_bytes = 0
+        part.changes.append(change)
+        size_bytes += size
+    yield part

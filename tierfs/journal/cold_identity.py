@@ -1,0 +1,241 @@
+"""Whether a place is the store's cold tier (invariant 12): the journal there shows our newest slot, the mark our id.
+
+A mount point without its disk, an emptied bucket, one put back to an earlier copy and another store's all answer
+politely. Nothing is written to them or deleted for them, and no local byte goes because of what they should hold.
+
+The store's mark: the object `tierfs-store` at the root of a cold location says whose it is.
+
+The journal proves ownership; the mark tells two stores apart whose journals look alike, a mounted directory from
+an empty mount point, and `recover --from-objects` which store it rebuilds. A store made before there were marks gets
+one from its holder once its journal proved the place to be its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.chunkstore.validate import MARK_NAME
+from tierfs.errors import AlreadyExists, DataLoss, NotFound, WrongColdTier
+from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, slot_name
+from tierfs.metadata import changes
+from tierfs.metadata.records import RECORD_VERSION, StoreRecord
+from tierfs.names import printable
+
+__all__ = ["MARK_NAME", "StoreMark", "is_there", "mark_of", "read", "read_store_id", "replace", "write_mark"]
+
+_STORE_KEY = "store"
+"""Also a key of the object's user metadata, which saves a look at its bytes where a copy kept it."""
+
+_MAX_BYTES = 4096
+_ID_DIGITS = 32
+_UNKNOWN = "1970-01-01T00:00:00Z"
+_NOTE = "cold tier of a tierfs store; leave this object here"
+_MS_PER_S = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMark:
+    """Whose cold tier it is."""
+
+    store_id: str
+    format: int = RECORD_VERSION
+    created_ms: int = 0
+    """When the store was made; 0 = not known."""
+
+
+def mark_of(store: StoreRecord) -> StoreMark:
+    """The mark that a store puts into its cold tier."""
+    return StoreMark(store.store_id, created_ms=store.created_ms)
+
+
+def read(storage: ChunkStorage) -> StoreMark | None:
+    """The mark of a location, None where there is none. Raises DataLoss for one that cannot be read."""
+    try:
+        found = storage.stat(MARK_NAME)
+        if found.length_bytes > _MAX_BYTES:
+            raise _damaged(f"it has {found.length_bytes} bytes")
+        buffer = bytearray(found.length_bytes)
+        storage.read_into(MARK_NAME, 0, memoryview(buffer))
+    except NotFound:
+        return None
+    return _parsed(bytes(buffer))
+
+
+def read_store_id(storage: ChunkStorage) -> str | None:
+    """The store of the mark by one small request where the user metadata survived; otherwise as `read`."""
+    try:
+        told = storage.stat(MARK_NAME).metadata.get(_STORE_KEY)
+    except NotFound:
+        return None
+    if told is not None and _is_id(told):
+        return told
+    mark = read(storage)
+    return None if mark is None else mark.store_id
+
+
+def is_there(storage: ChunkStorage) -> bool:
+    """Whether a location is marked, by whatever store."""
+    try:
+        storage.stat(MARK_NAME)
+    except NotFound:
+        return False
+    return True
+
+
+def write_mark(storage: ChunkStorage, mark: StoreMark) -> None:
+    """Mark a location, create-only; a mark of the same store is success. Raises AlreadyExists for any other."""
+    try:
+        _put(storage, mark, create_only=True)
+    except AlreadyExists:
+        if read_store_id(storage) != mark.store_id:
+            raise
+
+
+def replace(storage: ChunkStorage, mark: StoreMark) -> None:
+    """Mark a location whose journal proved whose it is, over a mark that is damaged or another's."""
+    _put(storage, mark, create_only=False)
+
+
+def _put(storage: ChunkStorage, mark: StoreMark, *, create_only: bool) -> None:
+    created = datetime.fromtimestamp(mark.created_ms / _MS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    fields = {"tierfs": _NOTE, _STORE_KEY: mark.store_id, "format": mark.format, "created": created}
+    data = json.dumps(fields, indent=2).encode() + b"\n"
+    storage.put(MARK_NAME, BufferSource(data), metadata={_STORE_KEY: mark.store_id}, create_only=create_only)
+
+
+def _parsed(data: bytes) -> StoreMark:
+    """What is in a bucket is hostile: only what has the right form counts."""
+    try:
+        fields: Any = json.loads(data)
+        store_id, version = fields[_STORE_KEY], fields.get("format", RECORD_VERSION)
+        created = datetime.fromisoformat(fields.get("created", _UNKNOWN))
+        created_ms = round(created.timestamp() * _MS_PER_S)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as exc:
+        raise _damaged("it is no JSON object that names a store") from exc
+    if not isinstance(store_id, str) or not _is_id(store_id):
+        raise _damaged(f"its store {printable(str(store_id))} is no id of a store")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise _damaged("its format is no number")
+    return StoreMark(store_id, version, created_ms)
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == _ID_DIGITS and all(digit in "0123456789abcdef" for digit in text)
+
+
+def _damaged(why: str) -> DataLoss:
+    return DataLoss(f"{MARK_NAME} is damaged: {why}")
+
+
+_REMEDY = "mount it, or check bucket and endpoint; if it is lost, restore its newest copy, or run: tierfs recover"
+
+
+def wrong_cold_tier(why: str) -> WrongColdTier:
+    """The error of a place that is not the store's."""
+    return WrongColdTier(f"this is not the store's cold tier: {why}", remedy=_REMEDY)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What one listing of the journal's end showed."""
+
+    shown: frozenset[int]
+    """Slots that are there, as entries or as checkpoints."""
+    later: tuple[str, ...]
+    """Names of entries and manifests behind our newest slot, entries first."""
+
+
+def look(storage: ChunkStorage, newest: int) -> Sighting:
+    """List the journal from slot `newest` on; all of it for 0. Raises what the storage raises."""
+    shown: set[int] = set()
+    later: list[str] = []
+    for found in storage.list(JOURNAL_PREFIX, after=slot_name(newest - 1) if newest > 1 else ""):
+        entry, checkpoint = entry_slot(found.name), checkpoint_slot(found.name)
+        slot = entry if entry is not None else checkpoint
+        if slot is None:
+            continue
+        shown.add(slot)
+        if slot > newest:
+            later.append(found.name)
+    return Sighting(frozenset(shown), tuple(later))
+
+
+def require_shown(storage: ChunkStorage, sighting: Sighting, slot: int) -> None:
+    """Raise WrongColdTier unless our newest slot, or its checkpoint, is there. Slot 0 stands for none."""
+    if not slot or slot in sighting.shown:
+        return
+    raise wrong_cold_tier(f"{storage!r} {_what_it_holds(storage)}, and this store published slot {slot}")
+
+
+def _what_it_holds(storage: ChunkStorage) -> str:
+    """For people; asked only when something is wrong."""
+    whole = look(storage, 0)
+    if not whole.shown:
+        return "holds no journal"
+    return f"has a journal that ends at slot {max(whole.shown)}"
+
+
+def require_same_store(storage: ChunkStorage, name: str, store_id: str, ours: StoreRecord) -> None:
+    """Raise WrongColdTier when an object of the journal names another store; "" stands for none."""
+    if store_id not in ("", ours.store_id):
+        raise wrong_cold_tier(f"{name} in {storage!r} is of the store {printable(store_id)}, not of {ours.store_id}")
+
+
+def as_warning(error: WrongColdTier) -> str:
+    """One line of `status`: what is wrong, and what to do about it."""
+    return f"{error}; {error.remedy}"
+
+
+def examine(storage: ChunkStorage, ours: StoreRecord) -> None:
+    """Raise WrongColdTier unless the place is the store's; writes nothing. For doctor."""
+    newest = ours.journal.newest_slot
+    require_shown(storage, look(storage, newest), newest)
+    require_mark(storage, ours, write=False)
+
+
+def require_mark(storage: ChunkStorage, ours: StoreRecord, created: int = 0, *, write: bool = True) -> bool:
+    """Raise WrongColdTier when the mark names another store; returns whether the place is marked now.
+
+    A missing or damaged mark is written anew once the journal proved the place: by the slot this owner has just
+    created, or by its newest one, which is read for that. Before its first slot, and without `write`, it marks
+    nothing.
+    """
+    found, put = None, write_mark
+    try:
+        found = read_store_id(storage)
+    except DataLoss:
+        put = replace
+    if found is not None and found != ours.store_id:
+        raise wrong_cold_tier(f"the mark in {storage!r} names the store {found}, not {ours.store_id}")
+    newest = ours.journal.newest_slot
+    if found is None and (created or newest):
+        if not created:
+            _require_own_slot(storage, ours, newest)
+        if write:
+            put(storage, mark_of(ours))
+    return bool(found or created or newest)
+
+
+def _require_own_slot(storage: ChunkStorage, ours: StoreRecord, slot: int) -> None:
+    name = slot_name(slot)
+    try:
+        store_id = changes.parse_entry(read_small(storage, name), name).store_id
+    except NotFound:
+        name = checkpoint_name(slot)
+        store_id = changes.parse_manifest(read_small(storage, name), name).store_id
+    require_same_store(storage, name, store_id, ours)
+
+
+def read_small(storage: ChunkStorage, name: str) -> bytes:
+    """All of a journal object. Its size is checked before it is read: what is in a bucket is hostile."""
+    length = storage.stat(name).length_bytes
+    if length > changes.MAX_OBJECT_BYTES:
+        raise DataLoss(f"{name} has {length} bytes; an object of a journal has at most {changes.MAX_OBJECT_BYTES}")
+    buffer = memoryview(bytearray(length))
+    if length:
+        storage.read_into(name, 0, buffer)
+    return bytes(buffer)

@@ -1,0 +1,290 @@
+"""Publish: the outbox becomes entries of the bucket's journal, one create-only slot after another.
+
+The journal is the fence (design §6). Crash order: intent committed (slot, range, attempt) -> slot
+created -> ownership confirmed by a listing -> rows dropped and the position moved in one commit. After
+a crash the same intent yields the same entry, and a slot that holds it already is our own. Before a slot is
+created, a listing shows the one before it: else the place is not the store's cold tier (cold_identity.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.chunkstore.validate import ATTEMPT_KEY
+from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
+from tierfs.journal import cold_identity
+from tierfs.journal.cold_identity import read_small
+from tierfs.journal.names import entry_slot, slot_name
+from tierfs.metadata import changes, store, tables
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.journal_state import Fencer, PublishIntent
+from tierfs.metadata.records import StoreRecord
+from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import OUTBOX_NAME
+from tierfs.metadata.transaction import ReadTransaction
+
+__all__ = ["PROOF_S", "Publisher", "read_small"]
+
+log = logging.getLogger(__name__)
+
+PROOF_S = 10.0
+"""So long a listing that proved the place ours counts for the next upload, slot or eviction, suspended time included.
+
+Shorter than anybody takes to exchange a disk or bucket, and one LIST per 10 s is no cost. A guess.
+"""
+
+_MARK_S = 60.0
+"""How long the mark counts: where a connection leads changes less often than what is there."""
+
+_ENTRY_BYTES = 4 * 1024 * 1024
+"""Changes per entry end here: half of what a journal object may have, so that framing always fits."""
+
+_ENTRY_CHANGES = 10_000
+"""And here, so that one entry is replayed in well under a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    intent: PublishIntent
+    data: bytes
+
+
+class Publisher:
+    """Writes the journal of one store, and knows whether it is still ours. Used by the holder only; thread-safe."""
+
+    def __init__(self, metadata: MetadataStore, storage: ChunkStorage) -> None:
+        self._metadata = metadata
+        self._storage = storage
+        self._one_at_a_time = threading.RLock()
+        self._proven_s: float | None = None
+        self._marked_s: float | None = None
+        """Time since boot at which the place, and its mark, were last seen to be ours."""
+
+    def publish(self, *, claims: bool = False) -> int:
+        """Publish until the outbox is empty; returns the number of entries written. Idempotent.
+
+        `claims`: a new owner wins its first slot, and nothing of its own is there yet to know the place by.
+        Raises Fenced when another owner's entries are found (the store is read-only from then on), WrongColdTier,
+        and what the storage raises: then nothing is lost, and the next call goes on.
+        """
+        entries = 0
+        with self._one_at_a_time:
+            while self._is_queued() and (entry := self._next_entry()) is not None:
+                if not claims and not self._is_proven():
+                    self._require_newest()
+                if not self._create(entry):
+                    self._skip(entry.intent)
+                    continue
+                self._require_newest(entry.intent.slot, claims=claims)
+                self._confirm(entry.intent)
+                entries, claims = entries + 1, False
+        return entries
+
+    def require_ownership(self) -> None:
+        """Make certain by one listing that the place is ours and nobody took it over, as before a deletion.
+
+        Raises Fenced, WrongColdTier, and what the storage raises: then nothing is certain.
+        """
+        with self._one_at_a_time:
+            if self._store_record().journal.intent.attempt:
+                self.publish()  # an entry that is on its way may be in the bucket already
+            store.require_owner(self._store_record())
+            self._require_newest()
+
+    def require_recent_ownership(self) -> None:
+        """As require_ownership, unless that was certain in the last PROOF_S. Costs a microsecond then."""
+        if self._is_proven():
+            return
+        with self._one_at_a_time:
+            store.require_owner(self._store_record())
+            self._require_newest()  # an entry on its way is known by its intent, and waits for its own turn
+
+    def _is_proven(self) -> bool:
+        return _is_recent(self._proven_s, self._metadata.clock.boot_s(), PROOF_S)
+
+    def _is_queued(self) -> bool:
+        """Whether there is anything to publish; asked each second, so the one writer is not taken for it."""
+        with self._metadata.read() as txn:
+            store.require_owner(txn.store)
+            return bool(txn.store.journal.intent.attempt or txn.count(OUTBOX_NAME))
+
+    def _next_entry(self) -> _Entry | None:
+        """The entry of the standing intent, or of a new one that is committed first."""
+        with self._metadata.write() as txn:
+            state = txn.store.journal
+            intent = state.intent
+            if not intent.attempt:
+                found = _next_range(txn, state.published_sequence)
+                if found is None:
+                    return None
+                intent = PublishIntent(
+                    slot=state.next_slot, first_sequence=found[0], last_sequence=found[1], attempt=new_id()
+                )
+                txn.update_store(journal=replace(state, intent=intent))
+        with self._metadata.read() as view:
+            message = changes.entry_of(view, intent.slot, intent.first_sequence, intent.last_sequence, intent.attempt)
+        return _Entry(intent, changes.frame(message))
+
+    def _create(self, entry: _Entry) -> bool:
+        """Win the slot, or find that it holds this very entry already; False when a void one has it."""
+        name = slot_name(entry.intent.slot)
+        try:
+            self._storage.put(name, BufferSource(entry.data), metadata={ATTEMPT_KEY: entry.intent.attempt})
+        except AlreadyExists as exc:
+            return self._resolve_taken(name, entry.intent, exc)
+        return True
+
+    def _resolve_taken(self, name: str, intent: PublishIntent, taken: AlreadyExists) -> bool:
+        """Whether the entry that has a slot is ours, or void; raises Fenced when it is neither."""
+        other = changes.parse_entry(read_small(self._storage, name), name)
+        store = self._store_record()
+        if _is_own(other, intent, store):
+            log.info("slot %d was written before a crash and is our own", intent.slot)
+            return True
+        if _is_void(other, store):
+            log.info("slot %d holds a void entry of epoch %d", intent.slot, other.store_epoch)
+            return False
+        raise self._fenced_by(name, other.store_epoch, _fencer(other)) from taken
+
+    def _require_newest(self, created: int = 0, *, claims: bool = False) -> None:
+        """Make certain by one listing that the place is ours, up to our newest slot and the one just created.
+
+        A create that succeeds is not yet ownership: superseded slots are deleted. Later ones are not.
+        """
+        self._proven_s = None
+        began_s = self._metadata.clock.boot_s()
+        store = self._store_record()
+        try:
+            self._judge(store, created, claims=claims)
+            if not _is_recent(self._marked_s, began_s, _MARK_S):
+                marked = cold_identity.require_mark(self._storage, store, created)
+                self._marked_s = began_s if marked else None
+        except WrongColdTier as exc:
+            self._note(cold_identity.as_warning(exc))
+            raise
+        self._note("")
+        self._proven_s = began_s
+
+    def _judge(self, store: StoreRecord, created: int, *, claims: bool) -> None:
+        state = store.journal
+        sighting = cold_identity.look(self._storage, state.next_slot - 1)
+        for name in sighting.later:
+            if entry_slot(name) != created:
+                self._judge_later(store, name)
+        for slot in (0 if claims else state.newest_slot, created):
+            cold_identity.require_shown(self._storage, sighting, slot)
+
+    def _judge_later(self, store: StoreRecord, name: str) -> None:
+        """Raise Fenced for what another owner put behind our newest slot.
+
+        Entries of lower epochs are void wherever they stand, so they prove nothing.
+        """
+        data = read_small(self._storage, name)
+        if entry_slot(name) is None:
+            manifest = changes.parse_manifest(data, name)
+            raise self._fenced_by(name, manifest.store_epoch, Fencer(store_id=manifest.store_id))
+        other = changes.parse_entry(data, name)
+        if not (_is_own(other, store.journal.intent, store) or _is_void(other, store)):
+            raise self._fenced_by(name, other.store_epoch, _fencer(other))
+
+    def _fenced_by(self, name: str, epoch: int, fencer: Fencer) -> Fenced:
+        """The error of another owner's object. Raises WrongColdTier when it is of another store."""
+        cold_identity.require_same_store(self._storage, name, fencer.store_id, self._store_record())
+        return self._fenced(epoch, fencer)
+
+    def _skip(self, intent: PublishIntent) -> None:
+        """Go on behind a slot that a void entry has; readers skip it too."""
+        with self._metadata.write() as txn:
+            if txn.store.journal.intent == intent:
+                moved = replace(txn.store.journal, next_slot=intent.slot + 1, intent=PublishIntent())
+                txn.update_store(journal=moved)
+
+    def _confirm(self, intent: PublishIntent) -> None:
+        with self._metadata.write() as txn:
+            state = txn.store.journal
+            if state.intent != intent:
+                raise Conflict("another process published meanwhile", remedy="run the command again")
+            for sequence in range(intent.first_sequence, intent.last_sequence + 1):
+                txn.delete(OUTBOX_NAME, tables.u64(sequence))
+            published = replace(
+                state,
+                next_slot=intent.slot + 1,
+                published_sequence=intent.last_sequence,
+                intent=PublishIntent(),
+            )
+            txn.update_store(journal=published)
+
+    def _store_record(self) -> StoreRecord:
+        with self._metadata.read() as txn:
+            return txn.store
+
+    def _note(self, wrong_place: str) -> None:
+        """Write down for `status` whether the place was ours, if that changed."""
+        if self._store_record().journal.wrong_place == wrong_place:
+            return
+        try:
+            with self._metadata.write_notes() as txn:
+                txn.update_store(journal=replace(txn.store.journal, wrong_place=wrong_place))
+        except TierfsError as exc:  # a full disk, most likely, where eviction must go on
+            log.warning("whether the cold tier is ours cannot be written down: %s", exc)
+
+    def _fenced(self, epoch: int, fencer: Fencer) -> Fenced:
+        """Remember it: from now on the store changes nothing, here or in the bucket (invariant 7)."""
+        with self._metadata.write_notes() as txn:
+            txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=epoch, fencer=fencer))
+            return store.fenced(txn.store)
+
+
+def _is_own(entry: pb.JournalEntry, intent: PublishIntent, store: StoreRecord) -> bool:
+    """Whether an entry is that of this intent, as after a crash."""
+    return bool(intent.attempt) and (entry.store_id, entry.store_epoch, entry.attempt) == (
+        store.store_id,
+        store.store_epoch,
+        intent.attempt,
+    )
+
+
+def _is_void(entry: pb.JournalEntry, store: StoreRecord) -> bool:
+    """Whether an entry is of an owner before this store, who was superseded when it wrote it."""
+    return entry.store_id == store.store_id and entry.store_epoch < store.store_epoch
+
+
+def _fencer(entry: pb.JournalEntry) -> Fencer:
+    """Who wrote an entry; the first one of an owner says where it runs."""
+    begins = next((change.owner_begins for change in entry.changes if change.HasField("owner_begins")), None)
+    if begins is None:
+        return Fencer(store_id=entry.store_id)
+    return Fencer(store_id=entry.store_id, host=begins.host, since_ms=begins.wall_ms)
+
+
+def _next_range(txn: ReadTransaction, published: int) -> tuple[int, int] | None:
+    """First and last sequence of the next entry, or None when everything is published.
+
+    A limit ends no entry between an unlink and the link of what is left: whoever takes over there has a gap.
+    """
+    first, last, size_bytes = 0, 0, 0
+    for count, (sequence, data) in enumerate(changes.outbox(txn, published)):
+        size_bytes += len(data)
+        if count and (size_bytes > _ENTRY_BYTES or count >= _ENTRY_CHANGES):
+            return first, _complete(txn, first, last)
+        first, last = first or sequence, sequence
+    return (first, last) if first else None
+
+
+def _complete(txn: ReadTransaction, first: int, last: int) -> int:
+    """The last sequence that leaves no unlink at the end, nor the checksums of a link behind one.
+
+    All of them where nothing else is there: unlinks of large removals, or checksums of a single huge object.
+    """
+    for sequence in range(last, first - 1, -1):
+        data = txn.get_raw(OUTBOX_NAME, tables.u64(sequence)) or b""
+        if pb.Change.FromString(data).WhichOneof("body") not in ("cold_unlink", "checksums"):
+            return sequence
+    return last
+
+
+def _is_recent(since_s: float | None, now_s: float, limit_s: float) -> bool:
+    return since_s is not None and 0 <= now_s - since_s <= limit_s

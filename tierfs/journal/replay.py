@@ -1,0 +1,286 @@
+"""Replaying the bucket's journal into a store's own database: `recover`, replicas and single segments.
+
+Pure over one WriteTransaction. Everything replayed is hostile and checked; what is broken raises DataLoss
+and leaves the transaction to be undone. A change that was applied already, by its sequence, is skipped,
+and one without sequence is state that may be applied any number of times. The outbox is not touched: what
+is replayed is in the journal already.
+
+Rules (docs/format.md): a segment keeps what this host alone knows of it (local chunks, writer); the cold
+chain is what links and unlinks made of it, never what a segment's record says; a location is unused until
+the local settings allow it; garbage is the owner's business, so a replica takes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from tierfs import policy
+from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.journal import replay_chains, replay_names
+from tierfs.metadata import batches, chains, directories, entries, tables, untrusted
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.journal_state import MAX_EPOCH
+from tierfs.metadata.records import RECORD_VERSION, SegmentRecord, TierState
+from tierfs.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.metadata.untrusted import require
+from tierfs.types import EntryKind, SegmentId, SegmentKind, Tier
+
+
+def apply(txn: WriteTransaction, change: pb.Change) -> bool:
+    """Apply one change; False when it was applied before. Raises DataLoss."""
+    if change.sequence and change.sequence <= applied(txn):
+        return False
+    kind = change.WhichOneof("body")
+    if kind is None:
+        raise DataLoss("the journal holds a change of a kind this tierfs does not know", remedy="upgrade tierfs")
+    _HANDLERS[kind](txn, getattr(change, kind))
+    if change.sequence:
+        _move_to(txn, change.sequence)
+    return True
+
+
+def apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
+    """Apply the next slot's entry; False when it is void, being an older owner's. Raises DataLoss.
+
+    The caller checked the object's frame. An entry of another store, of another slot than the next, or one
+    whose changes do not follow on what was applied is refused.
+    """
+    store = txn.store
+    require_version(entry.version, f"slot {entry.slot}")
+    if entry.store_id != store.store_id:
+        raise DataLoss(f"slot {entry.slot} belongs to another store")
+    if entry.slot != store.journal.next_slot:
+        raise DataLoss(f"slot {store.journal.next_slot} of the journal is missing")
+    txn.update_store(journal=replace(store.journal, next_slot=entry.slot + 1))
+    if entry.store_epoch < store.store_epoch:
+        return False
+    if entry.changes and entry.first_sequence > applied(txn) + 1:
+        raise DataLoss(f"slot {entry.slot} begins at change {entry.first_sequence}, {applied(txn)} was the last")
+    expected = range(entry.first_sequence, entry.first_sequence + len(entry.changes))
+    if [change.sequence for change in entry.changes] != list(expected) or entry.store_epoch > MAX_EPOCH:
+        raise DataLoss(f"slot {entry.slot}: its changes are not numbered as they should be")
+    for change in entry.changes:
+        apply(txn, change)
+    txn.update_store(store_epoch=entry.store_epoch)
+    return True
+
+
+def apply_state(txn: WriteTransaction, changes: Iterable[pb.Change]) -> None:
+    """Apply one part of a checkpoint. Raises DataLoss."""
+    for change in changes:
+        require(change.sequence == 0, "a checkpoint holds history")
+        if change.HasField("cold_link"):
+            _cold_link(txn, change.cold_link, merges=False)
+        else:
+            apply(txn, change)
+
+
+def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) -> None:
+    """Stand behind a checkpoint, all parts of which were applied. Raises DataLoss."""
+    untrusted.check_id(manifest.slot, "a slot")
+    require(manifest.last_sequence <= untrusted.MAX_ID and manifest.store_epoch <= MAX_EPOCH, "a counter overflows")
+    replay_names.check_tree(txn)
+    see_id(txn, max(manifest.next_id, 1) - 1)
+    journal = replace(txn.store.journal, next_slot=manifest.slot + 1, checkpoint_slot=manifest.slot)
+    txn.update_store(store_epoch=manifest.store_epoch, journal=journal)
+    _move_to(txn, manifest.last_sequence)
+
+
+def applied(txn: WriteTransaction) -> int:
+    """Sequence of the last change that was applied."""
+    return txn.store.journal.published_sequence
+
+
+def require_version(version: int, what: str) -> None:
+    """Refuse what a newer tierfs wrote."""
+    if version > RECORD_VERSION:
+        raise DataLoss(f"{what} has format version {version}", remedy="upgrade tierfs")
+
+
+def see_id(txn: WriteTransaction, *ids: int) -> None:
+    """Never hand out these ids."""
+    highest = max(ids)
+    require(highest <= untrusted.MAX_ID, "a counter overflows", highest)
+    if highest >= txn.store.next_id:
+        txn.update_store(next_id=highest + 1)
+
+
+def _move_to(txn: WriteTransaction, sequence: int) -> None:
+    journal = replace(txn.store.journal, published_sequence=sequence)
+    txn.update_store(journal=journal, next_outbox=sequence + 1)
+
+
+def _owner_begins(txn: WriteTransaction, message: pb.OwnerBegins) -> None:
+    if message.store_id != txn.store.store_id:
+        raise DataLoss(f"the journal has an owner of another store, {message.store_id!r}")
+    require(0 < message.store_epoch <= MAX_EPOCH, "an owner begins with an impossible epoch", message.store_epoch)
+    if message.store_epoch > txn.store.store_epoch:
+        txn.update_store(store_epoch=message.store_epoch)
+
+
+def _segment(txn: WriteTransaction, message: pb.SegmentRecord) -> None:
+    record = SEGMENTS.codec.from_message(message)
+    untrusted.check_segment(record)
+    see_id(txn, record.id, record.inode, record.successor_id, record.commit_id)
+    old = directories.segment(txn, record.id)
+    new = _merged(old, record)
+    replay_names.place_segment(txn, old, new)
+    txn.put(SEGMENTS, tables.u64(new.id), new)
+    txn.touch(inode=new.inode if old is None else old.inode, segment_id=new.id)
+
+
+def _merged(old: SegmentRecord | None, record: SegmentRecord) -> SegmentRecord:
+    """The journal's view of a segment with what only this host knows."""
+    if old is None:
+        return replace(record, local=TierState(), cold=TierState(), active=False, resumable=False)
+    kept = replace(
+        record,
+        local=old.local,
+        cold=old.cold,
+        active=old.active and not record.sealed,
+        resumable=old.resumable and not record.sealed,
+        writer=old.writer,
+        generation=max(old.generation, record.generation),
+        writer_epoch=max(old.writer_epoch, record.writer_epoch),
+    )
+    return replace(kept, length=max(old.length, record.length)) if old.local.count else kept
+
+
+def _segment_removed(txn: WriteTransaction, segment_id: int) -> None:
+    segment = _known_segment(txn, segment_id)
+    if segment is None:
+        return
+    replay_chains.unlink_all(txn, segment)
+    local = list(chains.chunks(txn, segment.id, Tier.LOCAL))
+    chains.remove(txn, segment, Tier.LOCAL, local, due_ms=txn.now_ms, after_sequence=0)
+    entries.forget(txn, segment)
+    txn.delete(SEGMENTS.name, tables.u64(segment.id))
+    txn.delete(POLICIES.name, tables.u64(segment.id))
+    replay_names.displace(txn, segment.parent_id, segment.name, EntryKind.SEGMENT, segment.id)
+    txn.touch(inode=segment.inode, segment_id=segment.id)
+
+
+def _directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> None:
+    see_id(txn, *replay_names.place_directory(txn, message))
+
+
+def _cold_link(txn: WriteTransaction, message: pb.ColdLink, *, merges: bool = True) -> None:
+    segment = _known_segment(txn, message.segment_id)
+    require(segment is not None, "chunks of an unknown segment", message.segment_id)
+    assert segment is not None
+    found = replay_chains.read_link(txn, message, txn.store.cold_location_id)
+    see_id(txn, 1, *found.objects)
+    _chain_changed(txn, segment, replay_chains.link(txn, segment, found, merges=merges))
+
+
+def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
+    for record in message.segments:
+        _segment(txn, record)
+    objects = replay_chains.read_pack(txn, message, txn.store.cold_location_id)
+    see_id(txn, *objects)
+    for one in message.links:
+        segment = _known_segment(txn, one.segment_id)
+        require(segment is not None, "chunks of an unknown segment", one.segment_id)
+        assert segment is not None
+        found = replay_chains.Link(replay_chains.read_chunks(one.chunks), objects)
+        _chain_changed(txn, segment, replay_chains.link(txn, segment, found))
+
+
+def _checksums(txn: WriteTransaction, message: pb.ObjectChecksums) -> None:
+    see_id(txn, 1, replay_chains.put_checksums(txn, message, txn.store.cold_location_id))
+
+
+def _cold_unlink(txn: WriteTransaction, message: pb.ColdUnlink) -> None:
+    segment = _known_segment(txn, message.segment_id)
+    if segment is not None:
+        _chain_changed(txn, segment, replay_chains.unlink(txn, segment, message.start_offsets))
+
+
+def _object(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
+    replay_chains.adopt_etag(txn, message)
+
+
+def _chain_changed(txn: WriteTransaction, before: SegmentRecord, after: SegmentRecord) -> None:
+    if after != before:
+        txn.put(SEGMENTS, tables.u64(after.id), after)
+        txn.touch(inode=after.inode, segment_id=after.id)
+
+
+def _known_segment(txn: WriteTransaction, segment_id: int) -> SegmentRecord | None:
+    untrusted.check_id(segment_id, "a segment")
+    return directories.segment(txn, SegmentId(segment_id))
+
+
+def _location(txn: WriteTransaction, message: pb.LocationRecord) -> None:
+    record = LOCATIONS.codec.from_message(message)
+    require(record.id > 0, "a location without an id")
+    known = txn.get(LOCATIONS, tables.u32(record.id))
+    if known is not None and not known.from_journal:
+        return  # chosen here: a journal does not say where this host connects
+    txn.put(LOCATIONS, tables.u32(record.id), replace(record, from_journal=True))
+
+
+def _policy(txn: WriteTransaction, message: pb.PolicyRecord) -> None:
+    record = POLICIES.codec.from_message(message)
+    untrusted.check_id(record.target_id, "a policy")
+    try:
+        policy.inherit([record.settings])
+    except (InvalidRequest, ValueError) as exc:
+        raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy="upgrade tierfs") from exc
+    txn.put(POLICIES, tables.u64(record.target_id), record)
+    txn.touch(policies=True)
+
+
+def _garbage(txn: WriteTransaction, message: pb.GarbageRecord) -> None:
+    record = GARBAGE.codec.from_message(message)
+    require(record.tier is Tier.COLD, "garbage of the local tier", record.name)
+    untrusted.check_times(record.due_ms)
+    require(record.sequence <= untrusted.MAX_ID, "a counter overflows", record.sequence)
+    untrusted.check_object_name(record.name, owned=True)
+    if txn.store.replica or record.location_id != txn.store.cold_location_id:
+        return
+    txn.put(GARBAGE, tables.pair(record.due_ms, record.sequence), record)
+    if record.sequence >= txn.store.next_garbage:
+        txn.update_store(next_garbage=record.sequence + 1)
+
+
+def _counters(txn: WriteTransaction, message: pb.Counters) -> None:
+    see_id(txn, max(message.next_id, 1) - 1)
+
+
+def _ledger(txn: WriteTransaction, message: pb.LedgerRecord) -> None:
+    record = LEDGERS.codec.from_message(message)
+    segment = _known_segment(txn, record.segment_id)
+    require(segment is not None and segment.kind is SegmentKind.LEDGER, "a ledger without a segment", record.segment_id)
+    require(max(record.ledger_id, record.entries, record.bytes) <= untrusted.MAX_ID, "a ledger of impossible numbers")
+    untrusted.check_times(record.timestamp_ms, record.offload.timestamp_ms)
+    txn.put(LEDGERS, tables.u64(record.segment_id), record)
+
+
+def _directory_removed(txn: WriteTransaction, directory_id: int) -> None:
+    untrusted.check_id(directory_id, "a directory")
+    replay_names.remove_directory(txn, directory_id)
+    txn.delete(POLICIES.name, tables.u64(directory_id))
+
+
+_HANDLERS: dict[str, Callable[[WriteTransaction, Any], None]] = {
+    "owner_begins": _owner_begins,
+    "segment": _segment,
+    "segment_removed": _segment_removed,
+    "directory": _directory,
+    "directory_removed": _directory_removed,
+    "cold_link": _cold_link,
+    "checksums": _checksums,
+    "cold_unlink": _cold_unlink,
+    "location": _location,
+    "policy": _policy,
+    "batch": batches.replay,
+    "ledger": _ledger,
+    "counters": _counters,
+    "garbage": _garbage,
+    "object": _object,
+    "pack_link": _pack_link,
+}

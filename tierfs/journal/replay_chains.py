@@ -1,0 +1,241 @@
+"""Replaying changes of cold chains: links, unlinks and the references they count.
+
+The journal tells what was linked, not what was dropped for it: a linked chunk replaces what it covers, and of
+a chunk that it covers in part the rest stays. A checkpoint names the owner's chunks as they are, and none of
+them is merged; in changes a chunk merges with the one that it continues, as owners up to tierfs 0.1 count on.
+References are counted anew, so that what is replayed twice counts once. What loses its last reference is
+forgotten; the journal names garbage on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from tierfs import ranges
+from tierfs.metadata import chain, chains, checksums, tables, untrusted
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.chain import ChainEdit
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.tables import CHECKSUMS, CHUNKS, OBJECTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.metadata.untrusted import require
+from tierfs.types import LocationId, ObjectId, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A ColdLink message, checked: chunks, and the objects it brings along, by id."""
+
+    chunks: Sequence[ChunkRecord]
+    objects: dict[ObjectId, ObjectRecord]
+
+
+def read_link(txn: WriteTransaction, message: pb.ColdLink, own_location: LocationId) -> Link:
+    """Check a message and write its checksum runs. Raises DataLoss."""
+    _require_apart([message])
+    objects = _read_objects(txn, message.objects, own_location)
+    chunks = read_chunks(message.chunks)
+    _write_runs(txn, message.checksums, objects, {chunk.object_id for chunk in chunks})
+    return Link(chunks, objects)
+
+
+def read_pack(txn: WriteTransaction, message: pb.PackLink, own_location: LocationId) -> dict[ObjectId, ObjectRecord]:
+    """Check the pack of a message and write its checksum runs; all its links are to it. Raises DataLoss."""
+    _require_apart(message.links)
+    objects = _read_objects(txn, (message.object,), own_location)
+    used = {ObjectId(chunk.object_id) for one in message.links for chunk in one.chunks}
+    require(used == set(objects), "a pack is linked together with other objects", message.object.id)
+    _write_runs(txn, message.checksums, objects, used)
+    return objects
+
+
+def read_chunks(messages: Iterable[pb.ChunkRecord]) -> tuple[ChunkRecord, ...]:
+    """The chunks of a link; where the list goes on follows from where they are put."""
+    return tuple(replace(CHUNKS.codec.from_message(one), next=0) for one in messages)
+
+
+def _require_apart(links: Iterable[pb.ColdLink]) -> None:
+    """Raise DataLoss where chunks of one change overlap: a later one would cut what the first has just linked."""
+    places = sorted((one.segment_id, chunk.start_offset, chunk.length) for one in links for chunk in one.chunks)
+    for (number, start, length), (other, begins, _) in pairwise(places):
+        require(number != other or start + length <= begins, "chunks overlap", number, begins)
+
+
+def _read_objects(
+    txn: WriteTransaction, messages: Iterable[pb.ObjectRecord], own_location: LocationId
+) -> dict[ObjectId, ObjectRecord]:
+    objects: dict[ObjectId, ObjectRecord] = {}
+    for one in messages:
+        record = OBJECTS.codec.from_message(one)
+        untrusted.check_object(record, own_location)
+        objects[record.id] = _counted(txn, record)
+    return objects
+
+
+def _write_runs(
+    txn: WriteTransaction,
+    messages: Iterable[pb.ChecksumRun],
+    objects: dict[ObjectId, ObjectRecord],
+    used: Collection[ObjectId],
+) -> None:
+    for each in messages:
+        holder = objects.get(ObjectId(each.object_id))
+        require(holder is not None, "checksums of an object that is not linked", each.object_id)
+        assert holder is not None
+        run = CHECKSUMS.codec.from_message(each)
+        untrusted.check_run(run, holder)
+        if holder.id in used:
+            checksums.put_run(txn, holder.id, replace(run, object_id=0))
+
+
+def put_checksums(txn: WriteTransaction, message: pb.ObjectChecksums, own_location: LocationId) -> ObjectId:
+    """Write checksum runs of an object that a later link names; returns its id. Raises DataLoss."""
+    objects = _read_objects(txn, (message.object,), own_location)
+    _write_runs(txn, message.runs, objects, objects.keys())
+    return ObjectId(message.object.id)
+
+
+def link(txn: WriteTransaction, segment: SegmentRecord, found: Link, *, merges: bool = True) -> SegmentRecord:
+    """Link chunks in place of what they cover; returns the changed segment, not yet written."""
+    for chunk in found.chunks:
+        holder = _holder(txn, chunk, found) if chunk.object_id else None
+        untrusted.check_chunk(chunk, holder)
+        segment = _link_one(txn, segment, chunk, holder, merges)
+    return segment
+
+
+def unlink(txn: WriteTransaction, segment: SegmentRecord, start_offsets: Sequence[int]) -> SegmentRecord:
+    """Unlink the chunks that begin at these offsets; those that are gone already are success."""
+    for start in start_offsets:
+        chunk = txn.get(CHUNKS, tables.chunk(segment.id, Tier.COLD, start)) if start <= untrusted.MAX_OFFSET else None
+        if chunk is not None:
+            segment = _remove(txn, segment, [chunk])
+            release(txn, chunk)
+    return segment
+
+
+def unlink_all(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    """Drop the whole cold chain of a segment that is going away."""
+    for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
+        txn.delete(CHUNKS.name, tables.chunk(segment.id, Tier.COLD, chunk.start_offset))
+        release(txn, chunk)
+
+
+def release(txn: WriteTransaction, chunk: ChunkRecord) -> None:
+    """Drop a chunk's reference to its object; without references the object is forgotten."""
+    if not chunk.object_id:
+        return
+    holder = chains.object_of(txn, chunk)
+    if holder.references > 1:
+        txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references - 1))
+        return
+    txn.delete(OBJECTS.name, tables.u64(holder.id))
+    checksums.delete(txn, ObjectId(holder.id))
+
+
+def adopt_etag(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
+    """Take over another etag of an object that is linked; one that was forgotten since is success. Raises DataLoss."""
+    record = OBJECTS.codec.from_message(message)
+    untrusted.check_object(record, txn.store.cold_location_id)
+    if txn.get(OBJECTS, tables.u64(record.id)) is not None:
+        known = _counted(txn, record)
+        txn.put(OBJECTS, tables.u64(known.id), known)
+
+
+def _counted(txn: WriteTransaction, record: ObjectRecord) -> ObjectRecord:
+    """The object with the references that are counted here. An id names one object for ever."""
+    known = txn.get(OBJECTS, tables.u64(record.id))
+    if known is None:
+        return replace(record, references=0)
+    same = (known.tier, known.location_id, known.name, known.length)
+    require(same == (record.tier, record.location_id, record.name, record.length), "an id names two objects", record.id)
+    return replace(record, references=known.references)
+
+
+def _holder(txn: WriteTransaction, chunk: ChunkRecord, found: Link) -> ObjectRecord | None:
+    """The chunk's object, as counted by now: the database's when an earlier chunk of the message wrote it."""
+    brought = found.objects.get(chunk.object_id)
+    known = txn.get(OBJECTS, tables.u64(chunk.object_id)) if chunk.object_id <= untrusted.MAX_ID else None
+    if brought is None or known is None:
+        return brought or known
+    return replace(brought, references=known.references)
+
+
+def _link_one(
+    txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, holder: ObjectRecord | None, merges: bool
+) -> SegmentRecord:
+    covered = list(chains.overlapping(txn, segment.id, Tier.COLD, chunk.range))
+    if len(covered) == 1 and _holds(covered[0], chunk) and (merges or covered[0].length == chunk.length):
+        return segment
+    rests = [rest for other in covered for rest in _rests(segment, other, chunk)]
+    if holder is not None:  # counted first: it may be the object of a chunk that goes
+        txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references + 1))
+    for rest in rests:
+        _count(txn, rest)
+    segment = _remove(txn, segment, covered)
+    for other in covered:
+        release(txn, other)
+    for rest in rests:
+        segment = _insert(txn, segment, rest, merges=False)
+    return _insert(txn, segment, chunk, merges=merges)
+
+
+def _rests(segment: SegmentRecord, other: ChunkRecord, chunk: ChunkRecord) -> list[ChunkRecord]:
+    """What a new chunk leaves of one that it covers: replays may have merged what the owner had as two.
+
+    What lies before the segment's start may be missing in the new chunk: nobody reads it.
+    """
+    left = [span for span in ranges.gaps(other.range, (chunk.range,)) if span.end > segment.start_offset]
+    return [chain.part(other, span, other.state) for span in left]
+
+
+def _count(txn: WriteTransaction, chunk: ChunkRecord) -> None:
+    """One reference more to a chunk's object."""
+    if chunk.object_id:
+        holder = chains.object_of(txn, chunk)
+        txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references + 1))
+
+
+def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:
+    """Whether `other` is this very chunk, or one that it became part of."""
+    return (
+        other.range.contains(chunk.range)
+        and (other.object_id, other.state) == (chunk.object_id, chunk.state)
+        and (not other.object_id or _shift(other) == _shift(chunk))
+    )
+
+
+def _shift(chunk: ChunkRecord) -> int:
+    """From offsets in the object to those in the segment."""
+    return chunk.start_offset - chunk.object_offset
+
+
+def _insert(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, *, merges: bool) -> SegmentRecord:
+    """Link a chunk whose reference is counted; a chunk that merges gives it back."""
+    previous = chains.chunk_at(txn, segment.id, Tier.COLD, chunk.start_offset) if segment.cold.count else None
+    after = None
+    if segment.cold.count and chunk.start_offset < segment.cold.last_chunk:
+        after = next(chains.chunks(txn, segment.id, Tier.COLD, chunk.end_offset), None)
+    edit = chain.insert(segment.cold, chunk, previous=previous, following=after, merges=merges)
+    if edit.merged:
+        release(txn, chunk)
+    return _write(txn, segment, edit)
+
+
+def _remove(txn: WriteTransaction, segment: SegmentRecord, removed: Sequence[ChunkRecord]) -> SegmentRecord:
+    if not removed:
+        return segment
+    start, end = removed[0].start_offset, removed[-1].end_offset
+    previous = chains.chunk_at(txn, segment.id, Tier.COLD, start - 1) if start else None
+    following = next(chains.chunks(txn, segment.id, Tier.COLD, end), None)
+    return _write(txn, segment, chain.remove(segment.cold, removed, previous=previous, following=following))
+
+
+def _write(txn: WriteTransaction, segment: SegmentRecord, edit: ChainEdit) -> SegmentRecord:
+    for record in edit.put:
+        txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, record.start_offset), record)
+    for start_offset in edit.remove:
+        txn.delete(CHUNKS.name, tables.chunk(segment.id, Tier.COLD, start_offset))
+    return replace(segment, cold=edit.state, generation=segment.generation + 1)

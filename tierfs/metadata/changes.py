@@ -1,0 +1,398 @@
+"""Changes, journal entries and checkpoints: the bucket's ordered log of metadata (design §6).
+
+Changes are upserts of whole records in the bucket's view, which knows nothing of the local tier, so
+replaying one twice is harmless. Objects of the journal are framed: magic, format version, CRC32C,
+payload. Everything read back is hostile until its frame and sizes were checked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from tierfs.checksum import crc32c
+from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.metadata import chains, checksums, tables
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.ledger_and_batch_records import LedgerRecord
+from tierfs.metadata.records import (
+    RECORD_VERSION,
+    ChunkRecord,
+    DirectoryRecord,
+    LocationRecord,
+    ObjectRecord,
+    PolicyRecord,
+    SegmentRecord,
+    StoreRecord,
+)
+from tierfs.metadata.tables import (
+    CHECKSUMS,
+    CHUNKS,
+    DIRECTORIES,
+    GARBAGE,
+    LEDGERS,
+    LOCATIONS,
+    OBJECTS,
+    OUTBOX_NAME,
+    POLICIES,
+    SEGMENTS,
+)
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.metadata.transaction import add as queue
+from tierfs.types import ObjectId, SegmentId, SegmentKind, Tier
+
+M = TypeVar("M", bound=Message)
+
+MAGIC = b"TFSJ"
+_HEADER = struct.Struct(">4sIIQ")
+"""Magic, format version, CRC32C of the payload, length of the payload."""
+
+
+class Readable(Protocol):
+    """A file, or something else that is read in order."""
+
+    def read(self, size_bytes: int, /) -> bytes:
+        """The next bytes; fewer only at the end."""
+        ...
+
+
+MAX_OBJECT_BYTES = 8 * 1024 * 1024
+"""Journal objects are single PUTs and are refused above this size before they are read."""
+
+_LINK_OBJECT_BYTES = 80 * 1024**3
+"""Objects whose checksums, 2.6 MiB, a link carries: with it, an entry of 4 MiB stays below what a reader takes."""
+
+_RUNS_PER_CHANGE = 2048
+"""Of checksums that do not fit into their link: 2 MiB."""
+
+CHUNKS_PER_CHANGE = 5000
+"""Some 300 KB of records: far below the 4 MiB at which an entry ends, which a change cannot be split over."""
+
+PACKED_PER_CHANGE = 1000
+"""Segments that one change links to a pack: some 200 KB, with the longest names 700 KB."""
+
+
+_LOCAL_FIELDS = ("local", "active", "resumable", "writer", "owner_view")
+"""Of a segment: what other hosts may not know, its local chunks, writer and what a replica was told."""
+
+
+def put_segment(txn: WriteTransaction, segment: SegmentRecord) -> int:
+    """Write a segment and tell the journal; returns the change's sequence."""
+    return queue(txn, pb.Change(segment=_put_segment(txn, segment)))
+
+
+def segment_changed(txn: WriteTransaction, segment: SegmentRecord) -> int:
+    """A segment was created, sealed or changed; returns the change's sequence."""
+    return queue(txn, pb.Change(segment=_bucket_view(segment)))
+
+
+def _put_segment(txn: WriteTransaction, segment: SegmentRecord) -> pb.SegmentRecord:
+    """Write a segment; returns its bucket view, as one encoding serves both."""
+    segment.check()
+    message: pb.SegmentRecord = SEGMENTS.codec.to_message(segment)  # type: ignore[assignment]
+    txn.put_raw(SEGMENTS.name, tables.u64(segment.id), message.SerializeToString(deterministic=True))
+    return _without_local(message)
+
+
+def _bucket_view(segment: SegmentRecord) -> pb.SegmentRecord:
+    return _without_local(SEGMENTS.codec.to_message(segment))  # type: ignore[arg-type]
+
+
+def _without_local(message: pb.SegmentRecord) -> pb.SegmentRecord:
+    for name in _LOCAL_FIELDS:
+        message.ClearField(name)
+    return message
+
+
+def segment_removed(txn: WriteTransaction, segment_id: SegmentId) -> int:
+    """A segment was deleted."""
+    return queue(txn, pb.Change(segment_removed=segment_id))
+
+
+def directory_changed(txn: WriteTransaction, directory: DirectoryRecord) -> int:
+    """A directory was created."""
+    return queue(txn, pb.Change(directory=DIRECTORIES.codec.to_message(directory)))  # type: ignore[arg-type]
+
+
+def directory_removed(txn: WriteTransaction, directory_id: int) -> int:
+    """A directory was removed."""
+    return queue(txn, pb.Change(directory_removed=directory_id))
+
+
+def location_changed(txn: WriteTransaction, location: LocationRecord) -> int:
+    """A location was added."""
+    return queue(txn, pb.Change(location=LOCATIONS.codec.to_message(location)))  # type: ignore[arg-type]
+
+
+def policy_changed(txn: WriteTransaction, policy: PolicyRecord) -> int:
+    """Settings of a directory or segment changed."""
+    return queue(txn, pb.Change(policy=POLICIES.codec.to_message(policy)))  # type: ignore[arg-type]
+
+
+def owner_begins(txn: WriteTransaction, host: str) -> int:
+    """This store starts to own the bucket with its epoch."""
+    return queue(txn, _owner_begins(txn.store, txn.store.store_epoch, host, txn.now_ms))
+
+
+def takeover_entry(
+    store: StoreRecord, epoch: int, attempt: str, location: LocationRecord, host: str, now_ms: int
+) -> pb.JournalEntry:
+    """The next slot's entry, with which an owner of another epoch begins; nothing is queued."""
+    first = store.journal.published_sequence + 1
+    changes = [
+        _owner_begins(store, epoch, host, now_ms),
+        pb.Change(location=LOCATIONS.codec.to_message(location)),  # type: ignore[arg-type]
+    ]
+    for sequence, change in enumerate(changes, first):
+        change.sequence = sequence
+    return pb.JournalEntry(
+        version=RECORD_VERSION,
+        store_id=store.store_id,
+        store_epoch=epoch,
+        slot=store.journal.next_slot,
+        attempt=attempt,
+        first_sequence=first,
+        last_sequence=first + len(changes) - 1,
+        changes=changes,
+    )
+
+
+def _owner_begins(store: StoreRecord, epoch: int, host: str, now_ms: int) -> pb.Change:
+    body = pb.OwnerBegins(store_epoch=epoch, store_id=store.store_id, wall_ms=now_ms, host=host)
+    return pb.Change(owner_begins=body)
+
+
+def cold_linked(
+    txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[ChunkRecord], objects: Sequence[ObjectRecord]
+) -> int:
+    """Cold chunks were linked; carries their objects and checksum runs. Returns the sequence of the link.
+
+    Checksums that are too many for one change come before it in changes of their own, so that a journal
+    that ends in between links nothing without them.
+    """
+    first = sequence = txn.store.next_outbox
+    for change in _link_changes(txn, segment_id, chunks, objects):
+        sequence = queue(txn, change)
+    if sequence > first:  # local copies and replaced objects wait for the link itself
+        for holder in objects:
+            row = txn.get(OBJECTS, tables.u64(holder.id))
+            if row is not None:
+                txn.put(OBJECTS, tables.u64(row.id), replace(row, linked_sequence=sequence))
+    return sequence
+
+
+def cold_relinked(txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[pb.ChunkRecord]) -> None:
+    """Cold chunks, encoded already, came to a segment from another; the journal knows their objects."""
+    for first in range(0, len(chunks), CHUNKS_PER_CHANGE):
+        part = chunks[first : first + CHUNKS_PER_CHANGE]
+        queue(txn, pb.Change(cold_link=pb.ColdLink(segment_id=segment_id, chunks=part)))
+
+
+def link_pack(txn: WriteTransaction, holder: ObjectRecord, linked: Sequence[tuple[SegmentRecord, ChunkRecord]]) -> int:
+    """Write segments of which a chunk was linked to a pack, at most PACKED_PER_CHANGE, and tell the journal."""
+    described = OBJECTS.codec.to_message(holder)
+    message = pb.PackLink(object=described, checksums=_runs_of(txn, holder.id))  # type: ignore[arg-type]
+    for segment, chunk in linked:
+        message.segments.append(_put_segment(txn, segment))
+        link = message.links.add(segment_id=segment.id)
+        link.chunks.append(CHUNKS.codec.to_message(chunk))  # type: ignore[arg-type]
+    return queue(txn, pb.Change(pack_link=message))
+
+
+def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: Sequence[int]) -> int:
+    """Cold chunks were unlinked; returns the last change's sequence, 0 without chunks."""
+    sequence = 0
+    for first in range(0, len(start_offsets), CHUNKS_PER_CHANGE):
+        part = start_offsets[first : first + CHUNKS_PER_CHANGE]
+        sequence = queue(txn, pb.Change(cold_unlink=pb.ColdUnlink(segment_id=segment_id, start_offsets=part)))
+    return sequence
+
+
+def ledger_changed(txn: WriteTransaction, ledger: LedgerRecord) -> int:
+    """What tiering knows of a ledger changed."""
+    return queue(txn, pb.Change(ledger=LEDGERS.codec.to_message(ledger)))  # type: ignore[arg-type]
+
+
+def object_changed(txn: WriteTransaction, holder: ObjectRecord) -> int:
+    """Another etag of a cold object was adopted."""
+    return queue(txn, pb.Change(object=OBJECTS.codec.to_message(holder)))  # type: ignore[arg-type]
+
+
+def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
+    """Changes not yet known to be in the journal: sequence and serialized Change."""
+    for key, data in txn.scan_raw(OUTBOX_NAME, tables.u64(after + 1)):
+        yield tables.read_u64(key), data
+
+
+def entry_of(txn: ReadTransaction, slot: int, first: int, last: int, attempt: str) -> pb.JournalEntry:
+    """The journal entry for a range of outbox rows. The same arguments always give the same changes."""
+    entry = pb.JournalEntry(
+        version=RECORD_VERSION,
+        store_id=txn.store.store_id,
+        store_epoch=txn.store.store_epoch,
+        slot=slot,
+        attempt=attempt,
+        first_sequence=first,
+        last_sequence=last,
+    )
+    for sequence, data in outbox(txn, first - 1):
+        if sequence > last:
+            break
+        change = pb.Change.FromString(data)
+        change.sequence = sequence
+        entry.changes.append(change)
+    return entry
+
+
+def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
+    """The whole state of the bucket's metadata as changes without sequence: what a checkpoint holds."""
+    for _, location in txn.scan(LOCATIONS):
+        yield pb.Change(location=LOCATIONS.codec.to_message(location))  # type: ignore[arg-type]
+    for _, directory in txn.scan(DIRECTORIES):
+        yield pb.Change(directory=DIRECTORIES.codec.to_message(directory))  # type: ignore[arg-type]
+    for _, policy in txn.scan(POLICIES):
+        yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+    packs = set[ObjectId]()
+    for _, segment in txn.scan(SEGMENTS):
+        yield pb.Change(segment=_bucket_view(segment))
+        yield from _ledger_state(txn, segment)
+        yield from _cold_chain(txn, segment, packs)
+    from tierfs.metadata import batches
+
+    yield from batches.state(txn)
+    for _, garbage in txn.scan(GARBAGE):
+        if garbage.tier is Tier.COLD:
+            yield pb.Change(garbage=GARBAGE.codec.to_message(garbage))  # type: ignore[arg-type]
+
+
+def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
+    """One segment as changes without sequence: its record, its own policy, its cold chain."""
+    yield pb.Change(segment=_bucket_view(segment))
+    policy = txn.get(POLICIES, tables.u64(segment.id))
+    if policy is not None:
+        yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+    yield from _ledger_state(txn, segment)
+    yield from _cold_chain(txn, segment, set())
+
+
+def _ledger_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
+    ledger = txn.get(LEDGERS, tables.u64(segment.id)) if segment.kind is SegmentKind.LEDGER else None
+    if ledger is not None:
+        yield pb.Change(ledger=LEDGERS.codec.to_message(ledger))  # type: ignore[arg-type]
+
+
+def _cold_chain(txn: ReadTransaction, segment: SegmentRecord, packs: set[ObjectId]) -> Iterator[pb.Change]:
+    """The links of a chain; a pack comes along with the first of its chunks only, `packs` remembers which did."""
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD):
+        told = not chunk.object_id or chunk.object_id in packs
+        holders = () if told else (chains.object_of(txn, chunk),)
+        packs.update(holder.id for holder in holders if holder.packed)
+        yield from _link_changes(txn, segment.id, (chunk,), holders)
+
+
+def _link_changes(
+    txn: ReadTransaction, segment_id: SegmentId, chunks: Iterable[ChunkRecord], objects: Sequence[ObjectRecord]
+) -> Iterator[pb.Change]:
+    """The link, last; before it the checksums that do not fit into it."""
+    message = pb.ColdLink(segment_id=segment_id)
+    message.chunks.extend(CHUNKS.codec.to_message(chunk) for chunk in chunks)  # type: ignore[misc]
+    message.objects.extend(OBJECTS.codec.to_message(holder) for holder in objects)  # type: ignore[misc]
+    if sum(holder.length for holder in objects) > _LINK_OBJECT_BYTES:
+        for described in message.objects:
+            runs = _runs_of(txn, described.id)
+            while some := list(islice(runs, _RUNS_PER_CHANGE)):
+                yield pb.Change(checksums=pb.ObjectChecksums(object=described, runs=some))
+    else:
+        for described in message.objects:
+            message.checksums.extend(_runs_of(txn, described.id))
+    yield pb.Change(cold_link=message)
+
+
+def _runs_of(txn: ReadTransaction, object_id: int) -> Iterator[pb.ChecksumRun]:
+    for run in checksums.runs(txn, ObjectId(object_id)):
+        yield CHECKSUMS.codec.to_message(replace(run, object_id=object_id))  # type: ignore[misc]
+
+
+def frame(message: Message) -> bytes:
+    """The bytes of a journal object. Raises InvalidRequest when no reader would take it."""
+    payload = message.SerializeToString(deterministic=True)
+    size_bytes = _HEADER.size + len(payload)
+    if size_bytes > MAX_OBJECT_BYTES:
+        raise InvalidRequest(
+            f"a {message.DESCRIPTOR.name} has {size_bytes} bytes; readers take at most {MAX_OBJECT_BYTES}",
+            remedy="nothing of it was written: report what made a record that large",
+        )
+    return _HEADER.pack(MAGIC, RECORD_VERSION, crc32c(payload), len(payload)) + payload
+
+
+def parse_entry(data: bytes, name: str) -> pb.JournalEntry:
+    """The journal entry in an object's bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.JournalEntry)
+
+
+def parse_manifest(data: bytes, name: str) -> pb.CheckpointManifest:
+    """The checkpoint manifest in an object's bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.CheckpointManifest)
+
+
+def parse_part(data: bytes, name: str) -> pb.CheckpointPart:
+    """The checkpoint part in an object's bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.CheckpointPart)
+
+
+def parse_dump_part(data: bytes, name: str) -> pb.DumpPart:
+    """The part of a dump in its framed bytes; raises DataLoss naming the file."""
+    return _parse(data, name, pb.DumpPart)
+
+
+def parse_entries_part(data: bytes, name: str) -> pb.EntriesPart:
+    """The part of a copy of entries in its framed bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.EntriesPart)
+
+
+def parse_batch_manifest(data: bytes, name: str) -> pb.BatchManifest:
+    """A part of a batch's manifest in an object's bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.BatchManifest)
+
+
+def parse_segment_dump(data: bytes, name: str) -> pb.SegmentDump:
+    """A piece of a segment's dump in its framed bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.SegmentDump)
+
+
+def read_framed(file: Readable, name: str) -> bytes | None:
+    """The next framed message of a file, unparsed; None at its end. Raises DataLoss before it reads too much."""
+    header = file.read(_HEADER.size)
+    if not header:
+        return None
+    if len(header) < _HEADER.size:
+        raise DataLoss(f"{name} is cut in the middle of a header")
+    magic, _, _, length = _HEADER.unpack(header)
+    if magic != MAGIC or length > MAX_OBJECT_BYTES:
+        raise DataLoss(f"{name} is damaged, or no tierfs dump")
+    payload = file.read(length)
+    if len(payload) < length:
+        raise DataLoss(f"{name} is cut: {len(payload)} of {length} bytes of a part")
+    return header + payload
+
+
+def _parse(data: bytes, name: str, kind: type[M]) -> M:
+    if len(data) < _HEADER.size:
+        raise DataLoss(f"{name} is cut: {len(data)} bytes")
+    magic, version, crc, length = _HEADER.unpack_from(data)
+    payload = data[_HEADER.size :]
+    if magic != MAGIC:
+        raise DataLoss(f"{name} is no object of a tierfs journal")
+    if version > RECORD_VERSION:
+        raise DataLoss(f"{name} has format version {version}", remedy="upgrade tierfs")
+    if length != len(payload) or crc != crc32c(payload):
+        raise DataLoss(f"{name} is damaged: its checksum differs")
+    try:
+        return kind.FromString(payload)
+    except DecodeError as exc:
+        raise DataLoss(f"{name} cannot be decoded") from exc

@@ -1,0 +1,154 @@
+"""The records of ledgers: where entries lie, and how far an offload is. records.proto documents every field.
+
+Batches: what one write of an application made, and what its executors uploaded for it. See records.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Self
+from uuid import UUID
+
+from tierfs.metadata.records import Record, require
+from tierfs.types import AttemptId
+
+MAX_RUN_ENTRIES = 4096
+"""Of one row of `entries`: 4 to 12 KiB, that a reader of one entry decodes in 0.1 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryRun(Record):
+    """Consecutive entries of a ledger: how long each is, and where in the segment the first one's payload lies."""
+
+    first_entry_id: int = 0
+    payload_start: int = 0
+    lengths: tuple[int, ...] = ()
+    stored_offset: int = 0
+
+    @property
+    def end_entry_id(self) -> int:
+        """The id behind the last entry."""
+        return self.first_entry_id + len(self.lengths)
+
+    @property
+    def payload_end(self) -> int:
+        """Offset behind the last entry's payload."""
+        return self.payload_start + sum(self.lengths)
+
+    def check(self) -> None:
+        """See Record.check."""
+        require(0 < len(self.lengths) <= MAX_RUN_ENTRIES, "a run of entries has no or too many", self.first_entry_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadProgress:
+    """How far the offload of a ledger is (PIP-17)."""
+
+    uid_msb: int = 0
+    uid_lsb: int = 0
+    complete: bool = False
+    local_deleted: bool = False
+    timestamp_ms: int = 0
+    driver_name: str = ""
+    driver_properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uuid(self) -> UUID | None:
+        """The attempt; None when none began."""
+        return UUID(int=self.uid_msb << 64 | self.uid_lsb) if self.uid_msb or self.uid_lsb else None
+
+    @classmethod
+    def begun(cls, uuid: UUID, driver_name: str = "", driver_properties: Mapping[str, str] | None = None) -> Self:
+        """An attempt that begins now."""
+        return cls(
+            uid_msb=uuid.int >> 64,
+            uid_lsb=uuid.int & (1 << 64) - 1,
+            driver_name=driver_name,
+            driver_properties=driver_properties or {},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRecord(Record):
+    """What tiering knows of a ledger besides its segment."""
+
+    ledger_id: int = 0
+    segment_id: int
+    entries: int = 0
+    bytes: int = 0
+    timestamp_ms: int = 0
+    offload: OffloadProgress = OffloadProgress()
+
+
+MAX_BATCH = 2**63 - 1
+"""Highest version of an application: Spark's batch ids are longs."""
+
+MAX_APPLICATION_BYTES = 1024
+
+
+class BatchState(IntEnum):
+    """What a row, or a change of the journal, says of a batch."""
+
+    COMMITTED = 0
+    BEGUN = 1
+    """Its segments follow in the journal. Only a journal that ends in between leaves such a row."""
+    WATERMARK = 2
+    """This version of the application and all below it count as committed."""
+    DROPPED = 3
+    """Only in the journal: the row goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRecord(Record):
+    """One version of an application that was committed."""
+
+    application: str
+    batch: str
+    committed_ms: int = 0
+    segment_ids: tuple[int, ...] = ()
+    state: BatchState = BatchState.COMMITTED
+    job: str = ""
+
+    @property
+    def number(self) -> int:
+        """The version of the application."""
+        return int(self.batch)
+
+    def check(self) -> None:
+        """An application has a name, and its versions are numbers."""
+        named = 0 < len(self.application.encode()) <= MAX_APPLICATION_BYTES
+        require(named, "a batch of an impossible application", self.application[:40])
+        sound = self.batch.isascii() and self.batch.isdigit() and len(self.batch) <= len(str(MAX_BATCH))
+        require(sound and self.number <= MAX_BATCH, "a batch with an impossible version", self.batch[:40])
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedObject:
+    """Consecutive bytes of a segment, in an object of their own."""
+
+    name: str
+    length: int
+    etag: str
+    crc32c: int
+    crcs: bytes
+    """CRC32C per 128 KiB, packed as checksum runs are."""
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedSegment:
+    """What a task uploaded for one segment; travels from the executor to the driver."""
+
+    segment: str
+    """Full name of the segment."""
+    objects: tuple[UploadedObject, ...]
+    """Back to back from offset 0; none of a segment without bytes."""
+    crc32c: int = 0
+    """Of all bytes."""
+
+    @property
+    def length(self) -> int:
+        """Bytes of the segment."""
+        return sum(one.length for one in self.objects)

@@ -1,0 +1,160 @@
+"""What a record that comes from a bucket must fulfil before it is written here.
+
+Whoever can write to the bucket chose every byte of it. Each check raises DataLoss.
+
+Rows as protobuf messages, undecoded into records: for checks that must get through damaged ones.
+
+A message costs a third of a record, and nothing is refused: what cannot be parsed comes as None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tierfs import names
+from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.tables import Table
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
+
+MAX_ID = 2**63 - 1
+"""Of what counters hand out; below the 64 bits of a key, so that the next one exists."""
+
+MAX_OFFSET = 2**63 - 1
+"""Of a file (off_t)."""
+
+MAX_NAME_BYTES = 1024
+"""Of an S3 key."""
+
+OWNED_PREFIXES = ("segments/", "packs/", "uploads/", "ledgers/")
+"""Where the objects of a store lie in its location, but for those that Pulsar is to find."""
+
+MAX_TIME_MS = 253_402_300_799_000
+"""The last second of the year 9999: what a date can show."""
+
+_MAX_RUN_BLOCKS = 256
+
+
+def require(condition: bool, message: str, *subject: object) -> None:
+    """Raise DataLoss naming `subject` unless `condition` holds."""
+    if not condition:
+        raise DataLoss(
+            f"the bucket's journal is damaged: {message}{': ' if subject else ''}{' '.join(map(str, subject))}"
+        )
+
+
+def check_id(number: int, what: str) -> None:
+    """A number that a store's counter can have handed out."""
+    require(0 < number <= MAX_ID, f"{what} with an impossible id", number)
+
+
+def check_times(*times_ms: int) -> None:
+    """Times that a date can show."""
+    require(max(times_ms) <= MAX_TIME_MS, "an impossible time", max(times_ms))
+
+
+def check_component(name: str) -> None:
+    """One component of a name."""
+    try:
+        names.check_component(name)
+    except InvalidRequest as exc:
+        require(False, f"an impossible name: {exc}")
+
+
+def check_segment(record: SegmentRecord) -> None:
+    """Ids, name and range of a segment."""
+    check_id(record.id, "a segment")
+    check_id(record.parent_id, "a directory")
+    check_id(record.inode, "an inode")
+    require(record.inode != ROOT_INODE, "a segment has the root's inode", record.id)
+    check_component(record.name)
+    require(record.start_offset <= record.length <= MAX_OFFSET, "a segment has an impossible length", record.id)
+    check_times(record.created_ms, record.modified_ms, record.changed_ms, record.sealed_ms, record.recovered_ms)
+    require(record.writer_epoch <= MAX_ID and record.generation <= MAX_ID, "a counter overflows", record.id)
+
+
+def check_directory(record: DirectoryRecord) -> None:
+    """Ids and name of a directory that is not the root."""
+    check_id(record.id, "a directory")
+    check_id(record.parent_id, "a directory")
+    check_id(record.inode, "an inode")
+    require(record.id != record.parent_id, "a directory is its own parent", record.id)
+    require(record.inode != ROOT_INODE or record.id == ROOT_DIRECTORY, "a directory has the root's inode", record.id)
+    check_times(record.created_ms, record.modified_ms)
+    check_component(record.name)
+
+
+def check_chunk(record: ChunkRecord, holder: ObjectRecord | None) -> None:
+    """A cold chunk's range, in the segment and in its object; a lost one may have none."""
+    record.check()
+    require(record.end_offset <= MAX_OFFSET, "a chunk ends beyond every file", record.start_offset)
+    if holder is None:
+        require(not record.object_id, "a chunk names an unknown object", record.object_id)
+        return
+    require(holder.tier is Tier.COLD, "a cold chunk names a local object", holder.id)
+    end = record.object_offset + record.length
+    require(end <= holder.length, "a chunk ends beyond its object", record.start_offset, holder.id)
+
+
+def check_object(record: ObjectRecord, own_location: int) -> None:
+    """A cold object's ids, size and name; the owner's objects lie where it writes them."""
+    record.check()
+    check_id(record.id, "an object")
+    require(record.tier is Tier.COLD, "names a local object", record.id)
+    check_times(record.created_ms)
+    require(0 < record.length <= MAX_OFFSET, "an object has an impossible length", record.id)
+    own = record.location_id == own_location
+    require(own or record.foreign, "an object outside the store's location is not marked as foreign", record.id)
+    check_object_name(record.name, owned=not record.foreign)
+    if record.index_name:
+        check_object_name(record.index_name, owned=not record.foreign)
+    if record.entries_name:
+        check_object_name(record.entries_name, owned=True)
+    if record.encoding is not PayloadEncoding.RAW:
+        check_id(record.segment_id, "a ledger's object with a segment")
+        require(record.stored_length <= MAX_OFFSET, "an object has an impossible length", record.id)
+        require(record.payload_start + record.length <= MAX_OFFSET, "an object ends beyond every file", record.id)
+
+
+def check_object_name(name: str, *, owned: bool) -> None:
+    """A relative name without detours, below a prefix of ours when it is ours to delete."""
+    length_bytes = len(name.encode(errors="surrogatepass"))
+    require(0 < length_bytes <= MAX_NAME_BYTES and "\0" not in name, "an object has an impossible name")
+    steps = name.split("/")
+    require("." not in steps and ".." not in steps and steps[0] != "", "an object's name leads elsewhere")
+    require(not owned or is_owned_name(name), "an owned object lies outside segments/ and packs/", name)
+
+
+def is_owned_name(name: str) -> bool:
+    """Whether a store gives such names to its objects."""
+    key = names.ledger_key(name)
+    return name.startswith(OWNED_PREFIXES) or (key is not None and key.ledger_id is not None)
+
+
+def check_run(run: ChecksumRun, holder: ObjectRecord) -> None:
+    """A run of checksums lies inside its object and in one row."""
+    run.check()
+    require(0 < run.count <= _MAX_RUN_BLOCKS, "a checksum run has an impossible length", holder.id)
+    last = run.start + (run.count - 1) * CRC_BLOCK_BYTES
+    require(last < holder.length, "a checksum run ends beyond its object", holder.id, run.start)
+
+
+MessageRow = tuple[bytes, Any]
+"""A key and its message; None for a value that cannot be parsed."""
+
+
+def messages(
+    txn: ReadTransaction, table: Table[Any], start: bytes = b"", *, prefix: bytes = b""
+) -> Iterator[MessageRow]:
+    """Rows in key order from the first key >= `start`, as long as keys begin with `prefix`."""
+    parse = table.codec.parse_or_none
+    for key, data in txn.scan_raw(table.name, start or prefix, prefix=prefix):
+        yield key, parse(data)
+
+
+def message(txn: ReadTransaction, table: Table[Any], key: bytes) -> Any | None:
+    """The message under a key; None when there is none, or none that can be parsed."""
+    data = txn.get_raw(table.name, key)
+    return None if data is None else table.codec.parse_or_none(data)

@@ -1,0 +1,186 @@
+"""Filling the disk cache of this process: a few threads that fetch, check and store, each one part at a time.
+
+A reader's fetches are dropped when the cache's disk lags behind. Here a thread stores what it fetched before
+it fetches more, so the disk sets the pace and nothing is fetched in vain.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.metadata import checksums, tables
+from tierfs.metadata.records import ObjectRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metrics import MetricSink
+from tierfs.names import printable
+from tierfs.parallel import Meter
+from tierfs.reading.cache.cache import DiskCache
+from tierfs.reading.cache.fill_plan import WantedBytes
+from tierfs.reading.cache.health import CacheState
+from tierfs.reading.etags import Etags
+from tierfs.reading.fetch.grid import BlockDiffers, CheckedBlocks, Grid, fetch, grid_of
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId
+
+PART_BYTES = 4 * MIB
+"""One GET at most: long enough to be cheap, short enough that Ctrl-C and the progress bar need not wait."""
+
+_POLL_S = 0.2
+"""How soon Ctrl-C is seen: a wait without timeout is not interrupted everywhere (guess)."""
+
+_END_S = 2.0
+"""How long parts in flight may go on after an error or Ctrl-C; a tier that does not answer is not waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FillPart:
+    name: str
+    holder: ObjectRecord
+    range: ByteRange
+
+
+class _Replaced(Exception):
+    """The object of a part is named by no record any more."""
+
+
+class _Stopped(Exception):
+    """Another thread failed, or the user had enough."""
+
+
+class Warmer:
+    """One run; used once."""
+
+    def __init__(
+        self,
+        cache: DiskCache,
+        metadata: MetadataStore,
+        storage_of: Callable[[LocationId], ChunkStorage],
+        metrics: MetricSink,
+        advance: Meter,
+    ) -> None:
+        self._cache = cache
+        self._metadata = metadata
+        self._etags = Etags(metadata)
+        self._storage_of = storage_of
+        self._metrics = metrics
+        self._advance = advance
+        self._parts: Iterator[_FillPart] = iter(())
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self, wanted: Iterable[WantedBytes], threads: int) -> None:
+        """Return when the cache was offered every byte and has stored what it keeps.
+
+        What it holds is checked and counts as just read. Objects that were replaced meanwhile are left out. Raises
+        what fetching raises, DataLoss for a missing object, Unavailable when the cache failed; what was stored stays.
+        """
+        self._parts = _parts(wanted)
+        # Daemons, so that one that waits for a dead server does not hold up the end of the process.
+        workers = [threading.Thread(target=self._work, name="tierfs-warm", daemon=True) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+        try:
+            while not self._stop.is_set() and (left := [worker for worker in workers if worker.is_alive()]):
+                left[0].join(_POLL_S)
+        finally:
+            self._stop.set()
+            end = time.monotonic() + _END_S
+            for worker in workers:
+                worker.join(max(0.0, end - time.monotonic()))
+            self._etags.adopt()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        memory = memoryview(bytearray(PART_BYTES + CRC_BLOCK_BYTES))
+        try:
+            while (part := self._next()) is not None:
+                with suppress(_Replaced):
+                    self._fill(part, memory)
+                self._advance(part.range.length_bytes, part.name)
+        except _Stopped:
+            return
+        except BaseException as exc:  # raised again by `run`
+            self._error = self._error or exc
+            self._stop.set()
+
+    def _next(self) -> _FillPart | None:
+        with self._lock:
+            return None if self._stop.is_set() else next(self._parts, None)
+
+    def _fill(self, part: _FillPart, memory: memoryview) -> None:
+        """Let the cache hold all of a part."""
+        object_id = part.holder.id
+        with self._metadata.read() as txn:
+            _require_named(txn, object_id)
+            grid = grid_of(checksums.runs_covering(txn, object_id, part.range), part.range, part.holder.length)
+        start, end = grid.range.start, grid.range.end
+        view = memory[: end - start]
+        at = start
+        while at < end:
+            at += self._cache.read(object_id, at, view[at - start :], grid)
+            if at == end:
+                break
+            missing = ByteRange(at, self._next_held(part.holder, at, end))
+            bytes_of_it = view[at - start : missing.end - start]
+            self._fetch(part, missing, bytes_of_it, grid)
+            self._cache.store(object_id, at, bytes_of_it)
+            at = missing.end
+        if self._cache.stats.state in (CacheState.FAILED, CacheState.CLOSED):
+            raise Unavailable("the disk cache failed while it was filled", remedy="see to its disk, then run it again")
+
+    def _next_held(self, holder: ObjectRecord, at: int, end: int) -> int:
+        """Where the next block that is held begins, behind the one at `at`."""
+        following = range(at + CRC_BLOCK_BYTES, end, CRC_BLOCK_BYTES)
+        return next((start for start in following if self._cache.holds(holder.id, start)), end)
+
+    def _fetch(self, part: _FillPart, missing: ByteRange, view: memoryview, grid: Grid) -> None:
+        """Fill `view` with bytes of the object that match their checksums."""
+        holder = part.holder
+        storage = self._storage_of(holder.location_id)
+        blocks = _StoppableBlocks(holder, grid, missing.start, view, self._stop)
+        try:
+            self._etags.proved(holder, fetch(blocks, storage, self._etags, self._metrics))
+        except NotFound as exc:
+            with self._metadata.read() as txn:
+                _require_named(txn, holder.id)
+            raise DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs fsck") from exc
+        except BlockDiffers as exc:
+            message = f"{printable(part.name)}: {holder.name} does not match its checksums"
+            raise DataLoss(message, remedy="run: tierfs fsck") from exc
+
+
+class _StoppableBlocks(CheckedBlocks):
+    """Raises _Stopped as soon as more of them arrive once `stop` is set."""
+
+    def __init__(self, holder: ObjectRecord, grid: Grid, start: int, view: memoryview, stop: threading.Event) -> None:
+        super().__init__(holder, grid, start, view)
+        self._stop = stop
+
+    def arrived(self, received: int) -> None:
+        if self._stop.is_set():
+            raise _Stopped
+        super().arrived(received)
+
+
+def _require_named(txn: ReadTransaction, object_id: ObjectId) -> None:
+    if txn.get(OBJECTS, tables.u64(object_id)) is None:
+        raise _Replaced
+
+
+def _parts(wanted: Iterable[WantedBytes]) -> Iterator[_FillPart]:
+    """Cut at multiples of PART_BYTES of the objects, so that no block is in two parts."""
+    for one in wanted:
+        at = one.held.start
+        while at < one.held.end:
+            end = min(one.held.end, at - at % PART_BYTES + PART_BYTES)
+            yield _FillPart(one.name, one.holder, ByteRange(at, end))
+            at = end

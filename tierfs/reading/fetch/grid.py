@@ -1,0 +1,196 @@
+"""The CRC32C values that cover a range of one object, and checking bytes against them.
+
+Checksum runs of cold objects, remembered: they never change, and each lookup lets go of the interpreter's lock.
+
+Measured: without it a random read takes 38 µs more, and 16 of them at once get about half the IOPS.
+
+Whole blocks of a cold object on their way into memory: fetched, checked, and fetched once more where one differs.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tierfs.checksum import block_crcs, crc32c
+from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
+from tierfs.errors import DataLoss
+from tierfs.metadata import checksums
+from tierfs.metadata.checksums import pack
+from tierfs.metadata.records import ChecksumRun, ObjectRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metrics import MetricName, MetricSink
+from tierfs.reading.etags import Etags
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
+
+_CRC_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Neighbouring blocks of 128 KiB that cover a range completely; the last one may be shorter."""
+
+    range: ByteRange
+    """The bytes that can be checked: whole blocks."""
+    crcs: bytes
+    """Four bytes per block, big-endian, as the metadata has them."""
+
+    def block_start(self, index: int) -> int:
+        """Where block number `index` begins; the end of the range behind the last one."""
+        return min(self.range.start + index * CRC_BLOCK_BYTES, self.range.end)
+
+    def first_bad(self, view: memoryview, origin: int, index: int, end: int) -> tuple[ByteRange | None, int]:
+        """Check whole blocks from number `index` on that end at or before `end`.
+
+        `view` holds the object's bytes from `origin` on. Returns the first block that does not match, or
+        None, and the number of the next block to check. Safe in any thread.
+        """
+        start, last = self.block_start(index), self.range.end
+        while start < last:
+            stop = min(start + CRC_BLOCK_BYTES, last)
+            if stop > end:
+                break
+            at = index * _CRC_BYTES
+            if (
+                crc32c(view[start - origin : stop - origin]).to_bytes(_CRC_BYTES, "big")
+                != self.crcs[at : at + _CRC_BYTES]
+            ):
+                return ByteRange(start, stop), index
+            start, index = stop, index + 1
+        return None, index
+
+
+def run_matches(run: ChecksumRun, view: memoryview, start: int) -> bool:
+    """Whether `view`, the object's bytes from block boundary `start` on, matches one run; the quick way."""
+    index = (start - run.start) // CRC_BLOCK_BYTES
+    found = pack(block_crcs(view))
+    return found == run.crcs[index * _CRC_BYTES : index * _CRC_BYTES + len(found)]
+
+
+def grid_of(runs: Sequence[ChecksumRun], wanted: ByteRange, object_length: int) -> Grid:
+    """The blocks of an object that touch `wanted`, which is not empty; `runs` cover it, in order."""
+    return cut_grid(runs[0].start, b"".join(run.crcs for run in runs), wanted, object_length)
+
+
+def cut_grid(begin: int, packed: bytes, wanted: ByteRange, object_length: int) -> Grid:
+    """The blocks that touch `wanted` of those whose checksums are `packed`, from `begin` on."""
+    first = (wanted.start - begin) // CRC_BLOCK_BYTES
+    start = begin + first * CRC_BLOCK_BYTES
+    count = -(-(wanted.end - start) // CRC_BLOCK_BYTES)
+    crcs = packed[first * _CRC_BYTES : (first + count) * _CRC_BYTES]
+    return Grid(ByteRange(start, min(start + count * CRC_BLOCK_BYTES, object_length)), crcs)
+
+
+def blocks_touched(held: ByteRange) -> int:
+    """How many checksum blocks a range of an object touches."""
+    return -(-held.end // CRC_BLOCK_BYTES) - held.start // CRC_BLOCK_BYTES
+
+
+MAX_RUNS = 4096
+"""About 1 KiB each, for 32 MiB of an object: 4 MiB of memory for 128 GiB."""
+
+
+class ChecksumCache:
+    """On the trio loop only. For objects that do not grow."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._runs: OrderedDict[tuple[ObjectId, int], ChecksumRun] = OrderedDict()
+
+    def grid(self, object_id: ObjectId, wanted: ByteRange, object_length: int) -> Grid:
+        """The blocks of an object that touch `wanted`. Raises DataLoss where it has no checksums."""
+        found = self._remembered(object_id, wanted)
+        if found is None:
+            with self._metadata.read() as txn:
+                found = checksums.runs_covering(txn, object_id, wanted)
+            self._remember(object_id, found)
+        return grid_of(found, wanted, object_length)
+
+    def _remembered(self, object_id: ObjectId, wanted: ByteRange) -> tuple[ChecksumRun, ...] | None:
+        found = []
+        at = wanted.start
+        while at < wanted.end:
+            key = (object_id, at - at % checksums.RUN_BYTES)
+            run = self._runs.get(key)
+            if run is None or not run.covers(at, min(wanted.end, key[1] + checksums.RUN_BYTES)):
+                return None
+            self._runs.move_to_end(key)
+            found.append(run)
+            at = key[1] + checksums.RUN_BYTES
+        return tuple(found)
+
+    def _remember(self, object_id: ObjectId, runs: tuple[ChecksumRun, ...]) -> None:
+        """Only those that begin where runs of an object normally do: others are looked up each time."""
+        for run in runs:
+            if run.start % checksums.RUN_BYTES == 0:
+                self._runs[object_id, run.start] = run
+        while len(self._runs) > MAX_RUNS:
+            self._runs.popitem(last=False)
+
+
+class BlockDiffers(DataLoss):
+    """Bytes arrived that do not match their CRC32C."""
+
+    def __init__(self, message: str, block: ByteRange) -> None:
+        """`block`: the first one, as bytes of the object; those before it were delivered."""
+        super().__init__(message, remedy="run: tierfs fsck --deep")
+        self.block = block
+
+
+class CheckedBlocks:
+    """Memory for some blocks of one object, of which the first `filled` bytes were checked."""
+
+    __slots__ = ("_next_block", "filled", "grid", "holder", "start", "view")
+
+    def __init__(self, holder: ObjectRecord, grid: Grid, start: int, view: memoryview) -> None:
+        """`view` is to hold the object's bytes from `start` on, whole blocks of `grid`."""
+        self.holder = holder
+        self.grid = grid
+        self.start = start
+        self.view = view
+        self.filled = 0
+        self._next_block = (start - grid.range.start) // CRC_BLOCK_BYTES
+
+    def arrived(self, received: int) -> None:
+        """Check the blocks that are whole, now that so many bytes are in the view. Raises BlockDiffers."""
+        grid = self.grid
+        bad, self._next_block = grid.first_bad(self.view, self.start, self._next_block, self.start + received)
+        checked = grid.block_start(self._next_block) - self.start
+        if checked > self.filled:
+            self.show(checked)
+        if bad is not None:
+            raise BlockDiffers(f"{self.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum", bad)
+
+    def show(self, checked: int) -> None:
+        """The first `checked` bytes are right; raises to break the fetch off."""
+        self.filled = checked
+
+
+def fetch(blocks: CheckedBlocks, storage: ChunkStorage, etags: Etags, metrics: MetricSink) -> str | None:
+    """Fetch what is missing; returns the etag under which it came, None for any.
+
+    A block that differs is fetched once more, with what follows: a flipped bit on the way is not a bad object. Raises
+    BlockDiffers when it still does, what the storage raises, and what `show` raises.
+    """
+    for is_last in (False, True):
+        try:
+            for attempt in etags.attempts(blocks.holder):
+                with attempt:
+                    held = blocks.filled  # what was delivered stays as it is: readers have it
+                    # Of a version that is not pinned a repeated try could bring other bytes: checked at the end.
+                    progress = None if attempt.etag is None else _shifted(blocks, held)
+                    start, view = blocks.start + held, blocks.view[held:]
+                    etags.payloads.read_into(storage, blocks.holder, start, view, attempt.etag, progress)
+            blocks.arrived(len(blocks.view))
+            return attempt.etag
+        except BlockDiffers:
+            metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
+            if is_last:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _shifted(blocks: CheckedBlocks, held: int) -> OnReceived:
+    """For a fetch that begins after the first `held` bytes."""
+    return lambda received: blocks.arrived(held + received)

@@ -1,0 +1,229 @@
+"""A run of one object's bytes in memory, and the attempts to fill it, each into a buffer of its own.
+
+A span may have two transfers, the second a hedge against a slow first one. The one that delivers its first
+checked block leads; the other one ends at its next step. A transfer is filled in a thread or on the loop; all else
+of a span is for the trio loop only.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import trio
+
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss, TierfsError
+from tierfs.metadata.records import ObjectRecord
+from tierfs.metrics import MetricSink
+from tierfs.reading.etags import Etags
+from tierfs.reading.fetch.buffers import PooledBuffer
+from tierfs.reading.fetch.grid import CheckedBlocks, Grid, fetch
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
+
+_WORTH_BREAKING_OFF_BYTES = 2 * MIB
+"""A transfer that nobody wants goes on if less is left: a new connection costs more."""
+
+_RELEASED = PooledBuffer(0, memoryview(b""))
+
+_lock = threading.Lock()
+"""Guards who leads a span and who owns a transfer; held for an instant, once or twice per transfer."""
+
+
+class BrokenOff(Exception):
+    """Nobody wants these bytes any more: not a failure of the storage."""
+
+
+class Span:
+    """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked.
+
+    A span whose fetch failed ends where its bytes do.
+    """
+
+    __slots__ = (
+        "abandoned",
+        "ahead",
+        "complete",
+        "end",
+        "error",
+        "grid",
+        "holder",
+        "leader",
+        "left",
+        "passed_before_bytes",
+        "start",
+        "transfers",
+        "urgent",
+        "waiters",
+    )
+
+    def __init__(self, holder: ObjectRecord, grid: Grid, left: Callable[[], None]) -> None:
+        """`left` is called when nobody waits for it any more."""
+        self.holder = holder
+        self.grid = grid
+        self.left = left
+        self.start, self.end = grid.range.start, grid.range.end
+        self.leader: Transfer | None = None
+        """The transfer whose bytes are read: the first one that delivered any."""
+        self.transfers: list[Transfer] = []
+        """Those that have not ended."""
+        self.urgent = False
+        """Queued as one that a reader waits for."""
+        self.complete = False
+        self.abandoned = False
+        self.ahead = False
+        """Fetched for a session that reads on: once passed it is hardly wanted again."""
+        self.passed_before_bytes = 0
+        """How much readers had passed when it was asked for: its age, in bytes."""
+        self.error: TierfsError | None = None
+        self.waiters: list[tuple[int, trio.Event]] = []
+
+    @property
+    def queued(self) -> bool:
+        """Whether its first transfer has no owner yet."""
+        return not self.complete and not self.transfers[0].owned
+
+    @property
+    def filled(self) -> int:
+        """How many bytes from the start on may be read."""
+        return 0 if self.leader is None else self.leader.filled
+
+    def has(self, wanted: ByteRange) -> bool:
+        """Whether the bytes, which lie inside the span, have arrived."""
+        return self.leader is not None and self.start + self.leader.filled >= wanted.end
+
+    def slice(self, wanted: ByteRange) -> memoryview:
+        """The bytes themselves, which have arrived, not copied."""
+        assert self.leader is not None
+        return self.leader.buffer.view[wanted.start - self.start : wanted.end - self.start]
+
+    async def wait_for(self, wanted: ByteRange) -> None:
+        """Return when the bytes have arrived; raises the fetch's error."""
+        needed = wanted.end - self.start
+        while self.filled < needed:
+            if self.error is not None:
+                raise self.error
+            event = trio.Event()
+            entry = (needed, event)
+            self.waiters.append(entry)
+            try:
+                # The thread may have raised `filled` before it could see this waiter.
+                if self.filled < needed:
+                    await event.wait()
+            finally:
+                self.waiters.remove(entry)
+                if not self.waiters:
+                    self.left()
+
+    def wake(self) -> None:
+        """Wake those whose bytes have arrived, or everybody after an error."""
+        filled = self.filled
+        for needed, event in self.waiters:
+            if self.error is not None or needed <= filled:
+                event.set()
+
+
+class Transfer(CheckedBlocks):
+    """One attempt to fill a span. It waits for an owner, then belongs to that one until it ends."""
+
+    __slots__ = (
+        "_token",
+        "_wake_last",
+        "buffer",
+        "cached_bytes",
+        "etag",
+        "first_byte_s",
+        "owned",
+        "span",
+        "started_s",
+    )
+
+    def __init__(self, span: Span, buffer: PooledBuffer) -> None:
+        super().__init__(span.holder, span.grid, span.start, buffer.view[: span.grid.range.length_bytes])
+        self.span = span
+        self.buffer = buffer
+        self.cached_bytes = 0
+        """What of it the disk cache held."""
+        self.etag: str | None = None
+        """Under which the bytes came that arrived last; None for any."""
+        self.owned = False
+        """Whether a thread or the loop fills the buffer, or it was withdrawn."""
+        self.started_s: float | None = None
+        self.first_byte_s: float | None = None
+        """Seconds from its start to the first bytes."""
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._wake_last = True
+
+    def release(self) -> PooledBuffer:
+        """Part with the buffer: a queue that still refers to this transfer does not keep the memory."""
+        buffer, self.buffer, self.view = self.buffer, _RELEASED, _RELEASED.view
+        return buffer
+
+    def deliver_to(self, token: trio.lowlevel.TrioToken, *, last: bool) -> None:
+        """Wake readers of this loop from now on; `last`: also those of the last bytes, whom else the end wakes."""
+        self._token = token
+        self._wake_last = last
+
+    def own(self) -> bool:
+        """Become its owner, for good; False when it has one."""
+        with _lock:
+            first, self.owned = not self.owned, True
+            return first
+
+    def resume(self, held: int) -> None:
+        """The first `held` bytes, whole blocks, are in the buffer already and were checked."""
+        if held > self.filled:
+            self.cached_bytes = held
+            self._next_block = -(-held // CRC_BLOCK_BYTES)
+            self.show(held)
+
+    def run(self, storage: ChunkStorage, etags: Etags, metrics: MetricSink) -> None:
+        """Fetch what is missing, if anything is. Raises BrokenOff, and what `checked.fetch` raises."""
+        self._stop_if_slower()
+        span = self.span
+        if self.filled == span.end - span.start:
+            return
+        self.clock_started()
+        if span.holder.length < span.end:
+            raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
+        self.etag = fetch(self, storage, etags, metrics)
+
+    def clock_started(self) -> None:
+        """The request goes out now."""
+        self.started_s = time.monotonic()
+
+    def arrived(self, received: int) -> None:
+        """Check the blocks that are whole now, and wake the readers that wait for them."""
+        if self.first_byte_s is None and self.started_s is not None:
+            self.first_byte_s = time.monotonic() - self.started_s
+        super().arrived(received)
+
+    def show(self, checked: int) -> None:
+        """Let readers have the first `checked` bytes. Raises BrokenOff."""
+        span = self.span
+        self.filled = checked
+        if span.leader is not self:
+            self._take_the_lead()
+        self._stop_if_unwanted()
+        if self._token is None or (checked == span.end - span.start and not self._wake_last):
+            return
+        if any(needed <= checked for needed, _ in list(span.waiters)):
+            with suppress(trio.RunFinishedError):  # the reader is gone; so is whoever waited
+                self._token.run_sync_soon(span.wake)
+
+    def _take_the_lead(self) -> None:
+        with _lock:
+            if self.span.leader is None:
+                self.span.leader = self
+        self._stop_if_slower()
+
+    def _stop_if_slower(self) -> None:
+        if self.span.leader is not None and self.span.leader is not self:
+            raise BrokenOff(f"{self.span.holder.name}: another transfer was faster")
+
+    def _stop_if_unwanted(self) -> None:
+        span = self.span
+        if span.abandoned and span.end - span.start - self.filled > _WORTH_BREAKING_OFF_BYTES:
+            raise BrokenOff(f"{span.holder.name}: nobody reads it any more")

@@ -1,0 +1,199 @@
+"""Spans: runs of one object's bytes in memory, fetched once and shared by all readers.
+
+A reader that needs a range which a span holds, or is getting, waits for that span. Memory is bounded by the pool;
+room is made by dropping complete spans nobody waits for, those that a reader has passed first, then the
+least recently used; read-ahead that nobody read yet goes only for a reader who waits. On the trio loop only,
+but for what a transfer does in its thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import chain
+
+import trio
+
+from tierfs.errors import TierfsError
+from tierfs.metadata.records import ObjectRecord
+from tierfs.reading.fetch.buffers import BufferPool
+from tierfs.reading.fetch.grid import Grid
+from tierfs.reading.fetch.span import Span, Transfer
+from tierfs.types import MIB, ObjectId
+
+KEEP_PASSED_BYTES = 32 * MIB
+"""Spans that their reader has passed and that are kept for another one. Beyond it their memory is used again
+at once, although the budget has room: the first touch of fresh memory is the dearest part of a read."""
+
+_LARGEST_SHARE = 4
+"""A span that is waited for takes at most this part of the budget, or it might never get it."""
+
+_STALE_BUDGETS = 2
+"""Read-ahead that was not read while readers passed so many times the memory: its reader went elsewhere (a guess)."""
+
+
+class SpanCache:
+    """All spans of a process, by object and offset."""
+
+    def __init__(self, pool: BufferPool) -> None:
+        self.pool = pool
+        self._by_object: dict[ObjectId, list[Span]] = {}
+        self._order: OrderedDict[int, Span] = OrderedDict()
+        self._passed: OrderedDict[int, Span] = OrderedDict()
+        self._passed_bytes = 0
+        self._ever_passed_bytes = 0
+        self.transfers = 0
+        """Transfers that run or wait for their turn."""
+        self._room = trio.Event()
+
+    @property
+    def largest_bytes(self) -> int:
+        """The most to ask for in one span: memory for it can be had, though it grows to whole blocks and a class."""
+        return max(1, self.pool.budget_bytes // _LARGEST_SHARE)
+
+    def find(self, object_id: ObjectId, offset: int) -> Span | None:
+        """The span that holds or is getting this byte of the object."""
+        spans = self._by_object.get(object_id)
+        if not spans:
+            return None
+        index = bisect_right(spans, offset, key=_start) - 1
+        return spans[index] if index >= 0 and offset < spans[index].end else None
+
+    def next_start(self, object_id: ObjectId, offset: int) -> int | None:
+        """Where the next span behind `offset` begins, so that a new one does not overlap it."""
+        spans = self._by_object.get(object_id, [])
+        index = bisect_right(spans, offset, key=_start)
+        return spans[index].start if index < len(spans) else None
+
+    def add(self, holder: ObjectRecord, grid: Grid, *, waited_for: bool) -> Span | None:
+        """A new span over free memory, or None when there is none even after dropping what may go.
+
+        For a span that somebody waits for, read-ahead may go too, that which has not begun first.
+        """
+        while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_first(self._passed.values()):
+            continue
+        span = Span(holder, grid, self._may_have_room)
+        while not self.give_transfer(span):
+            if not self._make_room(waited_for=waited_for):
+                return None
+        span.passed_before_bytes = self._ever_passed_bytes
+        insort(self._by_object.setdefault(holder.id, []), span, key=_start)
+        self._order[id(span)] = span
+        return span
+
+    def give_transfer(self, span: Span) -> bool:
+        """Give the span one more transfer, if there is memory for it as it is."""
+        buffer = self.pool.take(span.end - span.start)
+        if buffer is None:
+            return False
+        span.transfers.append(Transfer(span, buffer))
+        self.transfers += 1
+        return True
+
+    def used(self, span: Span) -> None:
+        """The span was just read."""
+        if id(span) in self._order:
+            self._order.move_to_end(id(span))
+
+    def passed(self, span: Span) -> None:
+        """Its reader is done with it: it goes first when room is needed."""
+        if id(span) in self._order and id(span) not in self._passed:
+            self._passed[id(span)] = span
+            self._passed_bytes += span.end - span.start
+            self._ever_passed_bytes += span.end - span.start
+
+    def abandon(self, span: Span) -> None:
+        """Nobody will read on to it: drop it if it has not arrived and nobody waits for it. Idempotent."""
+        if span.complete:
+            self.passed(span)
+        elif not span.waiters:
+            span.abandoned = True
+            self._remove(span)
+
+    def drop(self, span: Span) -> bool:
+        """Give back the memory of a complete span nobody waits for; False when it is not that. Idempotent."""
+        if not span.complete or span.waiters:
+            return False
+        self._remove(span)
+        return True
+
+    def _remove(self, span: Span) -> None:
+        """Forget a span; its memory is given back once no fetch fills it. Idempotent."""
+        assert not span.waiters or span.error is not None, "whoever waits for it would wait for ever"
+        if self._order.pop(id(span), None) is None:
+            return
+        if self._passed.pop(id(span), None) is not None:
+            self._passed_bytes -= span.end - span.start
+        spans = self._by_object[span.holder.id]
+        spans.remove(span)
+        if not spans:
+            del self._by_object[span.holder.id]
+        if span.complete:
+            self._give_back_leader(span)
+        elif span.transfers[0].own():
+            self.ended(span.transfers[0], None)
+
+    def ended(self, transfer: Transfer, error: TierfsError | None) -> None:
+        """A transfer ended, well or not; with the last one, or the leading one, the span is complete."""
+        span = transfer.span
+        span.transfers.remove(transfer)
+        self.transfers -= 1
+        if transfer is span.leader or (span.leader is None and not span.transfers):
+            span.complete = True
+            span.error = error
+        if transfer is not span.leader:
+            self.pool.give_back(transfer.release())
+        elif id(span) not in self._order:
+            self._give_back_leader(span)
+        if span.error is not None:
+            self._cut(span)
+        span.wake()
+        self._may_have_room()
+
+    async def wait_room(self) -> None:
+        """Return when some transfer ended or a span is waited for no more, so that there may be room."""
+        if self._room.is_set():
+            self._room = trio.Event()
+        await self._room.wait()
+
+    def _may_have_room(self) -> None:
+        self._room.set()
+
+    def _cut(self, span: Span) -> None:
+        """Keep what a failed fetch delivered: readers were woken for it and have not run yet."""
+        if span.filled == 0:
+            self._remove(span)
+        else:
+            span.end = span.start + span.filled
+
+    def _give_back_leader(self, span: Span) -> None:
+        if span.leader is not None:
+            leader, span.leader = span.leader, None
+            self.pool.give_back(leader.release())
+
+    def _make_room(self, *, waited_for: bool) -> bool:
+        """Drop one span, of least worth first; False when none may go."""
+        used = (span for span in self._order.values() if not self._is_unread(span))
+        if self._drop_first(chain(self._passed.values(), used)):
+            return True
+        return waited_for and (self._withdraw_one() or self._drop_first(self._order.values()))
+
+    def _is_unread(self, span: Span) -> bool:
+        """Whether its reader is still to come, as far as can be told: it would be fetched twice."""
+        since_bytes = self._ever_passed_bytes - span.passed_before_bytes
+        return span.ahead and since_bytes <= _STALE_BUDGETS * self.pool.budget_bytes
+
+    def _drop_first(self, spans: Iterable[Span]) -> bool:
+        return any(self.drop(span) for span in spans)
+
+    def _withdraw_one(self) -> bool:
+        for span in reversed(self._order.values()):
+            if span.queued and not span.urgent and not span.waiters:
+                self._remove(span)
+                return True
+        return False
+
+
+def _start(span: Span) -> int:
+    return span.start

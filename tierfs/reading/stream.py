@@ -1,0 +1,154 @@
+"""Copying a segment's bytes out, as `tierfs cat` does.
+
+Following a segment that grows, as `tierfs cat -f` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+import trio
+
+from tierfs import names
+from tierfs.checksum import Buffer
+from tierfs.errors import Fenced, InvalidRequest, NotFound
+from tierfs.metadata import directories
+from tierfs.metadata.records import SegmentRecord
+from tierfs.reading.handle import ReadHandle
+from tierfs.reading.reader import Reader
+from tierfs.segments import streams
+from tierfs.types import MIB, ReadPriority, SegmentId
+
+Write: TypeAlias = Callable[[Buffer], None]
+"""Takes a buffer that is valid until it returns."""
+
+
+def copy_segment(
+    reader: Reader,
+    segment: SegmentRecord,
+    start: int | None,
+    end: int | None,
+    priority: ReadPriority | None,
+    write: Write,
+) -> int:
+    """Write bytes [start, end) with `write`; returns how many. Runs its own trio loop.
+
+    Raises InvalidRequest for a range outside the segment, Unavailable or DataLoss for bytes no tier has.
+    """
+    start = segment.start_offset if start is None else start
+    end = segment.length if end is None else end
+    if not segment.start_offset <= start <= end <= segment.length:
+        raise InvalidRequest(
+            f"{names.printable(segment.name)} holds bytes {segment.start_offset} to {segment.length}, "
+            f"not {start} to {end}"
+        )
+
+    async def copy() -> None:
+        async with reader:
+            handle = reader.open(segment.id, priority=priority)
+            try:
+                offset = start
+                while offset < end:
+                    data = await handle.read(offset, min(MIB, end - offset))
+                    write(data)
+                    offset += len(data)
+                    await trio.lowlevel.checkpoint_if_cancelled()
+            finally:
+                handle.close()
+            await reader.settle()
+
+    # Else Ctrl-C would be raised in whatever runs, and trio loses tasks that are just being started.
+    trio.run(copy, restrict_keyboard_interrupt_to_checkpoints=True)
+    return end - start
+
+
+POLL_S = 0.1
+"""How often the number of the last commit is looked at: far below the half second people may wait."""
+
+
+class Output(Protocol):
+    """Where the bytes go."""
+
+    def write(self, data: Buffer) -> None:
+        """Take a buffer that is valid until this returns."""
+        ...
+
+    def flush(self) -> None:
+        """Hand on what was written: nothing may follow for a long time."""
+        ...
+
+    def check(self) -> None:
+        """Raise BrokenPipeError when nobody takes the bytes any more; called while there are none."""
+        ...
+
+
+def follow_segment(
+    reader: Reader, segment: SegmentRecord, start: int | None, priority: ReadPriority | None, output: Output
+) -> None:
+    """Write the bytes from `start` on, and those that are appended meanwhile, until the segment is sealed.
+
+    A segment sealed by policy is followed into its successor. Runs its own trio loop. Raises InvalidRequest for
+    a start outside the segment, NotFound once it is deleted, and what reading raises.
+    """
+    start = segment.start_offset if start is None else start
+    if not segment.start_offset <= start <= segment.length:
+        raise InvalidRequest(
+            f"{names.printable(segment.name)} holds bytes {segment.start_offset} to {segment.length}; "
+            f"it cannot be followed from {start}"
+        )
+
+    async def follow() -> None:
+        async with reader:
+            following: SegmentId | None = segment.id
+            offset = start
+            while following is not None:
+                handle = reader.open(following, priority=priority)
+                try:
+                    offset, following = await _follow(reader, handle, offset, output)
+                finally:
+                    handle.close()
+
+    trio.run(follow, restrict_keyboard_interrupt_to_checkpoints=True)  # see copy_segment
+
+
+async def _follow(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> tuple[int, SegmentId | None]:
+    """Write a segment's bytes until it is sealed; returns where they end, and in which one they go on."""
+    while True:
+        seen = reader.metadata.last_transaction_id()
+        offset = await _copy_all(reader, handle, offset, output)
+        if handle.segment.sealed:
+            return offset, _successor(reader, handle)
+        while reader.metadata.last_transaction_id() == seen:
+            output.check()
+            await trio.sleep(POLL_S)
+
+
+def _successor(reader: Reader, handle: ReadHandle) -> SegmentId | None:
+    with reader.metadata.read() as txn:
+        following = streams.successor(txn, handle.segment)
+    return None if following is None else following.id
+
+
+async def _copy_all(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> int:
+    """Write what there is from `offset` on; returns the offset behind it."""
+    start = offset
+    while data := await _read(reader, handle, offset):
+        output.write(data)
+        offset += len(data)
+        await trio.lowlevel.checkpoint_if_cancelled()
+    if offset > start:
+        output.flush()
+    return offset
+
+
+async def _read(reader: Reader, handle: ReadHandle, offset: int) -> Buffer:
+    try:
+        return await handle.read(offset, MIB)
+    except Fenced as exc:
+        with reader.metadata.read() as txn:
+            left = directories.segment(txn, handle.segment.id)
+        if left is not None:
+            raise
+        name = names.printable(handle.segment.name)
+        raise NotFound(f"segment {name} was deleted; its bytes up to {offset} were written") from exc

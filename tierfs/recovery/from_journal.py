@@ -1,0 +1,323 @@
+"""`tierfs recover`: a new store directory that owns what the bucket holds.
+
+Crash order: metadata rebuilt and files made -> slot won, which fences the owner before -> losses settled and
+published -> store.toml. A recovery that is killed leaves a directory that is no store; it can be started again in
+another one, whatever it had published.
+
+Rebuilding metadata from the journal: the newest sound checkpoint, then every slot behind it.
+
+Each part and each entry is one transaction, so that memory is bounded. A checkpoint that turns out to be
+damaged half-way is thrown away with all that was made of it, and the one before it is tried.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.clock import Clock, SystemClock
+from tierfs.config import Settings
+from tierfs.errors import DataLoss, InvalidRequest, NotFound, Unavailable
+from tierfs.journal import reader, replay
+from tierfs.journal.checkpoint import Checkpointer
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.journal.publish import Publisher
+from tierfs.journal.reader import JournalListing
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata import tables
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.metrics import Metrics
+from tierfs.parallel import Meter, OnProgress, Pool
+from tierfs.recovery import loss
+from tierfs.recovery.loss import SegmentLoss
+from tierfs.recovery.takeover import SupersededError, Takeover
+from tierfs.setup import create
+from tierfs.setup.connect import connect, connect_bare
+from tierfs.setup.create import ColdChoice, locate, probed, warnings_of
+from tierfs.store_paths import StorePaths
+from tierfs.tiering.ledgers.copies import EntryRows
+
+log = logging.getLogger(__name__)
+
+FROM_OBJECTS = "rebuild the bytes, without what was done to them, from the objects alone: tierfs recover --from-objects"
+
+_STORE_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class _Unusable(DataLoss):
+    """A checkpoint that is no start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """Metadata that stand behind the journal's last slot."""
+
+    metadata: MetadataStore
+    checkpoint_slot: int
+    """0: no checkpoint was used."""
+    entries: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilder:
+    """One rebuilding of metadata in `path`, which must not exist."""
+
+    path: Path
+    storage: ChunkStorage
+    location: LocationRecord
+    clock: Clock
+    advance: Meter
+
+    def rebuild(self, listing: JournalListing) -> Rebuilt:
+        """Replay the journal. The caller closes the metadata.
+
+        Raises NotFound for an empty journal, DataLoss when slots are missing or damaged, and what the storage
+        raises.
+        """
+        if not listing.last_slot:
+            raise NotFound(
+                f"{self.location.url} holds no journal",
+                remedy=f"check the prefix; if the journal is lost, {FROM_OBJECTS}",
+            )
+        warnings: list[str] = []
+        for slot in sorted(listing.checkpoints, reverse=True):
+            try:
+                return self._rebuild_from(listing, slot, tuple(warnings))
+            except _Unusable as exc:
+                warnings.append(f"checkpoint {slot} cannot be used, so the one before it is: {exc}")
+                log.info("%s", warnings[-1])
+        try:
+            return self._rebuild_from(listing, 0, tuple(warnings))
+        except _Unusable as exc:
+            raise DataLoss("; ".join([str(exc), *warnings]), remedy=exc.remedy or FROM_OBJECTS) from exc
+
+    def _rebuild_from(self, listing: JournalListing, slot: int, warnings: tuple[str, ...]) -> Rebuilt:
+        """Raises _Unusable when it is the checkpoint that is damaged, DataLoss when it is an entry."""
+        try:
+            manifest = self._manifest(listing, slot)
+            epoch, newest = manifest.store_epoch if manifest else 0, max(listing.checkpoints, default=0)
+            items = reader.entries_behind(self.storage, listing, slot, epoch, at_least=newest)
+            metadata = self._from_checkpoint(listing, manifest)
+        except DataLoss as exc:
+            raise _Unusable(str(exc), remedy=exc.remedy) from exc
+        try:
+            self._replay(metadata, items)
+        except DataLoss as exc:
+            metadata.close()
+            raise DataLoss(str(exc), remedy=exc.remedy or FROM_OBJECTS) from exc
+        except BaseException:
+            metadata.close()
+            raise
+        return Rebuilt(metadata, slot, len(items), warnings)
+
+    def _manifest(self, listing: JournalListing, slot: int) -> pb.CheckpointManifest | None:
+        """The checkpoint's manifest; None for slot 0, before the first entry. Raises DataLoss."""
+        if slot:
+            return reader.read_manifest(self.storage, listing.checkpoints[slot])
+        if listing.epoch:
+            raise DataLoss("the journal begins with a recovery from objects that has not written its checkpoint")
+        return None
+
+    def _from_checkpoint(self, listing: JournalListing, manifest: pb.CheckpointManifest | None) -> MetadataStore:
+        """Metadata as of a checkpoint, or an empty store. Raises DataLoss, with nothing left behind."""
+        store_id = manifest.store_id if manifest is not None else self._store_id(listing)
+        metadata = MetadataStore.create(self.path, self.clock, _checked_id(store_id))
+        try:
+            with metadata.write() as txn:
+                self._begin(txn)
+            if manifest is not None:
+                self._apply_parts(metadata, listing, manifest)
+        except BaseException:
+            metadata.close()
+            shutil.rmtree(self.path)
+            raise
+        return metadata
+
+    def _store_id(self, listing: JournalListing) -> str:
+        return reader.read_entry(self.storage, listing.slots[1]).store_id
+
+    def _begin(self, txn: WriteTransaction) -> None:
+        """The location that was named here; a journal does not say where this host connects."""
+        txn.put(LOCATIONS, tables.u32(self.location.id), self.location)
+        txn.update_store(cold_location_id=self.location.id, store_epoch=0)
+
+    def _apply_parts(self, metadata: MetadataStore, listing: JournalListing, manifest: pb.CheckpointManifest) -> None:
+        def read(one: tuple[int, StoredObject]) -> pb.CheckpointPart:
+            return reader.read_part(self.storage, one[1], manifest, one[0])
+
+        items = reader.part_items(listing, manifest)
+        with Pool(reader.READ_AHEAD, "tierfs-recover") as pool:
+            parts = pool.in_order(read, enumerate(items), ahead=reader.READ_AHEAD)
+            for item, part in zip(items, parts, strict=True):
+                with metadata.write() as txn:
+                    replay.apply_state(txn, part.changes)
+                self.advance(item.length_bytes, item.name)
+        with metadata.write() as txn:
+            replay.finish_checkpoint(txn, manifest)
+
+    def _replay(self, metadata: MetadataStore, items: list[StoredObject]) -> None:
+        """Apply entries in order."""
+        with closing(reader.read_entries(self.storage, items)) as entries:
+            for item, entry in zip(items, entries, strict=True):
+                _apply_entry(metadata, entry, item.name)
+                self.advance(item.length_bytes, item.name)
+
+
+def _apply_entry(metadata: MetadataStore, entry: pb.JournalEntry, name: str) -> None:
+    try:
+        with metadata.write() as txn:
+            replay.apply_entry(txn, entry)
+    except DataLoss as exc:
+        raise DataLoss(f"{name}: {exc}", remedy=exc.remedy) from exc
+
+
+def _checked_id(store_id: str) -> str:
+    if not _STORE_ID.fullmatch(store_id):
+        raise DataLoss(f"the journal names no store: {store_id!r}")
+    return store_id
+
+
+_ROUNDS = 5
+"""An owner writes a checkpoint every thousand entries: hardly two of them come while one is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverReport:
+    """What was recovered, and what was not."""
+
+    path: Path
+    store_id: str
+    store_epoch: int
+    cold_url: str
+    checkpoint_slot: int
+    """Where the replay began; 0 at the first entry."""
+    entries: int
+    """Slots that were replayed behind it."""
+    segments: int = 0
+    losses: tuple[SegmentLoss, ...] = ()
+    """Segments of which something is missing, or may be."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Losses:
+    """Adds up what settling found."""
+
+    segments: int = 0
+    incomplete: list[SegmentLoss] = field(default_factory=list)
+
+    def add(self, found: Iterator[SegmentLoss]) -> None:
+        """Count segments and keep those that are not known to be whole."""
+        for one in found:
+            self.segments += 1
+            if not one.is_whole:
+                self.incomplete.append(one)
+
+
+def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None) -> RecoverReport:
+    """Make a store in `path`, which must be missing or empty, out of what the bucket's journal names.
+
+    This store owns the bucket from then on. Raises AlreadyExists for a store, NotFound where there is no
+    journal, DataLoss when it is damaged, Fenced when another recovery was faster, and what the storage
+    raises; then nothing is left in `path`.
+    """
+    clock = clock or SystemClock()
+    paths = StorePaths(path.absolute())
+    with create.new_directory(paths), reached(choice, paths) as (location, storage):
+        create.create_files(paths)
+        create.prepare_settings(paths)
+        rebuilt = owned(paths.metadata, storage, location, clock, report)
+        with closing(rebuilt.metadata) as metadata:
+            publisher = Publisher(metadata, storage)
+            losses = settle(metadata, publisher)
+            unknown = EntryRows(metadata, storage, metadata.write).restore_all()
+            if rebuilt.warnings:  # the next recovery should not have to go back that far
+                Checkpointer(metadata, storage, publisher, 1).checkpoint()
+            with metadata.read() as txn:
+                epoch = txn.store.store_epoch
+        create.write_settings(paths)
+    return RecoverReport(
+        path=paths.root,
+        store_id=metadata.store_id,
+        store_epoch=epoch,
+        cold_url=location.url,
+        checkpoint_slot=rebuilt.checkpoint_slot,
+        entries=rebuilt.entries,
+        segments=losses.segments,
+        losses=tuple(losses.incomplete),
+        warnings=(*rebuilt.warnings, *unknown, *warnings_of(paths, location)),
+    )
+
+
+@contextmanager
+def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRecord, ChunkStorage]]:
+    """The cold tier that was named, connected and probed. Raises InvalidRequest when none was."""
+    location = locate(choice)
+    if location is None or (choice.bucket_url is None and choice.cold_dir is None):
+        raise InvalidRequest("recover needs the cold tier", remedy="name it with --bucket or --cold-dir")
+    settings = Settings().cold
+    with closing(connect_bare(location, paths.root, settings)) as bare:
+        next(bare.list(JOURNAL_PREFIX), None)  # fails at once where nothing answers
+        location = probed(location, bare)
+    with closing(connect(location, paths.root, settings, Metrics())) as storage:
+        yield location, storage
+
+
+def owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: OnProgress) -> Rebuilt:
+    """Metadata in `path`, rebuilt from the journal, that own the bucket. The caller closes them.
+
+    An owner that goes on meanwhile may delete slots under a new checkpoint: then all begins anew.
+    """
+    for _ in range(_ROUNDS):
+        try:
+            return _owned(path, storage, location, clock, report)
+        except SupersededError as exc:
+            log.info("the journal has gone on: %s", exc)
+            shutil.rmtree(path, ignore_errors=True)
+    raise Unavailable("the journal changes faster than it can be read", remedy="stop its owner, or try again")
+
+
+def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: OnProgress) -> Rebuilt:
+    listing = reader.list_journal(storage)
+    try:
+        rebuilt = Rebuilder(path, storage, location, clock, meter_of(report, listing)).rebuild(listing)
+    except NotFound as exc:
+        if not listing.last_slot:
+            raise
+        raise SupersededError(str(exc)) from exc
+    try:
+        Takeover(rebuilt.metadata, storage, location).win()
+    except BaseException:
+        rebuilt.metadata.close()
+        raise
+    return rebuilt
+
+
+def settle(metadata: MetadataStore, publisher: Publisher) -> Losses:
+    """Settle what is lost and tell the journal."""
+    losses = Losses()
+    grace_ms = Settings().offload.grace_s * 1000
+    loss.drop_false_garbage(metadata)
+    loss.drop_unlinked_checksums(metadata)
+    loss.undo_batches(metadata, grace_ms=grace_ms)
+    losses.add(loss.settle(metadata, grace_ms=grace_ms))
+    publisher.publish()
+    return losses
+
+
+def meter_of(report: OnProgress, listing: reader.JournalListing) -> Meter:
+    """Counts the bytes of the journal that are to be applied."""
+    newest = max(listing.checkpoints, default=0)
+    read = [item.length_bytes for slot, item in listing.slots.items() if slot > newest]
+    parts = [item.length_bytes for name, item in listing.parts.items() if f"checkpoint-{newest:020d}." in name]
+    return Meter(report, sum(read) + sum(parts))

@@ -1,0 +1,196 @@
+"""What a replica makes of the journal: segments end where the bucket's bytes do (design §6, after a loss).
+
+A segment's record tells of bytes that only the owner's disk holds. Until they are cold a replica shows the
+segment open and up to the first gap, so a file never shrinks, and one that looks sealed never grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from tierfs.metadata import chains, directories, tables
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import GarbageRecord, OwnerView, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import (
+    CHECKSUMS,
+    CHUNKS,
+    DIRECTORIES,
+    DIRENTS,
+    GARBAGE,
+    LOCATIONS,
+    OBJECTS,
+    POLICIES,
+    RESERVED_NAMES,
+    SEGMENTS,
+)
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, batches
+from tierfs.types import SegmentId, SegmentStatus
+
+_BATCH_ROWS = 1000
+
+_PLAIN_NAMES = (OBJECTS.name, CHECKSUMS.name, *RESERVED_NAMES)
+"""Databases whose rows nobody has to be told of."""
+
+_Difference = tuple[bytes, bytes | None, bytes | None]
+"""A key, and what is under it before and after."""
+
+
+def hold_back(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
+    """End what an entry changed where the bucket's bytes do; called in the transaction that applied it."""
+    for segment_id in sorted({segment_id for change in entry.changes for segment_id in _segments_of(change)}):
+        segment = directories.segment(txn, SegmentId(segment_id))
+        if segment is not None:
+            _hold_back(txn, segment)
+
+
+def become_replica(metadata: MetadataStore) -> None:
+    """Make a rebuilt store one that follows: every segment ends where it has to, garbage is the owner's business."""
+
+    def hold_all_back(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> None:
+        txn.update_store(replica=True)
+        for _, segment in rows:
+            _hold_back(txn, segment)
+
+    def forget(txn: WriteTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> None:
+        for key, _ in rows:
+            txn.delete(GARBAGE.name, key)
+
+    for _ in chain(
+        batches(metadata.write_replayed, SEGMENTS, _BATCH_ROWS, hold_all_back),
+        batches(metadata.write_replayed, GARBAGE, _BATCH_ROWS, forget),
+    ):
+        pass
+
+
+def replace_rows(metadata: MetadataStore, source: MetadataStore) -> None:
+    """Make a replica what another one is, in one transaction; only what differs is written and told to mounts."""
+    with metadata.read() as old, source.read() as new, metadata.write_replayed() as txn:
+        for name in _PLAIN_NAMES:
+            for difference in _differences(old, new, name):
+                _write(txn, name, difference)
+        for difference in _differences(old, new, LOCATIONS.name):
+            if difference[1] is None:  # how this host reaches a place that it knows is its own business
+                _write(txn, LOCATIONS.name, difference)
+        moved = _replace_chunks(txn, old, new)
+        _replace_names(txn, old, new)
+        _replace_segments(txn, old, new, moved)
+        txn.update_store(
+            next_id=new.store.next_id,
+            next_outbox=new.store.next_outbox,
+            store_epoch=new.store.store_epoch,
+            journal=new.store.journal,
+        )
+
+
+def _segments_of(change: pb.Change) -> Sequence[int]:
+    """Ids of the segments whose end may have moved."""
+    kind = change.WhichOneof("body")
+    if kind == "segment":
+        return (change.segment.id,)
+    if kind == "cold_link":
+        return (change.cold_link.segment_id,)
+    if kind == "pack_link":
+        return [one.segment_id for one in change.pack_link.links]
+    return (change.cold_unlink.segment_id,) if kind == "cold_unlink" else ()
+
+
+def _hold_back(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    owner = segment.owner_view
+    if not owner.length:
+        owner = OwnerView(length=segment.length, status=segment.status, sealed_ms=segment.sealed_ms)
+    end = min(owner.length, chains.cold_end(txn, segment, lost_too=True))
+    if end == owner.length:
+        shown = replace(segment, length=end, status=owner.status, sealed_ms=owner.sealed_ms, owner_view=OwnerView())
+    else:
+        shown = replace(segment, length=end, status=SegmentStatus.OPEN, sealed_ms=0, owner_view=owner)
+    if shown != segment:
+        txn.put(SEGMENTS, tables.u64(shown.id), shown)
+        txn.touch(inode=shown.inode, segment_id=shown.id)
+
+
+def _differences(old: ReadTransaction, new: ReadTransaction, name: bytes) -> Iterator[_Difference]:
+    """Rows that are not the same, in key order; streams both."""
+    before, after = old.scan_raw(name), new.scan_raw(name)
+    left, right = next(before, None), next(after, None)
+    while left is not None or right is not None:
+        if right is None or (left is not None and left[0] < right[0]):
+            assert left is not None
+            yield left[0], left[1], None
+            left = next(before, None)
+        elif left is None or right[0] < left[0]:
+            yield right[0], None, right[1]
+            right = next(after, None)
+        else:
+            if left[1] != right[1]:
+                yield left[0], left[1], right[1]
+            left, right = next(before, None), next(after, None)
+
+
+def _write(txn: WriteTransaction, name: bytes, difference: _Difference) -> None:
+    key, _, value = difference
+    if value is None:
+        txn.delete(name, key)
+    else:
+        txn.put_raw(name, key, value)
+
+
+def _replace_chunks(txn: WriteTransaction, old: ReadTransaction, new: ReadTransaction) -> set[int]:
+    """Ids of the segments whose chunks moved."""
+    moved = set[int]()
+    for difference in _differences(old, new, CHUNKS.name):
+        _write(txn, CHUNKS.name, difference)
+        moved.add(tables.read_u64(difference[0]))
+    return moved
+
+
+def _replace_names(txn: WriteTransaction, old: ReadTransaction, new: ReadTransaction) -> None:
+    for difference in _differences(old, new, DIRENTS.name):
+        _write(txn, DIRENTS.name, difference)
+        parent_id = difference[0][: tables.U64_BYTES]
+        parent = old.get(DIRECTORIES, parent_id) or new.get(DIRECTORIES, parent_id)
+        if parent is not None:
+            txn.touch(parent_inode=parent.inode, name=tables.dirent_name(difference[0]))
+    for difference in _differences(old, new, DIRECTORIES.name):
+        _write(txn, DIRECTORIES.name, difference)
+        before = old.get(DIRECTORIES, difference[0])
+        if before is not None:
+            txn.touch(inode=before.inode)
+    policies = list(_differences(old, new, POLICIES.name))
+    for difference in policies:
+        _write(txn, POLICIES.name, difference)
+    if policies:
+        txn.touch(policies=True)
+
+
+def _replace_segments(txn: WriteTransaction, old: ReadTransaction, new: ReadTransaction, moved: set[int]) -> None:
+    """A generation counts what this database saw; it alone is no difference, and it never goes back."""
+    for key, before, after in _differences(old, new, SEGMENTS.name):
+        segment_id = tables.read_u64(key)
+        has_moved = segment_id in moved
+        moved.discard(segment_id)
+        known = None if before is None else SEGMENTS.codec.decode(before)
+        if after is None:
+            txn.delete(SEGMENTS.name, key)
+        else:
+            found = SEGMENTS.codec.decode(after)
+            if known is not None:
+                found = replace(found, generation=known.generation + has_moved)
+                if SEGMENTS.codec.encode(found) == before:
+                    continue
+            txn.put(SEGMENTS, key, found)
+        _touch(txn, segment_id, known, after)
+    for segment_id in moved:
+        segment = directories.segment(txn, SegmentId(segment_id))
+        if segment is not None:
+            txn.put(SEGMENTS, tables.u64(segment_id), replace(segment, generation=segment.generation + 1))
+            txn.touch(inode=segment.inode, segment_id=segment_id)
+
+
+def _touch(txn: WriteTransaction, segment_id: int, known: SegmentRecord | None, after: bytes | None) -> None:
+    if known is not None:
+        txn.touch(inode=known.inode, segment_id=segment_id)
+    elif after is not None:
+        txn.touch(inode=SEGMENTS.codec.decode(after).inode, segment_id=segment_id)

@@ -1,0 +1,253 @@
+"""Whether the wall clock can be trusted with deletions (design §7): a pure function, and what feeds it.
+
+A clock that jumps a year ahead makes every byte a year older. Retention, the deletion lag and the grace period
+of cold garbage go by the wall clock, so they pause while it disagrees with the machine's time since boot or with
+the cold tier's server, and go on by themselves when it agrees again.
+
+Accepting the present wall clock: what an earlier, wrong one dated into the future is dated now.
+
+Without it a clock that ran ahead, and was set back, would hold up every timed deletion for as long as it was ahead.
+Only an operator can say which of the two is right; where a server can, it does (clock_check.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar
+
+from tierfs.clock import Clock
+from tierfs.errors import TierfsError, Unavailable
+from tierfs.metadata import tables
+from tierfs.metadata.records import Record
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS, Table
+from tierfs.metadata.transaction import ReadTransaction, batches
+
+log = logging.getLogger(__name__)
+
+_MS_PER_S = 1000
+
+TOLERANCE_S = 300
+"""Clocks that are kept by NTP differ by far less, and no lag or retention is that short. Pulled out of the air."""
+
+_ASK_EVERY_S = 600
+"""How long an answer of the server counts, carried on by the time since boot; one small request each."""
+
+LONGEST_REST_S = 30 * 86_400
+"""A store that nobody wrote to for so long may as well have been opened with a wrong clock..."""
+
+REST_DOUBT_S = 86_400
+"""...so that without a server to confirm it, deletions wait a day for an operator to notice the warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A wall time, and the time since boot at which it was seen."""
+
+    wall_ms: int
+    boot_s: float
+
+    def expected_ms(self, boot_s: float) -> int:
+        """What the wall clock should show at another time since boot."""
+        return self.wall_ms + round((boot_s - self.boot_s) * _MS_PER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockView:
+    """What is known about the time."""
+
+    now: Instant
+    began: Instant
+    """As this process began to look."""
+    last_wall_ms: int
+    """The newest wall time in the metadata at that moment."""
+    server: Instant | None = None
+    """What the cold tier's server said, if it did of late."""
+
+
+def disagreement(view: ClockView) -> str | None:
+    """Why the wall clock is not to be trusted, or None. A server that answered of late settles it."""
+    if view.server is not None:
+        ahead_ms = view.now.wall_ms - view.server.expected_ms(view.now.boot_s)
+        return _off(ahead_ms, "the cold tier's server")
+    jumped = _off(view.now.wall_ms - view.began.expected_ms(view.now.boot_s), "the time since this machine's boot")
+    if jumped is not None:
+        return jumped
+    if view.last_wall_ms - view.now.wall_ms > TOLERANCE_S * _MS_PER_S:
+        return _off(view.now.wall_ms - view.last_wall_ms, "the newest time in the store's metadata")
+    rested_s = (view.began.wall_ms - view.last_wall_ms) / _MS_PER_S
+    if rested_s > LONGEST_REST_S and view.now.boot_s - view.began.boot_s < REST_DOUBT_S:
+        return f"by it the store's newest change is {rested_s / 86_400:,.0f} days old, and no server confirms that"
+    return None
+
+
+def _off(ahead_ms: int, reference: str) -> str | None:
+    if abs(ahead_ms) <= TOLERANCE_S * _MS_PER_S:
+        return None
+    side = "ahead of" if ahead_ms > 0 else "behind"
+    return f"it is {abs(ahead_ms) / _MS_PER_S:,.0f} s {side} {reference}"
+
+
+ACCEPT = "tierfs gc --accept-clock"
+"""What an operator types who knows that the present time is right."""
+
+
+class ClockDisagrees(Unavailable):
+    """Timed deletions pause."""
+
+
+def _with_way_out(reason: str) -> str:
+    return f"{reason}; set it, or if it is right now: {ACCEPT}"
+
+
+class ClockCheck:
+    """Watches the clocks for one holder. Thread-safe."""
+
+    def __init__(self, metadata: MetadataStore, clock: Clock, server_time_ms: Callable[[], int | None]) -> None:
+        """`server_time_ms` asks the cold tier's server; None where there is no server."""
+        self._metadata = metadata
+        self._clock = clock
+        self._server_time_ms = server_time_ms
+        self._lock = threading.Lock()
+        self._server: Instant | None = None
+        self._asked_s: float | None = None
+        self._told = False
+        self._begin()
+
+    def reason(self) -> str | None:
+        """Why timed deletions pause now, or None. Cheap; asks nobody. The first time is a warning in the log."""
+        with self._metadata.read() as txn:
+            accepted = txn.store.clock_accepted_ms != self._accepted_ms
+        if accepted:
+            self._begin()
+        now = self._now()
+        server = self._server
+        if server is not None and now.boot_s - server.boot_s > 2 * _ASK_EVERY_S:
+            server = None
+        found = disagreement(ClockView(now, self._began, self._last_wall_ms, server))
+        with self._lock:
+            told, self._told = self._told, found is not None
+        if found is not None and not told:
+            log.warning("the wall clock is not trusted, so timed deletions pause: %s", _with_way_out(found))
+        if found is None and told:
+            log.info("the clocks agree again: timed deletions go on")
+        return found
+
+    def ask(self) -> None:
+        """Ask the server for its time, if the last answer is old. One that does not answer says nothing."""
+        boot_s = self._clock.boot_s()
+        if self._asked_s is not None and boot_s - self._asked_s < _ASK_EVERY_S:
+            return
+        self._asked_s = boot_s
+        try:
+            server_ms = self._server_time_ms()
+        except TierfsError as exc:
+            log.info("the cold tier does not tell its time: %s", exc)
+            return
+        # The middle of the request is when the server looked.
+        middle_s = (boot_s + self._clock.boot_s()) / 2
+        self._server = None if server_ms is None else Instant(server_ms, middle_s)
+
+    def require(self) -> None:
+        """Raise ClockDisagrees while timed deletions pause, for the list of what is stuck."""
+        self.ask()
+        found = self.reason()
+        if found is not None:
+            raise ClockDisagrees(f"timed deletions pause, as the wall clock is not trusted: {_with_way_out(found)}")
+
+    def require_server_agrees(self) -> None:
+        """Raise ClockDisagrees when the server shows another time: then nobody may take ours for right."""
+        self.ask()
+        view = ClockView(self._now(), self._began, self._last_wall_ms, self._server)
+        found = disagreement(view) if self._server is not None else None
+        if found is not None:
+            raise ClockDisagrees(f"the wall clock is not taken for right: {found}", remedy="set this machine's clock")
+
+    def _begin(self) -> None:
+        """What the wall clock is compared with from now on."""
+        with self._metadata.read() as txn:
+            self._last_wall_ms, self._accepted_ms = txn.store.last_wall_ms, txn.store.clock_accepted_ms
+        self._began = self._now()
+
+    def _now(self) -> Instant:
+        return Instant(self._clock.now_ms(), self._clock.boot_s())
+
+
+R = TypeVar("R", bound=Record)
+
+_BATCH_ROWS = 1000
+"""Rows looked at per snapshot, and dated anew per commit: some 10 ms, so that appends hardly wait."""
+
+_LATEST_RETRY_MS = 6 * 3600 * 1000
+"""A deletion that failed is put off by at most so long (collect.py)."""
+
+_SEGMENT_TIMES = (
+    "created_ms",
+    "modified_ms",
+    "changed_ms",
+    "sealed_ms",
+    "recovered_ms",
+    "first_byte_ms",
+)
+_OBJECT_TIMES = ("created_ms", "written_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class ClockAccepted:
+    """What had a date in the future."""
+
+    now_ms: int
+    segments: int = 0
+    objects: int = 0
+    deletions: int = 0
+
+
+def accept(metadata: MetadataStore, *, grace_s: int) -> ClockAccepted:
+    """Take the present time for right. Idempotent; a crash in between leaves a part for the next time.
+
+    `grace_s` is the longest that a deletion is put off by policy. Raises Fenced in a store that may only be read.
+    """
+    now_ms = metadata.clock.now_ms()
+    segments = _date_anew(metadata, SEGMENTS, _SEGMENT_TIMES, now_ms)
+    objects = _date_anew(metadata, OBJECTS, _OBJECT_TIMES, now_ms)
+    deletions = _bring_forward(metadata, now_ms, max(grace_s * 1000, _LATEST_RETRY_MS))
+    with metadata.write() as txn:
+        txn.update_store(last_wall_ms=0, clock_accepted_ms=txn.now_ms)
+        txn.touch(policies=True)  # the holder looks at everything again
+    return ClockAccepted(now_ms, segments, objects, deletions)
+
+
+def _date_anew(metadata: MetadataStore, table: Table[R], times: Sequence[str], now_ms: int) -> int:
+    """Put times behind `now_ms` to it; returns in how many rows."""
+
+    def find(_: ReadTransaction, rows: list[tuple[bytes, R]]) -> list[bytes]:
+        return [key for key, record in rows if any(getattr(record, name) > now_ms for name in times)]
+
+    count = 0
+    for late in filter(None, batches(metadata.read, table, _BATCH_ROWS, find)):
+        with metadata.write() as txn:
+            for key in late:
+                record = txn.get(table, key)
+                if record is not None:
+                    changes = {name: min(getattr(record, name), now_ms) for name in times}
+                    txn.put(table, key, replace(record, **changes))
+                    count += 1
+    return count
+
+
+def _bring_forward(metadata: MetadataStore, now_ms: int, longest_ms: int) -> int:
+    """Make deletions due at most `longest_ms` from now; returns how many were due later."""
+    count, last_ms = 0, now_ms + longest_ms
+    while True:
+        with metadata.write() as txn:
+            late = list(islice(txn.scan(GARBAGE, tables.pair(last_ms + 1, 0)), _BATCH_ROWS))
+            for key, record in late:
+                txn.delete(GARBAGE.name, key)
+                txn.put(GARBAGE, tables.pair(last_ms, record.sequence), replace(record, due_ms=last_ms))
+        count += len(late)
+        if len(late) < _BATCH_ROWS:
+            return count

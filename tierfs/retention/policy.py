@@ -1,0 +1,233 @@
+"""What retention takes away: a pure function of a stream's members and the time (design §7).
+
+Nothing here reads a clock or a database; the runs of a member are consumed only as far as they expire.
+
+Lifetimes: the segments whose policies end them or their bytes, as retention_policy.py sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tierfs.metadata import chains, directories, policies, tables
+from tierfs.metadata.policies import Effective
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.policy import LIFETIME_KEYS, OFF, Policy
+from tierfs.segments import positions, streams
+from tierfs.tiering.candidates import ended_ms
+from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRun:
+    """Bytes that go together: up to the end of a complete chunk."""
+
+    end_offset: int
+    written_by_ms: int
+    """No byte of it was appended later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One segment of a stream, or a segment that is its own."""
+
+    id: SegmentId
+    policy: Policy
+    start_offset: int
+    length: int
+    runs: Iterable[MemberRun]
+    """What may go, from the start offset on; it ends where something has to stay, whatever its age."""
+    sealed: bool = False
+    ended_ms: int = 0
+    """When a sealed one took its last byte or was sealed, whichever was later."""
+    names_stream: bool = False
+    """Whether appends to its name go on in a successor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """A segment loses its head, or goes."""
+
+    segment_id: SegmentId
+    before_offset: int
+    """First byte that stays."""
+    bytes: int
+    removes: bool = False
+    """Nothing is left of it, its name included."""
+
+
+def expired(members: Sequence[Member], now_ms: int) -> Iterator[Expiry]:
+    """What goes now of a stream, whose members come oldest first.
+
+    Bytes go from the stream's head on, run by run: those older than `retention_age`, and those that leave
+    `retention_bytes` behind them, of all members together. A younger member stays as long as a byte before it
+    does. An open segment is never removed, nor is the one that has the stream's name.
+    """
+    left = sum(member.length - member.start_offset for member in members)
+    for member in members:
+        cut = member.start_offset
+        for run in member.runs:
+            size = run.end_offset - cut
+            if not (_is_old(member.policy, run.written_by_ms, now_ms) or _is_surplus(member.policy, left - size)):
+                break
+            left -= size
+            cut = run.end_offset
+        gone = cut == member.length and member.sealed and (cut > member.start_offset or _is_stale(member, now_ms))
+        removes = gone and not member.names_stream
+        if removes or cut > member.start_offset:
+            yield Expiry(member.id, cut, cut - member.start_offset, removes)
+        if cut < member.length:
+            return
+
+
+def next_expiry_ms(members: Sequence[Member]) -> int | None:
+    """When age takes bytes of a stream away next; None when nothing that may go has an age to reach."""
+    for member in members:
+        age_s = member.policy.retention_age_s
+        if age_s is None:
+            return None
+        first = next(iter(member.runs), None)
+        if first is not None:
+            return first.written_by_ms + age_s * 1000
+        if member.start_offset < member.length or not member.sealed:
+            return None  # its bytes are not cold yet, or still to come
+        if not member.names_stream:
+            return member.ended_ms + age_s * 1000
+    return None
+
+
+def _is_old(policy: Policy, written_by_ms: int, now_ms: int) -> bool:
+    return policy.retention_age_s is not None and now_ms - written_by_ms >= policy.retention_age_s * 1000
+
+
+def _is_surplus(policy: Policy, left_bytes: int) -> bool:
+    return policy.retention_bytes is not None and left_bytes >= policy.retention_bytes
+
+
+def _is_stale(empty: Member, now_ms: int) -> bool:
+    """Whether a segment without bytes has been one for as long as bytes are kept."""
+    return _is_old(empty.policy, empty.ended_ms, now_ms)
+
+
+def governed(txn: ReadTransaction) -> list[SegmentId]:
+    """The segments for which a lifetime may be set: at or below what has one. Costs nothing where nothing has."""
+    found: dict[SegmentId, None] = {}
+    for _, record in txn.scan(POLICIES):
+        if any(record.settings.get(key, OFF) != OFF for key in LIFETIME_KEYS):
+            found.update(dict.fromkeys(_segment_ids(txn, record.target_id)))
+    return list(found)
+
+
+def _segment_ids(txn: ReadTransaction, target_id: int) -> Iterator[SegmentId]:
+    """A segment's own id, or those of all segments below a directory."""
+    if target_id != ROOT_DIRECTORY and txn.get(DIRECTORIES, tables.u64(target_id)) is None:
+        if txn.get(SEGMENTS, tables.u64(target_id)) is not None:
+            yield SegmentId(target_id)
+        return
+    for child in directories.entries(txn, DirectoryId(target_id)):
+        if child.kind is EntryKind.SEGMENT:
+            yield SegmentId(child.id)
+        else:
+            yield from _segment_ids(txn, child.id)
+
+
+def ledger_members(txn: ReadTransaction, managed_ledger: DirectoryId, *, needs_offload: bool) -> list[Member]:
+    """The ledgers of a managed ledger, oldest first; each goes as a whole, or not at all."""
+    segments = (one.segment for one in positions.members(txn, managed_ledger))
+    return as_members(txn, segments, needs_offload=needs_offload)
+
+
+def as_members(txn: ReadTransaction, segments: Iterable[SegmentRecord], *, needs_offload: bool) -> list[Member]:
+    """Some of them."""
+    effective = Effective(txn)
+    found: list[Member] = []
+    for segment in segments:
+        ended_ms = max(segment.sealed_ms, segment.modified_ms)
+        goes = segment.sealed and segment.length and (_is_named_cold(txn, segment) or not needs_offload)
+        found.append(
+            Member(
+                id=segment.id,
+                policy=effective.of(segment),
+                start_offset=segment.start_offset,
+                length=segment.length,
+                runs=(MemberRun(segment.length, ended_ms),) if goes else (),
+                sealed=segment.sealed,
+                ended_ms=ended_ms,
+            )
+        )
+    return found
+
+
+def _is_named_cold(txn: ReadTransaction, segment: SegmentRecord) -> bool:
+    """Whether the journal names objects for all bytes."""
+    published = txn.store.journal.published_sequence
+    cold = chains.chunks(txn, segment.id, Tier.COLD) if segment.cold.bytes >= segment.length else ()
+    named = [chunk.lost or chains.object_of(txn, chunk).linked_sequence <= published for chunk in cold]
+    return bool(named) and all(named)
+
+
+def members(txn: ReadTransaction, first: SegmentRecord, *, needs_offload: bool) -> list[Member]:
+    """The stream that begins with `first`; its runs are read from the database as they are asked for."""
+    found = [first]
+    while (following := streams.successor(txn, found[-1])) is not None:
+        found.append(following)
+    return [_member(txn, segment, last=segment is found[-1], needs_offload=needs_offload) for segment in found]
+
+
+def _member(txn: ReadTransaction, segment: SegmentRecord, *, last: bool, needs_offload: bool) -> Member:
+    return Member(
+        id=segment.id,
+        policy=policies.effective(txn, segment),
+        start_offset=segment.start_offset,
+        length=segment.length,
+        runs=_runs(txn, segment, needs_offload=needs_offload),
+        sealed=segment.sealed,
+        ended_ms=max(segment.sealed_ms, segment.modified_ms),
+        names_stream=not last and not segment.stream_name,
+    )
+
+
+def _runs(txn: ReadTransaction, segment: SegmentRecord, *, needs_offload: bool) -> Iterator[MemberRun]:
+    """Complete chunks from the start offset on, cold ones first; it stops at bytes that must not go yet.
+
+    Lost extents go with the bytes behind them.
+    """
+    at = segment.start_offset
+    while at < segment.length:
+        cold = _holding(txn, segment, Tier.COLD, at)
+        if cold is not None and cold.lost:
+            at = cold.end_offset
+            if at >= segment.length:
+                yield MemberRun(at, segment.modified_ms)
+            continue
+        run = _cold_run(txn, segment, cold) if cold is not None else None
+        if run is None and not needs_offload:
+            run = _local_run(txn, segment, at)
+        if run is None:
+            return
+        yield run
+        at = run.end_offset
+
+
+def _cold_run(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> MemberRun | None:
+    """None while the journal does not name it."""
+    holder = chains.object_of(txn, chunk)
+    if holder.linked_sequence > txn.store.journal.published_sequence:
+        return None
+    return MemberRun(chunk.end_offset, min(holder.written_by_ms, segment.modified_ms))
+
+
+def _local_run(txn: ReadTransaction, segment: SegmentRecord, at: int) -> MemberRun | None:
+    """None for the active chunk, whose end is not known."""
+    chunk = _holding(txn, segment, Tier.LOCAL, at)
+    if chunk is None or (segment.active and chunk.start_offset == segment.local.last_chunk):
+        return None
+    return MemberRun(chunk.end_offset, min(ended_ms(txn, segment, chunk), segment.modified_ms))
+
+
+def _holding(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, offset: int) -> ChunkRecord | None:
+    chunk = chains.chunk_at(txn, segment.id, tier, offset)
+    return chunk if chunk is not None and chunk.end_offset > offset else None

@@ -1,0 +1,198 @@
+"""Retention: segments that policy seals, and bytes that policy no longer keeps (design §7).
+
+What goes is decided again inside the transaction that takes it, from the records of that moment. Names and
+records go at once, local files too; cold objects become garbage that waits for the journal and the grace period.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice, takewhile
+
+from tierfs import names
+from tierfs.errors import Conflict
+from tierfs.metadata import directories, policies
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.policy import Policy
+from tierfs.retention import policy
+from tierfs.retention.policy import Expiry, Member, MemberRun, expired, next_expiry_ms
+from tierfs.segments import ledgers, streams, truncate
+from tierfs.segments.engine import Engine
+from tierfs.types import DirectoryId, SegmentId, SegmentKind
+
+log = logging.getLogger(__name__)
+
+_LOOK_BATCH = 1000
+"""Segments looked at per transaction, so that no old snapshot of the database is held for long."""
+
+_NEVER_MS = 1 << 62
+"""Later than any time."""
+
+_LEDGERS_PER_COMMIT = 20
+"""A ledger of a few hundred chunks goes in some 10 ms (guess)."""
+
+_RUNS_PER_COMMIT = 1000
+"""Chunks removed per commit: some 10 ms, so that appends hardly wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What a pass took away."""
+
+    sealed: int = 0
+    """Segments sealed by policy and continued in a successor."""
+    removed: int = 0
+    """Segments of which nothing is left."""
+    bytes: int = 0
+
+    def plus(self, expiry: Expiry) -> Expired:
+        """With one more segment that lost its head, or went."""
+        return replace(self, removed=self.removed + expiry.removes, bytes=self.bytes + expiry.bytes)
+
+
+class Retention:
+    """Ends segments and their bytes when their time has come. Used by the holder only."""
+
+    def __init__(self, metadata: MetadataStore, engine: Engine, *, grace_s: int, needs_offload: bool) -> None:
+        """`needs_offload`: bytes that are not cold and named by the journal stay, whatever their age."""
+        self._metadata = metadata
+        self._engine = engine
+        self._grace_ms = grace_s * 1000
+        self._needs_offload = needs_offload
+        self._next_ms = _NEVER_MS
+        self._managed_ledgers: set[DirectoryId] = set()
+        """Of the ledgers that a pass met."""
+
+    def seal(self) -> int:
+        """Seal every segment that is long or old enough; returns how many."""
+        return sum(self._engine.end_if_due(segment_id) for segment_id in self._due(self._is_to_be_sealed))
+
+    def expire(self) -> Expired:
+        """Take away what is no longer kept, and note when the next bytes go. Cold objects go after the grace period."""
+        total, self._next_ms = Expired(), _NEVER_MS
+        self._managed_ledgers = set()
+        for segment_id in self._due(self._has_expired):
+            for expiry in self._expire_stream(segment_id):
+                total = total.plus(expiry)
+        for directory_id in self._managed_ledgers:
+            for expiry in self._expire_ledgers(directory_id):
+                total = total.plus(expiry)
+        self._note_next(0 if self._next_ms == _NEVER_MS else self._next_ms)
+        return total
+
+    def _due(self, wanted: Callable[[ReadTransaction, SegmentRecord, int], bool]) -> Iterator[SegmentId]:
+        """Segments below a policy on lifetimes for which there is something to do."""
+        now_ms = self._metadata.clock.now_ms()
+        with self._metadata.read() as txn:
+            candidates = iter(policy.governed(txn))
+        while batch := list(islice(candidates, _LOOK_BATCH)):
+            with self._metadata.read() as txn:
+                found = (directories.segment(txn, segment_id) for segment_id in batch)
+                due = [segment.id for segment in found if segment is not None and wanted(txn, segment, now_ms)]
+            yield from due
+
+    def _is_to_be_sealed(self, txn: ReadTransaction, segment: SegmentRecord, now_ms: int) -> bool:
+        if segment.sealed:
+            return False
+        policy = policies.effective(txn, segment)
+        if segment.kind is SegmentKind.LEDGER:
+            return ledgers.is_due(txn, segment, policy, now_ms)
+        return streams.is_long(segment, policy) or streams.is_old(segment, policy, now_ms)
+
+    def _has_expired(self, txn: ReadTransaction, segment: SegmentRecord, now_ms: int) -> bool:
+        """Of a stream, its first member answers for all; ledgers are looked at together."""
+        if segment.kind is SegmentKind.LEDGER:
+            self._managed_ledgers.add(segment.parent_id)
+            return False
+        if streams.predecessor(txn, segment) is not None:
+            return False
+        if next(expired(self._members(txn, segment), now_ms), None) is not None:
+            return True
+        self._next_ms = min(self._next_ms, next_expiry_ms(self._members(txn, segment)) or _NEVER_MS)
+        return False
+
+    def _note_next(self, next_ms: int) -> None:
+        """For `status`; written only when it is another time than before."""
+        with self._metadata.read() as txn:
+            if txn.store.next_expiry_ms == next_ms:
+                return
+        with self._metadata.write_notes() as txn:
+            txn.update_store(next_expiry_ms=next_ms)
+
+    def _expire_stream(self, segment_id: SegmentId) -> Iterator[Expiry]:
+        """Take away what has expired of the stream that begins with a segment, in commits of bounded size."""
+        while True:
+            with self._metadata.write() as txn:
+                first = directories.segment(txn, segment_id)
+                if first is None or streams.predecessor(txn, first) is not None:
+                    return
+                todo = list(expired(_bounded(self._members(txn, first)), txn.now_ms))
+                going_on = streams.successor(txn, first)
+                taken = list(takewhile(partial(self._take, txn), todo))
+                if not todo:
+                    self._next_ms = min(self._next_ms, next_expiry_ms(self._members(txn, first)) or _NEVER_MS)
+            yield from taken
+            if not todo or len(taken) < len(todo):
+                return
+            if todo[0].segment_id == segment_id and todo[0].removes and going_on is not None:
+                segment_id = going_on.id
+
+    def _expire_ledgers(self, managed_ledger: DirectoryId) -> Iterator[Expiry]:
+        """Take away the oldest ledgers that have expired, a few per commit. No ledger loses its head alone.
+
+        There may be thousands: a commit looks again at those that it takes, and goes by the sum of the others.
+        """
+        with self._metadata.read() as txn:
+            found = policy.ledger_members(txn, managed_ledger, needs_offload=self._needs_offload)
+        due = iter(list(expired(found, self._metadata.clock.now_ms())))
+        left_bytes, gone = sum(member.length for member in found), 0
+        while batch := list(islice(due, _LEDGERS_PER_COMMIT)):
+            left_bytes -= sum(expiry.bytes for expiry in batch)
+            with self._metadata.write() as txn:
+                again = self._looked_at_again(txn, batch)
+                todo = expired([*again, Member(SegmentId(0), Policy(), 0, left_bytes, runs=())], txn.now_ms)
+                taken = list(takewhile(partial(self._take, txn), todo))
+            yield from taken
+            gone += len(taken)
+            if len(taken) < len(batch):
+                break
+        self._next_ms = min(self._next_ms, next_expiry_ms(found[gone:]) or _NEVER_MS)
+
+    def _looked_at_again(self, txn: ReadTransaction, batch: Sequence[Expiry]) -> list[Member]:
+        segments = [directories.segment(txn, expiry.segment_id) for expiry in batch]
+        there = (segment for segment in segments if segment is not None)
+        return policy.as_members(txn, there, needs_offload=self._needs_offload)
+
+    def _take(self, txn: WriteTransaction, expiry: Expiry) -> bool:
+        """False if it has to wait: for an idle writer, which leaves the segment with its next append."""
+        segment = directories.segment(txn, expiry.segment_id)
+        assert segment is not None
+        due_ms = txn.now_ms + self._grace_ms
+        if not expiry.removes:
+            truncate.cut(txn, segment, expiry.before_offset, cold_due_ms=due_ms)
+            return True
+        try:
+            self._engine.remove(txn, segment, cold_due_ms=due_ms)
+        except Conflict as exc:
+            log.info("retention of %s waits: %s", names.printable(segment.name), exc)
+            return False
+        return True
+
+    def _members(self, txn: ReadTransaction, first: SegmentRecord) -> list[Member]:
+        return policy.members(txn, first, needs_offload=self._needs_offload)
+
+
+def _bounded(members: Sequence[Member]) -> list[Member]:
+    """The same members, with no more runs in all than one commit should remove."""
+    budget = iter(range(_RUNS_PER_COMMIT))
+    return [replace(member, runs=_limited(member.runs, budget)) for member in members]
+
+
+def _limited(runs: Iterable[MemberRun], budget: Iterator[int]) -> Iterator[MemberRun]:
+    for run, _ in zip(runs, budget, strict=False):
+        yield run

@@ -1,0 +1,339 @@
+"""Whole lines as Arrow arrays: values without their separators, and where each begins. Pure.
+
+Measured: pyarrow's split_pattern over blocks of 1 MiB is the quickest way that Python has.
+
+Where lines begin and end in bytes: LF, CRLF and CR as Spark's text reader has them, or one separator. Pure.
+
+Reading the entries of ledgers in a partition: a part owns the entries whose payload begins in its stretch.
+
+Reading the bytes of a partition as they are, in blocks that begin at multiples of their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tierfs import names
+from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.metadata.ledger_and_batch_records import EntryRun
+from tierfs.scan.extents import clip
+from tierfs.scan.fetching import ScanFetcher, WantedRequest
+from tierfs.scan.planning import Part, Partition
+from tierfs.types import MIB, ByteRange
+
+_LF = b"\n"
+_CR = b"\r"
+_LF_BYTE = 0x0A
+_CR_BYTE = 0x0D
+
+
+@dataclass(frozen=True, slots=True)
+class Separator:
+    """What ends a line; without `text` each of LF, CRLF and CR does."""
+
+    text: bytes | None = None
+
+    @classmethod
+    def of(cls, option: str | None, encoding: str = "utf-8") -> Separator:
+        """The option lineSep, in the text's encoding. Raises InvalidRequest for an empty one."""
+        if option is None:
+            return cls()
+        if not option:
+            raise InvalidRequest("lineSep is empty", remedy="leave it out: LF, CRLF and CR end lines then")
+        return cls(option.encode(encoding))
+
+    @property
+    def before_bytes(self) -> int:
+        """How far in front of an offset one has to look to know whether a line begins there."""
+        return 1 if self.text is None else len(self.text)
+
+    @property
+    def may_be_split(self) -> bool:
+        """Whether occurrences never overlap, so that they are the same wherever the search begins."""
+        text = self.text
+        return text is None or not any(text[:size] == text[-size:] for size in range(1, len(text)))
+
+    def first_start(self, data: bytes, *, final: bool) -> int | None:
+        """Where in `data` the first line begins that does so behind the first `before_bytes`; None: not in here.
+
+        `data` begins `before_bytes` in front of the offset in question; `final`: nothing comes after it.
+        """
+        if self.text is not None:
+            at = data.find(self.text)
+            return None if at < 0 else at + len(self.text)
+        lf, cr = data.find(_LF), data.find(_CR)
+        if cr < 0 or 0 <= lf < cr:
+            return None if lf < 0 else lf + 1
+        if cr + 1 < len(data):
+            return cr + 2 if data[cr + 1] == _LF_BYTE else cr + 1
+        return cr + 1 if final else None
+
+    def complete_bytes(self, data: bytes, *, final: bool) -> int:
+        """How many bytes at the start of `data` are whole lines with their ends.
+
+        A CR at the end may be half of a CRLF, unless `final`.
+        """
+        if self.text is not None:
+            return self._complete_of_text(data)
+        end = len(data) if final or not data.endswith(_CR) else len(data) - 1
+        return max(data.rfind(_LF, 0, end), data.rfind(_CR, 0, end)) + 1
+
+    def _complete_of_text(self, data: bytes) -> int:
+        assert self.text is not None
+        if self.may_be_split:
+            return data.rfind(self.text) + len(self.text) if self.text in data else 0
+        at = 0
+        while (found := data.find(self.text, at)) >= 0:  # from the left: a search from the right finds others
+            at = found + len(self.text)
+        return at
+
+    def without_end(self, line: bytes) -> bytes:
+        """A line without what ends it."""
+        if self.text is not None:
+            return line.removesuffix(self.text)
+        return line.removesuffix(_LF).removesuffix(_CR) if line.endswith(_LF) else line.removesuffix(_CR)
+
+
+_CRLF = b"\r\n"
+UTF_8 = "utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Consecutive lines: an array of strings, and of the offset of each line's first byte if that is wanted."""
+
+    values: Any
+    offsets: Any
+
+
+def split(data: bytes, start_offset: int, separator: Separator, *, ended: bool, with_offsets: bool) -> Lines:
+    """The lines of `data`, which is whole lines; its first byte is the segment's `start_offset`.
+
+    `ended`: the last line has its end, as all others have. Without it, it is not empty.
+
+    Values have the bytes as they are: nothing checks that they are UTF-8.
+    """
+    pattern, text = _pattern(data, separator)
+    values = _split(text, pattern, ended=ended)
+    if not with_offsets:
+        return Lines(values, None)
+    if text is not data:
+        starts = _starts_of_any(data, ended=ended)
+    else:
+        lengths = np.asarray(pc.binary_length(values)).astype(np.int64) + len(pattern)
+        starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    return Lines(values, pa.array(starts + start_offset, pa.int64()))
+
+
+def _pattern(data: bytes, separator: Separator) -> tuple[bytes, bytes]:
+    """What to split by, and the bytes to split: with one kind of separator if `data` has several."""
+    if separator.text is not None:
+        return separator.text, data
+    if _CR not in data:
+        return _LF, data
+    pairs = data.count(_CRLF)
+    if pairs == data.count(_CR) == data.count(_LF):
+        return _CRLF, data
+    return _LF, data.replace(_CRLF, _LF).replace(_CR, _LF)
+
+
+def _split(text: bytes, pattern: bytes, *, ended: bool) -> Any:
+    """All lines; behind a pattern at the end no line comes."""
+    whole = memoryview(text)[: -len(pattern)] if ended else memoryview(text)
+    one = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(whole)], np.int32)), pa.py_buffer(whole))
+    return pc.split_pattern(one, pattern).flatten()
+
+
+def _starts_of_any(data: bytes, *, ended: bool) -> Any:
+    """Where lines begin that end with LF, CRLF or CR."""
+    codes = np.frombuffer(data, np.uint8)
+    is_lf = codes == _LF[0]
+    ends = is_lf | ((codes == _CR[0]) & ~np.append(is_lf[1:], False))
+    found = np.flatnonzero(ends)
+    return np.concatenate(([0], (found[:-1] if ended else found) + 1)).astype(np.int64)
+
+
+def longest(lines: Lines) -> int:
+    """Bytes of the longest line."""
+    return int(pc.max(pc.binary_length(lines.values)).as_py() or 0)
+
+
+def first_length(lines: Lines) -> int:
+    """Bytes of the first line: the only one that may have come in several blocks."""
+    return int(pc.binary_length(lines.values[0]).as_py()) if len(lines.values) else 0
+
+
+def checked(lines: Lines, segment: str) -> Lines:
+    """The same lines. Raises DataLoss for the first that is not UTF-8."""
+    good = _is_utf8(lines.values)
+    if good.all():
+        return lines
+    bad = int(np.argmin(good))
+    raise DataLoss(
+        f"segment {segment}: the line at byte {lines.offsets[bad].as_py()} is not UTF-8",
+        remedy="set the option encoding, or mode to PERMISSIVE or DROPMALFORMED",
+    )
+
+
+def without_malformed(lines: Lines) -> Lines:
+    """The lines that are UTF-8."""
+    good = _is_utf8(lines.values)
+    if good.all():
+        return lines
+    kept = pa.array(good)
+    return Lines(lines.values.filter(kept), None if lines.offsets is None else lines.offsets.filter(kept))
+
+
+def decoded(lines: Lines, encoding: str, errors: str) -> Lines:
+    """Lines of another encoding as UTF-8. Raises UnicodeDecodeError with errors=strict."""
+    values = [value.decode(encoding, errors) for value in lines.values.cast(pa.binary()).to_pylist()]
+    return Lines(pa.array(values, pa.string()), lines.offsets)
+
+
+def require_encoding(encoding: str) -> str:
+    """The encoding's canonical name. Raises InvalidRequest where LF is not the byte that it is in ASCII."""
+    try:
+        same = "\r\n".encode(encoding) == _CRLF
+    except LookupError as exc:
+        raise InvalidRequest(
+            f"{encoding} is no encoding that is known here", remedy="set encoding, such as utf-8"
+        ) from exc
+    if not same:
+        raise InvalidRequest(
+            f"lines of {encoding} cannot be found by their bytes", remedy="read type bytes, or the path of a mount"
+        )
+    return encoding.lower().replace("_", "-")
+
+
+def _is_utf8(values: Any) -> Any:
+    """Which of the values are UTF-8; the quick way where all are."""
+    try:
+        values.validate(full=True)
+        return np.ones(len(values), bool)
+    except pa.ArrowInvalid:
+        return np.array([_decodes(value) for value in values.cast(pa.binary()).to_pylist()])
+
+
+def _decodes(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+_BATCH_BYTES = 4 * MIB
+"""Payload of a batch, unless one entry has more: far below what Arrow's offsets of 32 bits reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryBatch:
+    """Consecutive entries of one ledger, their payloads back to back."""
+
+    part: int
+    ledger_id: int | None
+    first_entry_id: int
+    start_offset: int
+    """Of the first payload, in the segment."""
+    lengths: tuple[int, ...]
+    payloads: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Entries of one run that become one batch."""
+
+    first_entry_id: int
+    start_offset: int
+    lengths: tuple[int, ...]
+
+    @property
+    def range(self) -> ByteRange:
+        return ByteRange(self.start_offset, self.start_offset + sum(self.lengths))
+
+
+def read_entries(fetcher: ScanFetcher, partition: Partition) -> Iterator[EntryBatch]:
+    """The entries of a partition in batches. Raises InvalidRequest for a segment that is no ledger."""
+    for number, part in enumerate(partition.parts):
+        ledger_id = names.ledger_id(part.source.name.rpartition("/")[2])
+        spans = list(_spans(part))
+        wanted = (WantedRequest(number, extent) for span in spans for extent in clip(part.extents, span.range))
+        pieces = fetcher.pieces(wanted)
+        waiting = b""
+        for span in spans:
+            length_bytes = span.range.length_bytes
+            while len(waiting) < length_bytes:
+                waiting += bytes(next(pieces).view)
+            payloads, waiting = waiting[:length_bytes], waiting[length_bytes:]
+            yield EntryBatch(number, ledger_id, span.first_entry_id, span.start_offset, span.lengths, payloads)
+
+
+def _spans(part: Part) -> Iterator[_Span]:
+    ledger = part.source.ledger
+    if ledger is None:
+        raise InvalidRequest(
+            f"segment {names.printable(part.source.name)} is not a ledger", remedy="read type lines or bytes"
+        )
+    for run in ledger.runs:
+        yield from _spans_of(run, part)
+
+
+def _spans_of(run: EntryRun, part: Part) -> Iterator[_Span]:
+    """The owned entries of one run, a batch at a time."""
+    starts = list(accumulate(run.lengths, initial=run.payload_start))
+    owned = [index for index in range(len(run.lengths)) if _is_owned(run.first_entry_id + index, starts[index], part)]
+    if not owned:
+        return
+    index, last = owned[0], owned[-1]  # entries ascend, so those between are owned, too
+    while index <= last:
+        end = index + 1
+        while end <= last and starts[end + 1] - starts[index] <= _BATCH_BYTES:
+            end += 1
+        yield _Span(run.first_entry_id + index, starts[index], run.lengths[index:end])
+        index = end
+
+
+def _is_owned(entry_id: int, start: int, part: Part) -> bool:
+    """Empty entries behind the last byte belong to the part that ends there."""
+    ledger = part.source.ledger
+    assert ledger is not None
+    if entry_id < ledger.start_entry_id or (ledger.end_entry_id is not None and entry_id >= ledger.end_entry_id):
+        return False
+    owned = part.owned
+    return owned.start <= start < owned.end or start == owned.end == part.pinned.end
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive bytes of one segment."""
+
+    part: int
+    offset: int
+    content: bytes
+
+
+def read_blocks(fetcher: ScanFetcher, partition: Partition, block_bytes: int) -> Iterator[Block]:
+    """The bytes of a partition. A block ends at a multiple of `block_bytes` of its segment, and at the part's end."""
+    for number, part in enumerate(partition.parts):
+        pieces = fetcher.pieces(WantedRequest(number, extent) for extent in clip(part.extents, part.owned))
+        waiting = bytearray()
+        for span in _byte_spans(part, block_bytes):
+            while len(waiting) < span.length_bytes:
+                waiting += next(pieces).view
+            yield Block(number, span.start, bytes(waiting[: span.length_bytes]))
+            del waiting[: span.length_bytes]
+
+
+def _byte_spans(part: Part, block_bytes: int) -> Iterator[ByteRange]:
+    at = part.owned.start
+    while at < part.owned.end:
+        end = min(part.owned.end, at + block_bytes - at % block_bytes)
+        yield ByteRange(at, end)
+        at = end

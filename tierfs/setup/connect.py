@@ -1,0 +1,115 @@
+"""Which storage class serves a location, and what it is wrapped in. Part of the composition root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tierfs.chunkstore.directory.storage import DirectoryStorage
+from tierfs.chunkstore.probe import ServedStorage
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage
+from tierfs.chunkstore.read_only import ReadOnlyDirectory, ReadOnlyStorage
+from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage
+from tierfs.clock import Clock, SystemClock
+from tierfs.config import ColdSettings
+from tierfs.errors import InvalidRequest, PermissionDenied
+from tierfs.metadata.records import LocationRecord
+from tierfs.metrics import MetricSink
+from tierfs.names import printable
+
+FILE_SCHEME = "file:"
+S3_SCHEME = "s3"
+_S3_PREFIX = f"{S3_SCHEME}://"
+
+
+def split_s3_url(url: str) -> tuple[str, str]:
+    """Bucket and prefix of `s3://bucket/prefix`; nothing in a key is special, `#` and `?` included.
+
+    Raises InvalidRequest for any other URL.
+    """
+    bucket, _, prefix = url.removeprefix(_S3_PREFIX).partition("/")
+    if not url.startswith(_S3_PREFIX) or not bucket:
+        raise InvalidRequest(f"{url} is no S3 location", remedy="write it as s3://BUCKET/PREFIX")
+    return bucket, prefix
+
+
+def connect(
+    location: LocationRecord, store: Path, settings: ColdSettings, metrics: MetricSink, *, sweeps: bool = True
+) -> ChunkStorage:
+    """The storage of a location: instrumented, retried, limited. Nothing is sent to a server yet.
+
+    `sweeps`: removes what killed writers left, as a store's owner does.
+    """
+    sweep = SystemClock() if sweeps else None
+    return wrapped(connect_bare(location, store, settings, sweep=sweep), location, settings, metrics)
+
+
+def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
+    """The provider of a location in its wrappers; closed with them."""
+    allowed = bare if location.writable else ReadOnlyStorage(bare)
+    limited = LimitedStorage(allowed, max_in_flight=settings.requests_in_flight)
+    retried = RetryingStorage(
+        limited,
+        attempts=settings.attempts,
+        base_delay_s=settings.retry_base_s,
+        max_delay_s=settings.retry_max_s,
+        metrics=metrics,
+    )
+    return InstrumentedStorage(retried, metrics)
+
+
+def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:
+    """Raise PermissionDenied for a place that only a bucket's journal named (design §11, security)."""
+    if not location.from_journal:
+        return
+    place = f"{location.url}@{location.endpoint_url}" if location.endpoint_url else location.url
+    if place not in settings.allowed_locations.split():
+        shown = printable(place)
+        raise PermissionDenied(
+            f"{shown} was named by the bucket's journal, not here, so nothing is read there",
+            remedy=f'to allow it, add it in store.toml: [cold] allowed_locations = "{shown}"',
+        )
+
+
+def server_time_ms(bare: ChunkStorage) -> int | None:
+    """What the clock of a provider's server shows; None where there is no server. Raises Unavailable."""
+    return bare.server_time_ms() if isinstance(bare, ServedStorage) else None
+
+
+def connect_bare(
+    location: LocationRecord, store: Path, settings: ColdSettings, *, sweep: Clock | None = None
+) -> ChunkStorage:
+    """The provider alone: fails at once, as a probe wants it. A store's owner gives a clock to `sweep` by."""
+    if location.url.startswith(FILE_SCHEME):
+        path = store / location.url.removeprefix(FILE_SCHEME)
+        return DirectoryStorage(path, sweep=sweep) if location.writable else ReadOnlyDirectory(path)
+    if not location.url.startswith(_S3_PREFIX):
+        raise InvalidRequest(f"{location.url}: unknown kind of cold tier; tierfs knows s3:// and directories")
+    from tierfs.chunkstore.s3.storage import S3Storage  # boto3 takes 0.3 s to import
+
+    abilities = Abilities(
+        create_only_put=location.create_only_put,
+        create_only_multipart=location.create_only_multipart,
+        verifies_crc32c=location.verifies_crc32c,
+    )
+    return S3Storage(_s3_location(location, settings), settings, abilities=abilities)
+
+
+def create_bucket(location: LocationRecord, settings: ColdSettings) -> None:
+    """Make the bucket of a location in S3, unless it is there. Raises AlreadyExists for another owner's."""
+    from tierfs.chunkstore.s3 import client
+
+    client.create_bucket(_s3_location(location, settings), settings)
+
+
+def _s3_location(location: LocationRecord, settings: ColdSettings) -> S3Location:
+    bucket, prefix = split_s3_url(location.url)
+    return S3Location(
+        bucket=bucket,
+        prefix=prefix,
+        endpoint_url=location.endpoint_url or None,
+        region=location.region or None,
+        profile=location.profile or None,
+        addressing=settings.addressing,
+    )

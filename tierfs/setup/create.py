@@ -1,0 +1,333 @@
+"""Making a store: check everything first, then create it, and leave nothing behind if that fails.
+
+The bucket is claimed by its first journal slot, which is created create-only: of two stores initialised
+on one prefix at the same time exactly one succeeds. `store.toml` is written last and marks a store.
+
+The directory of a store that is being made: empty at first, a store once its settings are written.
+
+Whether a place for a new store lies inside another store's, or above one: then neither could tell whose is what.
+
+A few listings, whatever lies there: one per prefix above, and below it one per name found, up to a bound.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tierfs import osio, settings
+from tierfs.chunkstore.directory.storage import DirectoryStorage
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.probe import probe
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.clock import Clock, SystemClock
+from tierfs.config import ColdSettings, Settings
+from tierfs.errors import AlreadyExists, Fenced, InvalidRequest, NotFound, PermissionDenied, StorageFull, WrongColdTier
+from tierfs.garbage import ballast
+from tierfs.holder.status import advisory_fence_warning, kept_objects_warning, shared_filesystem_warning
+from tierfs.journal import cold_identity
+from tierfs.journal.cold_identity import MARK_NAME
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.journal.publish import Publisher
+from tierfs.metadata import changes, directories, policies, tables
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LOCATIONS
+from tierfs.names import printable
+from tierfs.osio import map_os_errors
+from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare, create_bucket
+from tierfs.store_paths import StorePaths
+from tierfs.types import ROOT_DIRECTORY, LocationId, ReadPriority
+
+MIN_FREE_BYTES = 128 * 1024 * 1024
+"""The ballast, the floor for appends, and a little to work with."""
+
+
+def create_files(paths: StorePaths) -> None:
+    """Make everything of a store but metadata and settings."""
+    ChunkFiles.create(paths.chunks).close()
+    for directory in (paths.locks, paths.log):
+        directory.mkdir(mode=osio.OWNER_DIRECTORY)
+    ballast.create(paths.ballast)
+
+
+def prepare_settings(paths: StorePaths) -> None:
+    """Write the settings under another name, so that marking the directory as a store needs no space any more."""
+    with map_os_errors(str(paths.settings)), osio.durable_file(paths.new_settings, os.O_TRUNC) as file:
+        file.write(settings.default_text().encode())
+
+
+def write_settings(paths: StorePaths) -> None:
+    """Mark the directory as a store: the last thing that is written. Durable when it returns."""
+    if not paths.new_settings.exists():
+        prepare_settings(paths)
+    with map_os_errors(str(paths.settings)):
+        os.link(paths.new_settings, paths.settings)
+        paths.new_settings.unlink()
+        osio.sync_directory(paths.root)
+
+
+@contextmanager
+def new_directory(paths: StorePaths) -> Iterator[None]:
+    """The store's empty directory; emptied again, and removed if it was made here, when the block fails."""
+    root = paths.root
+    if paths.settings.exists():
+        raise AlreadyExists(f"{root} is a tierfs store already")
+    if paths.metadata.exists():
+        raise InvalidRequest(
+            f"{root} is no store, but holds metadata: an init or recover that was killed left it",
+            remedy="name another directory, or remove this one; if it was a store before, put back its store.toml "
+            "(an empty one will do)",
+        )
+    if root.is_dir() and any(root.iterdir()):
+        raise InvalidRequest(f"{root} is not empty", remedy="name a new or empty directory")
+    made = not root.exists()
+    with map_os_errors(str(root)):
+        osio.make_directories(root, osio.OWNER_DIRECTORY)
+        root.chmod(osio.OWNER_DIRECTORY)
+    try:
+        _require_space(root)
+        yield
+    except BaseException:
+        for child in root.iterdir():
+            shutil.rmtree(child) if child.is_dir() else child.unlink()
+        if made:
+            root.rmdir()
+        raise
+
+
+def _require_space(root: Path) -> None:
+    status = os.statvfs(root)
+    free = status.f_bavail * status.f_frsize
+    if free < MIN_FREE_BYTES:
+        raise StorageFull(f"{root} has {free >> 20} MiB free; a store needs at least {MIN_FREE_BYTES >> 20} MiB")
+
+
+_PAGE = 1000
+"""Objects of one listing request of S3."""
+
+_MOST_LISTINGS = 20
+"""Directories looked into below a prefix that is not empty. A guess: nobody nests stores below that many others."""
+
+_LAST = "\U0010ffff"
+"""Behind every name that begins with what stands before it."""
+
+_OF_A_STORE = re.compile(rf"(?P<prefix>.+)/({JOURNAL_PREFIX}(checkpoint-)?\d{{20}}|{MARK_NAME})", re.DOTALL)
+
+
+def refuse_nested(location: LocationRecord, store: Path, storage: ChunkStorage, settings: ColdSettings) -> None:
+    """Raise AlreadyExists when another store's cold tier is above or below a location; `storage` is connected to it."""
+    for above in _above(location, store):
+        if _is_a_store(above, store, settings):
+            raise _nested(location, f"lies inside the cold tier of another store, {printable(above.url)}")
+    below = _store_below(storage)
+    if below is not None:
+        raise _nested(location, f"has the cold tier of another store below it, in {printable(below)}/")
+
+
+def _nested(location: LocationRecord, how: str) -> AlreadyExists:
+    return AlreadyExists(f"{printable(location.url)} {how}", remedy="choose another prefix or directory")
+
+
+def _above(location: LocationRecord, store: Path) -> Iterator[LocationRecord]:
+    """The places above, nearest first."""
+    if location.url.startswith(FILE_SCHEME):
+        directory = (store / location.url.removeprefix(FILE_SCHEME)).resolve()
+        for parent in directory.parents:
+            yield replace(location, url=f"{FILE_SCHEME}{parent}", writable=False)
+        return
+    scheme, _, path = location.url.partition("://")
+    bucket, *parts = path.split("/")
+    while parts:
+        parts.pop()
+        yield replace(location, url=f"{scheme}://{'/'.join([bucket, *parts])}", writable=False)
+
+
+def _is_a_store(place: LocationRecord, store: Path, settings: ColdSettings) -> bool:
+    """Whether a journal is there. Keys that may not look above their own prefix cannot tell: then not."""
+    try:
+        with closing(connect_bare(place, store, settings)) as storage:
+            first = next(storage.list(JOURNAL_PREFIX), None)
+    except (PermissionDenied, NotFound):
+        return False
+    return first is not None and _OF_A_STORE.fullmatch(f"x/{first.name}") is not None
+
+
+def _store_below(storage: ChunkStorage) -> str | None:
+    """The first prefix found that is a store's; of very many names only the first of each directory are looked at."""
+    after = ""
+    for _ in range(_MOST_LISTINGS):
+        page = list(islice(storage.list("", after=after), _PAGE))
+        for found in page:
+            match = _OF_A_STORE.fullmatch(found.name)
+            if match is not None:
+                return match["prefix"]
+        if len(page) < _PAGE:
+            return None
+        directory, slash, _ = page[-1].name.partition("/")
+        after = f"{directory}/{_LAST}" if slash else page[-1].name
+    return None
+
+
+MAX_PREFIX_BYTES = 80
+"""With it, the longest name and the chunk's own part fill S3's 1024 bytes of a key."""
+
+_FIRST_LOCATION = LocationId(1)
+_DEFAULT_COLD = "cold"
+
+
+@dataclass(frozen=True, slots=True)
+class ColdChoice:
+    """Where the user wants cold bytes; with nothing chosen it is a directory in the store."""
+
+    bucket_url: str | None = None
+    cold_dir: Path | None = None
+    none: bool = False
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InitReport:
+    """What was made."""
+
+    path: Path
+    store_id: str
+    cold_url: str | None
+    warnings: tuple[str, ...]
+
+
+def init_store(
+    path: Path, choice: ColdChoice, clock: Clock | None = None, *, may_nest: bool = False, new_bucket: bool = False
+) -> InitReport:
+    """Make a store in `path`, which must be missing or empty.
+
+    `new_bucket` makes the bucket first, which stays if something else fails. `may_nest` lets the cold tier lie
+    inside another store's, as that of a benchmark does for a while.
+    Raises AlreadyExists for a store or a prefix that holds one, InvalidRequest, PermissionDenied,
+    NotFound for a missing bucket, Unavailable for a server that does not answer.
+    """
+    clock = clock or SystemClock()
+    paths = StorePaths(path.absolute())
+    location = locate(choice)
+    with new_directory(paths):
+        if new_bucket and location is not None:
+            create_bucket(location, Settings().cold)
+        storage = _claimable(location, paths, may_nest=may_nest) if location is not None else None
+        if location is not None and storage is not None:
+            location = probed(location, storage)
+        store_id = _create(paths, location, storage, clock)
+    url = location.url if location is not None else None
+    return InitReport(paths.root, store_id, url, warnings_of(paths, location))
+
+
+def locate(choice: ColdChoice) -> LocationRecord | None:
+    """The cold tier that was chosen, as a record. Raises InvalidRequest."""
+    if choice.none:
+        return None
+    if choice.bucket_url is None:
+        cold = FILE_SCHEME + (_DEFAULT_COLD if choice.cold_dir is None else str(choice.cold_dir.absolute()))
+        return LocationRecord(id=_FIRST_LOCATION, url=cold)
+    parts = urlsplit(choice.bucket_url)
+    if parts.scheme != S3_SCHEME or not parts.netloc or parts.query or parts.fragment:
+        raise InvalidRequest(f"{choice.bucket_url} is no S3 location", remedy="write it as s3://BUCKET/PREFIX")
+    prefix = parts.path.strip("/")
+    if len(prefix.encode()) > MAX_PREFIX_BYTES:
+        raise InvalidRequest(f"the prefix {prefix} has more than {MAX_PREFIX_BYTES} bytes")
+    return LocationRecord(
+        id=_FIRST_LOCATION,
+        url=f"{S3_SCHEME}://{parts.netloc}/{prefix}".rstrip("/"),
+        endpoint_url=choice.endpoint_url or "",
+        region=choice.region or "",
+        profile=choice.profile or "",
+    )
+
+
+def probed(location: LocationRecord, storage: ChunkStorage) -> LocationRecord:
+    """The location with what its server was found to honour. Raises what the storage raises."""
+    abilities = probe(storage)
+    return replace(
+        location,
+        create_only_put=abilities.create_only_put,
+        create_only_multipart=abilities.create_only_multipart,
+        verifies_crc32c=abilities.verifies_crc32c,
+        keeps_objects=not abilities.deletes,
+    )
+
+
+def _claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool) -> ChunkStorage:
+    """The cold tier, reachable and without a store. Raises what is wrong with it."""
+    if location.url == FILE_SCHEME + _DEFAULT_COLD:
+        DirectoryStorage.create(paths.cold).close()
+    storage = connect_bare(location, paths.root, Settings().cold)
+    if next(storage.list(JOURNAL_PREFIX), None) is not None or cold_identity.is_there(storage):
+        storage.close()
+        raise _holds_a_store(location)
+    try:
+        if not may_nest:
+            refuse_nested(location, paths.root, storage, Settings().cold)
+    except BaseException:
+        storage.close()
+        raise
+    return storage
+
+
+def _holds_a_store(location: LocationRecord) -> AlreadyExists:
+    return AlreadyExists(
+        f"{location.url} holds a tierfs store already",
+        remedy="choose another prefix; to own that store here: tierfs recover; to follow it: tierfs replica",
+    )
+
+
+def _create(paths: StorePaths, location: LocationRecord | None, storage: ChunkStorage | None, clock: Clock) -> str:
+    create_files(paths)
+    metadata = MetadataStore.create(paths.metadata, clock)
+    with closing(metadata):
+        _write_first_records(metadata, location)
+        if location is not None and storage is not None:
+            with closing(storage):
+                _claim(metadata, location, storage)
+        store_id = metadata.store_id
+    write_settings(paths)
+    return store_id
+
+
+def _write_first_records(metadata: MetadataStore, location: LocationRecord | None) -> None:
+    with metadata.write() as txn:
+        changes.owner_begins(txn, socket.gethostname())
+        changes.directory_changed(txn, directories.directory(txn, ROOT_DIRECTORY))
+        policies.put(txn, ROOT_DIRECTORY, {"read_priority": ReadPriority.LOCAL_FIRST.value})
+        if location is not None:
+            txn.put(LOCATIONS, tables.u32(location.id), location)
+            txn.update_store(cold_location_id=location.id)
+            changes.location_changed(txn, location)
+
+
+def _claim(metadata: MetadataStore, location: LocationRecord, storage: ChunkStorage) -> None:
+    """Win the journal's first slot; from then on the bucket is ours, and marked."""
+    try:
+        Publisher(metadata, storage).publish(claims=True)
+    except (Fenced, WrongColdTier) as exc:
+        raise _holds_a_store(location) from exc
+
+
+def warnings_of(paths: StorePaths, location: LocationRecord | None) -> tuple[str, ...]:
+    """What a user should know of where a new store keeps its bytes."""
+    found: list[str] = []
+    shared = shared_filesystem_warning(paths.root, location.url if location is not None else None)
+    if shared:
+        found.append(shared)
+    advisory = advisory_fence_warning(location)
+    if advisory:
+        found.append(advisory)
+    found += kept_objects_warning(location)
+    return tuple(found)

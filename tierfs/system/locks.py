@@ -1,0 +1,89 @@
+"""Open-file-description locks: they die with their owner, survive no crash and tell nothing of pids.
+
+A lock belongs to the open file, not to the process, so two opens of one file in one process exclude
+each other like two processes do. Byte ranges of one file are independent locks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from tierfs import osio
+from tierfs.errors import Closed
+from tierfs.system import processes
+
+_FLOCK = struct.Struct("hhqqi4x")
+"""struct flock on 64-bit Linux: type, whence, start, length, pid (must be 0 for these locks)."""
+
+WHOLE_FILE = 0
+
+
+class LockFile:
+    """A file whose bytes are locks. They end with `close` or with the process, and never pass to a child of fork.
+
+    A child has the parent's open file, and with it the parent's locks: it closes it at once, and `close`
+    releases the locks before the file is closed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, made when it is missing; raises OSError."""
+        self._path = path
+        self._pid = os.getpid()
+        self._fd = osio.open_or_create(path)
+        processes.register(self)
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor. Raises Closed once it is closed, and in a child."""
+        self.require_process()
+        if self._fd < 0:
+            raise Closed(f"{self._path} was closed")
+        return self._fd
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a child of the process that opened the file."""
+        return self._pid != os.getpid()
+
+    def require_process(self) -> None:
+        """Raise Closed in a child of the process that opened the file."""
+        processes.require_process(self._pid, f"the lock of {self._path}")
+
+    def try_lock(self, *, start: int = 0, length: int = WHOLE_FILE, shared: bool = False) -> bool:
+        """Take the lock without waiting; False when another open file holds a conflicting one."""
+        return _set(self.fd, fcntl.F_RDLCK if shared else fcntl.F_WRLCK, start, length)
+
+    def unlock(self, *, start: int = 0, length: int = WHOLE_FILE) -> None:
+        """Release the range; harmless when it is not held."""
+        _set(self.fd, fcntl.F_UNLCK, start, length)
+
+    def is_locked(self, *, start: int = 0, length: int = WHOLE_FILE) -> bool:
+        """Whether another open file holds a lock on the range."""
+        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
+        answer = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, query)
+        return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+    def close(self) -> None:
+        """Release all locks and close the file; idempotent, and nothing in a child."""
+        if self._fd < 0 or self.is_inherited:
+            return
+        self.unlock()  # closing alone leaves them to a child that did not come through os.fork
+        os.close(self._fd)
+        self._fd = -1
+
+    def forget(self) -> None:
+        """In a child: close the descriptor and touch no lock, for the locks are the parent's."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _set(fd: int, kind: int, start: int, length: int) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as POSIX allows both
+        return False
+    return True

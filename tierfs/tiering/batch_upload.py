@@ -1,0 +1,172 @@
+"""An executor's part of a batch: the bytes of a segment become objects `uploads/<job>/…`, with no store at hand.
+
+The bytes come one after another and nobody knows how many there will be. They are gathered up to `object_bytes` and
+put as one object each, so memory holds no more than that, and an upload needs nothing but what every put needs.
+Objects that belong to no commit are garbage: this deletes what it can, `gc` finds the rest.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+
+from tierfs.checksum import Buffer, Stretch, grid_of
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.chunkstore.validate import ATTEMPT_KEY
+from tierfs.errors import Closed, DataLoss, InvalidRequest, TierfsError
+from tierfs.metadata import checksums
+from tierfs.metadata.ledger_and_batch_records import UploadedObject, UploadedSegment
+from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.store import new_id
+from tierfs.names import join, printable, split
+from tierfs.tiering.objects import JOBS_PREFIX
+from tierfs.types import MIB, AttemptId
+
+log = logging.getLogger(__name__)
+
+MAX_OBJECT_BYTES = 64 * MIB
+"""Largest object of a batch, as it is gathered in memory; consolidation makes larger ones where policy wants them."""
+
+_CRC_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPlan:
+    """What an upload must know of its job; travels to executors."""
+
+    store_id: str
+    store_epoch: int
+    job: str
+    object_bytes: int
+
+    @property
+    def prefix(self) -> str:
+        """Where the job's objects lie."""
+        return job_prefix(self.job)
+
+
+def job_prefix(job: str) -> str:
+    """Where the objects of a job lie."""
+    return f"{JOBS_PREFIX}{job}/"
+
+
+class SegmentUpload:
+    """Uploads one segment. Not thread-safe; end it with `finish`, or with `abort` or an error inside its block."""
+
+    def __init__(self, storage: ChunkStorage, plan: UploadPlan, partition: int, segment: str) -> None:
+        """Raises InvalidRequest for a name that no segment can have. Nothing is sent yet."""
+        parts = split(segment)
+        if not parts or partition < 0:
+            raise InvalidRequest(f"partition {partition} cannot write segment {printable(segment)!r}")
+        self.segment = join(parts)
+        self._storage = storage
+        self._plan = plan
+        self._upload = AttemptId(new_id())
+        self._where = f"{plan.prefix}{partition:08d}-{self._upload}"
+        self._gathered = bytearray()
+        self._objects: list[UploadedObject] = []
+        self._sent: list[str] = []
+        self._whole = Stretch()
+        self._discarded = False
+        self._result: UploadedSegment | None = None
+
+    @property
+    def length(self) -> int:
+        """Bytes written so far."""
+        return self._whole.length_bytes + len(self._gathered)
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes in memory, not sent yet."""
+        return len(self._gathered)
+
+    def write(self, data: Buffer) -> None:
+        """Add bytes. Raises what the storage raises; then nothing of the upload is left."""
+        self._require_open()
+        view = memoryview(data).cast("B")
+        while view:
+            room = self._plan.object_bytes - len(self._gathered)
+            self._gathered += view[:room]
+            view = view[room:]
+            if len(self._gathered) >= self._plan.object_bytes:
+                self._or_abort(self._send)
+
+    def send(self) -> None:
+        """Send what was gathered, as a smaller object than it would become. Raises as `write`."""
+        self._require_open()
+        if self._gathered:
+            self._or_abort(self._send)
+
+    def finish(self) -> UploadedSegment:
+        """Send the rest; returns what the driver commits, and the same if called again. Raises as `write`."""
+        if self._result is None:
+            self.send()
+            self._result = UploadedSegment(self.segment, tuple(self._objects), self._whole.crc32c)
+        return self._result
+
+    def abort(self) -> None:
+        """End an upload that is not finished, as `discard` does; idempotent."""
+        if self._result is None:
+            self.discard()
+
+    def discard(self) -> None:
+        """Delete what was uploaded, as far as that is possible, finished or not; idempotent."""
+        self._discarded, self._result = True, None
+        self._gathered = bytearray()
+        sent, self._sent = self._sent, []
+        for name in sent:
+            with suppress(TierfsError):
+                self._storage.delete(name)
+
+    def _or_abort(self, send: Callable[[], None]) -> None:
+        try:
+            send()
+        except BaseException as exc:
+            log.info("upload of %s ended: %s", printable(self.segment), exc)
+            self.abort()
+            raise
+
+    def _send(self) -> None:
+        """Put what was gathered as one object."""
+        data, self._gathered = self._gathered, bytearray()
+        found = grid_of([data])
+        start, crc = self._whole.length_bytes, found.crc32c
+        end = start + len(data)
+        attempt = AttemptId(new_id())
+        name = f"{self._where}-{start:020d}-{end:020d}-e{self._plan.store_epoch}-c{crc:08x}"
+        self._sent.append(name)  # first: an object may be there after an error
+        stored = self._storage.put(name, BufferSource(data), metadata=self._describe(start, end, attempt, crc))
+        if stored.length_bytes != len(data):
+            raise DataLoss(f"{name}: {stored.length_bytes} of {len(data)} bytes arrived", remedy="run the job again")
+        self._objects.append(UploadedObject(name, len(data), stored.etag, crc, checksums.pack(found.grid()), attempt))
+        self._whole = self._whole.then(Stretch(len(data), crc))
+
+    def _describe(self, start: int, end: int, attempt: AttemptId, crc: int) -> dict[str, str]:
+        """What an object says of itself, as those of an offload do; its segment has no number yet."""
+        return {
+            "format": str(RECORD_VERSION),
+            "store": self._plan.store_id,
+            "job": self._plan.job,
+            "name": base64.urlsafe_b64encode(self.segment.encode()).decode("ascii"),
+            "start": str(start),
+            "end": str(end),
+            "epoch": str(self._plan.store_epoch),
+            ATTEMPT_KEY: attempt,
+            "crc32c": f"{crc:08x}",
+        }
+
+    def _require_open(self) -> None:
+        if self._discarded or self._result is not None:
+            raise Closed(f"the upload of {printable(self.segment)} ended")
+
+    def __enter__(self) -> SegmentUpload:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()

@@ -1,0 +1,245 @@
+"""What there is to do, as pure functions: chunks of both tiers in, actions out.
+
+Which of a segment's chunks could move between the tiers: the records that planning works on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Self
+
+from tierfs import ranges
+from tierfs.metadata import chains, policies
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.tiering.packs import MAX_ENTRIES
+from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, SegmentKind, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadAction:
+    """Make one cold object of neighbouring sealed local chunks."""
+
+    segment_id: SegmentId
+    chunks: tuple[ChunkRecord, ...]
+    object_bytes: int = 0
+    """Largest object of the segment's policy."""
+    ledger: bool = False
+    """Whether the bytes are a whole ledger, which has objects of its own kind."""
+
+    @classmethod
+    def of_ledger(cls, segment_id: SegmentId, length: int) -> Self:
+        """Make a whole ledger cold, whatever chunks it has."""
+        return cls(segment_id, (ChunkRecord(start_offset=0, length=length, object_id=ObjectId(0)),), ledger=True)
+
+    @property
+    def range(self) -> ByteRange:
+        """The segment's bytes that move."""
+        return ByteRange(self.chunks[0].start_offset, self.chunks[-1].end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class PackAction:
+    """Make one cold object of small runs of several segments."""
+
+    actions: tuple[OffloadAction, ...]
+
+    @property
+    def bytes(self) -> int:
+        """How many of them become cold."""
+        return sum(action.range.length_bytes for action in self.actions)
+
+
+_LARGEST_PART = 16
+"""What makes less than this part of an object shares one: at 64 MiB, below 4 MiB. A request costs 12 to 16 ms,
+as much as moving 4 MiB does (measured on Ceph RGW; docs/design/0013-packs.md)."""
+
+
+def is_small(action: OffloadAction, below_bytes: int) -> bool:
+    """Whether the action's object would be small enough to share one; 0 packs nothing. A ledger shares none."""
+    return not action.ledger and action.range.length_bytes < min(below_bytes, action.object_bytes // _LARGEST_PART)
+
+
+@dataclass(slots=True)
+class Packer:
+    """Collects what is too small for an object of its own, and says when it makes one together."""
+
+    below_bytes: int
+    """See is_small."""
+    _groups: dict[int, list[OffloadAction]] = field(default_factory=dict)
+    _bytes: dict[int, int] = field(default_factory=dict)
+
+    def takes(self, action: OffloadAction) -> bool:
+        """Whether the action's object would be small."""
+        return is_small(action, self.below_bytes)
+
+    def add(self, action: OffloadAction) -> OffloadAction | PackAction | None:
+        """Take an action; returns what is full by it. Objects of one size limit come together."""
+        object_bytes = action.object_bytes
+        group, size = self._groups.setdefault(object_bytes, []), self._bytes.get(object_bytes, 0)
+        full = None
+        if size + action.range.length_bytes > object_bytes or len(group) >= MAX_ENTRIES:
+            full, self._groups[object_bytes], size = _packed(group), [], 0
+        self._groups[object_bytes].append(action)
+        self._bytes[object_bytes] = size + action.range.length_bytes
+        return full
+
+    def rest(self) -> list[OffloadAction | PackAction]:
+        """What is left, whether it fills an object or not."""
+        groups = [group for group in self._groups.values() if group]
+        self._groups, self._bytes = {}, {}
+        return [_packed(group) for group in groups]
+
+
+def _packed(group: list[OffloadAction]) -> OffloadAction | PackAction:
+    """One that is alone shares nothing."""
+    return group[0] if len(group) == 1 else PackAction(tuple(group))
+
+
+def offload_actions(
+    segment_id: SegmentId,
+    sealed_local: Iterable[ChunkRecord],
+    cold: Iterable[ChunkRecord],
+    object_bytes: int,
+    *,
+    start_offset: int = 0,
+) -> Iterator[OffloadAction]:
+    """Objects to make so that every sealed local chunk is cold; each at most `object_bytes`, or one chunk.
+
+    A chunk is taken unless cold chunks hold all of its bytes, but for those below `start_offset`, where the
+    segment begins. Both inputs are in offset order.
+    """
+    covered = ranges.Cover(chunk.range for chunk in cold)
+    missing = (
+        chunk
+        for chunk in sealed_local
+        if not covered.holds(_wanted(chunk, start_offset)) and chunk.state is ChunkState.GOOD
+    )
+    for run in ranges.runs(missing, partial(_fits, object_bytes)):
+        yield OffloadAction(segment_id, tuple(run), object_bytes)
+
+
+def _fits(object_bytes: int, run: Sequence[ChunkRecord], chunk: ChunkRecord) -> bool:
+    return run[-1].end_offset == chunk.start_offset and chunk.end_offset - run[0].start_offset <= object_bytes
+
+
+def evictable(
+    sealed_local: Iterable[ChunkRecord],
+    cold: Iterable[PlacedChunk],
+    *,
+    published_sequence: int,
+    cold_before_ms: int,
+    start_offset: int = 0,
+) -> Iterator[ChunkRecord]:
+    """Local chunks whose every byte is in good cold chunks that the journal names (invariant 4).
+
+    `cold_before_ms`: only cold objects made before then count, which is how the deletion lag works.
+    """
+    copies = cold_copies(sealed_local, cold, published_sequence=published_sequence, start_offset=start_offset)
+    for chunk, cold_since_ms in copies:
+        if cold_since_ms <= cold_before_ms:
+            yield chunk
+
+
+def cold_copies(
+    sealed_local: Iterable[ChunkRecord],
+    cold: Iterable[PlacedChunk],
+    *,
+    published_sequence: int,
+    start_offset: int = 0,
+) -> Iterator[tuple[ChunkRecord, int]]:
+    """Local chunks whose every byte is in good cold chunks that the journal names, and since when (ms).
+
+    Bytes below `start_offset`, where the segment begins, count for nothing. Both inputs are in offset order
+    and streamed.
+    """
+    trusted = (
+        placed
+        for placed in cold
+        if placed.chunk.state is ChunkState.GOOD and placed.object.linked_sequence <= published_sequence
+    )
+    window: list[PlacedChunk] = []
+    more = True
+    for chunk in sealed_local:
+        if not (more or window):
+            return
+        window = [placed for placed in window if placed.chunk.end_offset > chunk.start_offset]
+        while not window or window[-1].chunk.end_offset < chunk.end_offset:
+            following = next(trusted, None)
+            if following is None:
+                more = False
+                break
+            if following.chunk.end_offset > chunk.start_offset:
+                window.append(following)
+        since_ms = _covered_since(_wanted(chunk, start_offset), window)
+        if since_ms is not None:
+            yield chunk, since_ms
+
+
+def _wanted(chunk: ChunkRecord, start_offset: int) -> ByteRange:
+    """The bytes of a chunk that can be read: the first chunk may begin before its segment does."""
+    return ByteRange(max(chunk.start_offset, min(start_offset, chunk.end_offset)), chunk.end_offset)
+
+
+def _covered_since(wanted: ByteRange, placed: Iterable[PlacedChunk]) -> int | None:
+    """When the newest of the objects that hold all of `wanted` was made; None when a byte is missing."""
+    holding = [found for found in placed if found.range.intersect(wanted)]
+    if not ranges.covers((found.range for found in holding), wanted):
+        return None
+    return max((found.object.created_ms for found in holding), default=0)
+
+
+def runs(chunks: Iterable[ChunkRecord]) -> Iterator[list[ChunkRecord]]:
+    """Cut chunks into runs of neighbours in the list: each one's `next` is the one behind it."""
+    return ranges.runs(chunks, lambda run, chunk: run[-1].next == chunk.start_offset)
+
+
+def sealed_local_chunks(txn: ReadTransaction, segment: SegmentRecord, start: int = 0) -> Iterator[ChunkRecord]:
+    """Local chunks but the active one, in offset order."""
+    for chunk in chains.chunks(txn, segment.id, Tier.LOCAL, start):
+        if not (segment.active and chunk.start_offset == segment.local.last_chunk):
+            yield chunk
+
+
+def placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[PlacedChunk]:
+    """Cold chunks from where local ones begin, with their objects."""
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD, segment.local.first_chunk):
+        if not chunk.lost:
+            yield PlacedChunk(chunk, chains.object_of(txn, chunk))
+
+
+def objects_to_make(
+    txn: ReadTransaction, segment: SegmentRecord, object_bytes: int | None = None
+) -> Iterator[OffloadAction]:
+    """The cold objects that make every sealed local chunk cold, each of at most `object_bytes`, or as policy says.
+
+    A ledger becomes cold as a whole, once it is closed.
+    """
+    if segment.kind is SegmentKind.LEDGER:
+        due = segment.sealed and segment.local.bytes == segment.length > 0 and not segment.whole_in_cold
+        return iter((OffloadAction.of_ledger(segment.id, segment.length),) if due else ())
+    start = _first_local_only(txn, segment)
+    limit = policies.effective(txn, segment).object_bytes if object_bytes is None else object_bytes
+    local = sealed_local_chunks(txn, segment, start)
+    cold = chains.chunks(txn, segment.id, Tier.COLD, start) if segment.cold.count else ()
+    return offload_actions(segment.id, local, cold, limit, start_offset=segment.start_offset)
+
+
+def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
+    """Where planning starts: behind the cold chain when it has no gaps, else where local bytes begin."""
+    cold = segment.cold
+    first_local = max(segment.start_offset, segment.local.first_chunk)  # not linear in what is cold alone
+    last = chains.chunk_at(txn, segment.id, Tier.COLD, cold.last_chunk) if cold.count else None
+    if last is None or cold.first_chunk > segment.start_offset:
+        return first_local
+    gapless = last.end_offset - cold.first_chunk == cold.bytes
+    return last.end_offset if gapless else first_local
+
+
+def ended_ms(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> int:
+    """When a local chunk was complete: as the next one began, or with the segment's last append."""
+    following = chains.chunk_at(txn, segment.id, Tier.LOCAL, chunk.next) if chunk.next else None
+    return segment.modified_ms if following is None else chains.object_of(txn, following).created_ms

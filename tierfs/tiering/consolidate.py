@@ -1,0 +1,235 @@
+"""Consolidate: one ConsolidateAction puts one chunk in the place of neighbouring cold ones.
+
+Crash order as in objects.py: composed, and read back once against the checksums of the pieces. The commit revalidates
+the pieces, swaps the sublist and queues the change for the journal. The old objects become garbage that is due after
+the grace period and not before the journal names the new one: open readers finish, and the bucket alone is enough at
+every moment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tierfs.checksum import Stretch, joined
+from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
+from tierfs.metadata import chain, chain_edits, chains, changes, checksums, directories, tables
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.reading.etags import Etags
+from tierfs.tiering import objects
+from tierfs.tiering.consolidate_plan import ConsolidateAction
+from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
+from tierfs.tiering.read_back import CheckedPiece, Mismatch, check_piece, read_back, stretches_of
+from tierfs.types import ByteRange, ChunkState, ObjectId, Tier
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidated:
+    """What one action did."""
+
+    bytes: int = 0
+    """Of the new object; 0 when no byte had to move."""
+    client_bytes: int = 0
+    """How many of them were read and uploaded again; the server copied the rest."""
+
+
+class Consolidate:
+    """Carries out consolidate actions. Thread-safe."""
+
+    def __init__(self, metadata: MetadataStore, cold: ColdTier, *, grace_ms: int) -> None:
+        """`grace_ms`: how long replaced objects stay for readers that still hold their layout."""
+        self._metadata = metadata
+        self._etags = Etags(metadata)
+        self._cold = cold
+        self._grace_ms = grace_ms
+
+    def run(self, action: ConsolidateAction, progress: Callable[[int], None]) -> Consolidated:
+        """Carry out an action; `progress` is told of bytes as they are read back.
+
+        Raises ChunksMoved when the chunks are not what they were, DataLoss when a piece is damaged (its chunk is
+        then suspect) or the copy is, Fenced, and what the storage raises; the old chunks stay in every case.
+        """
+        if action.merges:
+            self._merge(action)
+            return Consolidated()
+        self._cold.require_ours()
+        try:
+            return self._copy(action, progress)
+        except EtagDiffers as exc:
+            log.info("%s: copied or restored, perhaps; tried again under its present etag", exc)
+            self._meet_etags(action)
+        return self._copy(action, progress)
+
+    def _copy(self, action: ConsolidateAction, progress: Callable[[int], None]) -> Consolidated:
+        pieces = self._pieces(action)
+        expected = self._expected(action, pieces)
+        recipe = ConsolidateRecipe(self._metadata, action, pieces, expected, progress, self._grace_ms)
+        return objects.make(self._metadata, self._cold, recipe)
+
+    def _pieces(self, action: ConsolidateAction) -> tuple[CheckedPiece, ...]:
+        with self._metadata.read() as txn:
+            _, placed = _revalidated(txn, action)
+            return tuple(_piece(txn, one, action.range, self._etags.of(one.object)) for one in placed)
+
+    def _meet_etags(self, action: ConsolidateAction) -> None:
+        """See which etags the objects have now; whether their bytes are right the copy shows, which is read back."""
+        with self._metadata.read() as txn:
+            holders = [one.object for one in _revalidated(txn, action)[1]]
+        for holder in holders:
+            found = self._cold.storage.stat(holder.name)
+            if found.etag != holder.etag:
+                self._etags.meet(holder, found.etag, found.length_bytes)
+
+    def _expected(self, action: ConsolidateAction, pieces: Sequence[CheckedPiece]) -> tuple[Stretch, ...]:
+        found: list[Stretch] = []
+        for index, checked in enumerate(pieces):
+            try:
+                found += stretches_of(self._cold.storage, checked)
+            except Mismatch:
+                chain_edits.set_state(
+                    self._metadata, action.segment_id, Tier.COLD, action.chunks[index], ChunkState.SUSPECT
+                )
+                raise
+        return tuple(found)
+
+    def _merge(self, action: ConsolidateAction) -> None:
+        """One chunk for several that follow each other in one object; no byte moves."""
+        with self._metadata.write() as txn:
+            segment, placed = _revalidated(txn, action)
+            # Held while the chunks go, so that it does not become garbage.
+            holder = replace(placed[0].object, references=placed[0].object.references + 1)
+            txn.put(OBJECTS, tables.u64(holder.id), holder)
+            (chunk,) = chain.joined(one.chunk for one in placed)
+            holder = replace(holder, references=holder.references - len(placed) - 1)
+            _swap(txn, segment, placed, chunk, holder, self._grace_ms)
+
+
+class ConsolidateRecipe(objects.Recipe[Consolidated]):
+    """The object that takes the place of an action's chunks."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        action: ConsolidateAction,
+        pieces: Sequence[CheckedPiece],
+        expected: Sequence[Stretch],
+        progress: Callable[[int], None],
+        grace_ms: int,
+    ) -> None:
+        """`expected`: the checksums of the pieces."""
+        super().__init__(joined(expected).crc32c)
+        self._metadata = metadata
+        self._action = action
+        self._pieces = pieces
+        self._expected = expected
+        self._progress = progress
+        self._grace_ms = grace_ms
+        self._client_bytes = 0
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """See Recipe.describe."""
+        segment, _ = _revalidated(txn, self._action)
+        path = directories.path_of(txn, segment.parent_id, segment.name)
+        return objects.describe_range(txn, path, segment.id, self._action.range, self.attempt, self.crc32c)
+
+    def write(self, storage: ChunkStorage, description: Description) -> ComposedObject:
+        """Let the server compose the object as far as it can."""
+        pieces = [checked.piece for checked in self._pieces]
+        composed = storage.compose(description.name, pieces, metadata=description.metadata)
+        self._client_bytes = composed.client_bytes
+        return composed
+
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Read the object back, against the checksums that the bytes had."""
+        try:
+            return read_back(storage, stored, self._expected, self._progress).grid()
+        except Mismatch as exc:
+            self._blame(storage, exc.offset)
+            raise
+
+    def link(self, made: Made) -> Consolidated:
+        """See Recipe.link."""
+        with self._metadata.write() as txn:
+            record = made.record(txn, ObjectId(txn.allocate_id()))
+            segment, placed = _revalidated(txn, self._action)
+            holder = replace(
+                record,
+                # Since when its bytes have been cold, for the deletion lag: copying does not make them new.
+                created_ms=max(one.object.created_ms for one in placed),
+                written_ms=max(one.object.written_by_ms for one in placed),
+                linked_sequence=txn.store.next_outbox,
+            )
+            span = self._action.range
+            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
+            _swap(txn, segment, placed, chunk, holder, self._grace_ms)
+        return Consolidated(made.stored.length_bytes, self._client_bytes)
+
+    def _blame(self, storage: ChunkStorage, offset: int) -> None:
+        """Find out whether the copy is damaged or the piece it was made of."""
+        for index, checked in enumerate(self._pieces):
+            if offset < checked.piece.length_bytes:
+                try:
+                    check_piece(storage, checked, offset)
+                except Mismatch:
+                    chunk = self._action.chunks[index]
+                    chain_edits.set_state(self._metadata, self._action.segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
+                    raise
+                return
+            offset -= checked.piece.length_bytes
+
+
+def _swap(
+    txn: WriteTransaction,
+    segment: SegmentRecord,
+    placed: Sequence[PlacedChunk],
+    chunk: ChunkRecord,
+    holder: ObjectRecord,
+    grace_ms: int,
+) -> None:
+    """Put a chunk in the place of others, in the chain and the journal. One change names the new chunk and no unlink
+    goes with it: between two, the bucket would show a gap."""
+    linked = changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+    replaced = [one.chunk for one in placed]
+    due_ms = txn.now_ms + grace_ms
+    segment = chains.remove(txn, segment, Tier.COLD, replaced, due_ms=due_ms, after_sequence=linked)
+    holder = replace(holder, linked_sequence=linked)
+    segment = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
+    changes.put_segment(txn, segment)
+    txn.touch(inode=segment.inode, segment_id=segment.id)
+
+
+def _revalidated(txn: ReadTransaction, action: ConsolidateAction) -> tuple[SegmentRecord, list[PlacedChunk]]:
+    """The segment and the chunks, if they still are what the action was planned for."""
+    segment = directories.segment(txn, action.segment_id)
+    if segment is None:
+        raise ChunksMoved(f"segment {action.segment_id} was deleted meanwhile")
+    placed: list[PlacedChunk] = []
+    for chunk in action.chunks:
+        current = txn.get(CHUNKS, tables.chunk(action.segment_id, Tier.COLD, chunk.start_offset))
+        if current is None or _bytes_of(current) != _bytes_of(chunk):
+            raise ChunksMoved(f"segment {segment.name}: its cold chunk at {chunk.start_offset} changed meanwhile")
+        placed.append(PlacedChunk(current, chains.object_of(txn, current)))
+    if segment.start_offset >= action.range.end:
+        raise ChunksMoved(f"segment {segment.name}: its bytes up to {segment.start_offset} were cut off meanwhile")
+    return segment, placed
+
+
+def _bytes_of(chunk: ChunkRecord) -> tuple[object, ...]:
+    """What makes a chunk the one that was planned with, whatever its neighbours."""
+    return chunk.object_id, chunk.object_offset, chunk.length, chunk.state
+
+
+def _piece(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange, etag: str) -> CheckedPiece:
+    chunk, holder = placed.chunk, placed.object
+    part = placed.range.intersect(wanted)
+    offset = chunk.object_offset + part.start - chunk.start_offset
+    covered = ByteRange(offset, offset + part.length_bytes)
+    runs = checksums.runs_covering(txn, holder.id, covered)
+    return CheckedPiece(ObjectPiece(holder.name, offset, part.length_bytes, etag), holder.length, runs)

@@ -1,0 +1,336 @@
+"""Consolidating the segments below a path: what there is to do, a bounded number of objects at once, a report.
+
+Finding cold chunks to consolidate without being asked, kept current by the database's own list of changes.
+
+What is large enough at the beginning of a segment stays so: each look begins where the last one found small
+chunks. A new holder, or a change of a directory's policy, looks at everything once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+
+from tierfs import names
+from tierfs.config import OffloadSettings
+from tierfs.errors import Conflict, TierfsError
+from tierfs.metadata import chains, directories, policies
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.untrusted import messages
+from tierfs.parallel import Meter, OnProgress, Pool
+from tierfs.tiering import consolidate_plan
+from tierfs.tiering import consolidate_plan as policy
+from tierfs.tiering.consolidate import Consolidate, Consolidated
+from tierfs.tiering.consolidate_plan import ConsolidateAction, Eligible, SegmentChunks, plan
+from tierfs.tiering.objects import ChunksMoved
+from tierfs.tiering.snapshot import SLICE_S, TouchedSegments
+from tierfs.types import LocationId, SegmentId, Tier
+
+_PASSES = 8
+"""Times a segment is planned anew: very many tiny chunks become one in two, and others may move them."""
+
+_WINDOW_CHUNKS = 10_000
+"""Chunks of a segment planned at once: some 18 MB. Neighbours on both sides of a border are joined in a later pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidateReport:
+    """What a consolidation did, or would do."""
+
+    segments: int = 0
+    """Whose chunks changed."""
+    objects_before: int = 0
+    """Chunks that were replaced."""
+    objects_after: int = 0
+    bytes: int = 0
+    """Of new objects."""
+    client_bytes: int = 0
+    """How many of them went through this machine; the server copied the rest."""
+    merged_chunks: int = 0
+    """Chunks that became part of their neighbour, as both were parts of one object; no byte moved for it."""
+    journal_entries: int = 0
+
+    def plus(self, action: ConsolidateAction, done: Consolidated) -> ConsolidateReport:
+        """With one more action."""
+        if action.merges:
+            return replace(self, merged_chunks=self.merged_chunks + len(action.chunks) - 1)
+        return replace(
+            self,
+            objects_before=self.objects_before + len(action.chunks),
+            objects_after=self.objects_after + 1,
+            bytes=self.bytes + done.bytes,
+            client_bytes=self.client_bytes + done.client_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What there is to do among neighbouring chunks of a segment, and where the next ones begin."""
+
+    actions: tuple[ConsolidateAction, ...] = ()
+    next_offset: int | None = None
+
+
+def asked_for(
+    txn: ReadTransaction,
+    segment: SegmentRecord,
+    location_id: LocationId,
+    settings: OffloadSettings,
+    start: int = 0,
+    window_chunks: int = _WINDOW_CHUNKS,
+) -> Window:
+    """What can be consolidated from `start` on, however few chunks it is. Adopted objects may be copied too."""
+    object_bytes = policies.effective(txn, segment).object_bytes
+    eligible = Eligible(location_id, txn.store.journal.published_sequence, foreign=True)
+    join = consolidate_plan.when_asked(object_bytes)
+    found = list(islice(chains.chunks(txn, segment.id, Tier.COLD, max(start, segment.start_offset)), window_chunks))
+    placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in found if not chunk.lost)
+    known = SegmentChunks(segment.id, segment.range, placed)
+    actions = tuple(plan(known, eligible, join, consolidate_plan.relocation(settings)))
+    return Window(actions, found[-1].end_offset if len(found) == window_chunks else None)
+
+
+class Consolidation:
+    """One run of the command; used once."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        consolidate: Consolidate,
+        location_id: LocationId,
+        settings: OffloadSettings,
+        report: OnProgress,
+    ) -> None:
+        self._metadata = metadata
+        self._consolidate = consolidate
+        self._location_id = location_id
+        self._settings = settings
+        self._meter = Meter(report)
+        self._lock = threading.Lock()
+        self._changed: set[SegmentId] = set()
+        self._error: TierfsError | None = None
+        self.done = ConsolidateReport()
+
+    def would_do(self, segments: Sequence[tuple[str, SegmentId]]) -> ConsolidateReport:
+        """What `run` would do first; nothing is changed. How many bytes go through here shows only by doing it."""
+        for _, segment_id in segments:
+            for actions in self._windows(segment_id):
+                for action in actions:
+                    self._count(action, Consolidated(0 if action.merges else action.range.length_bytes))
+        return replace(self.done, segments=len(self._changed))
+
+    def run(self, segments: Sequence[tuple[str, SegmentId]], publish: Callable[[], int]) -> ConsolidateReport:
+        """Consolidate until there is nothing more to do; all is tried, then the first error raised.
+
+        `publish` is called before each pass, as only what the journal names is touched, and at the end.
+        """
+        entries = publish()
+        for _ in range(_PASSES):
+            with Pool(self._settings.objects_in_parallel, "tierfs-consolidate") as pool:
+                segments = [one for one in segments if self._run_segment(pool, *one)]
+            entries += publish()
+            if not segments:
+                break
+        if segments and self._error is None:
+            self._error = Conflict(f"{names.printable(segments[0][0])} keeps changing", remedy="run the command again")
+        if self._error is not None:
+            raise self._error
+        return replace(self.done, segments=len(self._changed), journal_entries=entries)
+
+    def _run_segment(self, pool: Pool, name: str, segment_id: SegmentId) -> bool:
+        """Whether there may be more to do."""
+        return any([self._run_actions(pool, name, actions) for actions in self._windows(segment_id)])
+
+    def _run_actions(self, pool: Pool, name: str, actions: Sequence[ConsolidateAction]) -> bool:
+        """Whether it makes sense to look at the segment again."""
+        copies = [action for action in actions if not action.merges]
+        self._meter.total_bytes += sum(action.range.length_bytes for action in copies)
+        for action in actions:
+            if action.merges:  # before the others, which count on it
+                self._try(name, action)
+        return bool(actions) and all(pool.run(partial(self._try, name), copies))
+
+    def _windows(self, segment_id: SegmentId) -> Iterator[Sequence[ConsolidateAction]]:
+        """The actions of one window after another, each planned when the one before is done."""
+        start: int | None = 0
+        while start is not None:
+            with self._metadata.read() as txn:
+                segment = directories.segment(txn, segment_id)
+                if segment is None:
+                    return
+                window = asked_for(txn, segment, self._location_id, self._settings, start, _WINDOW_CHUNKS)
+            yield window.actions
+            start = window.next_offset
+
+    def _try(self, name: str, action: ConsolidateAction) -> bool:
+        """Whether it makes sense to look at the segment again."""
+
+        try:
+            done = self._consolidate.run(action, partial(self._meter, item=name))
+        except ChunksMoved:
+            return True
+        except TierfsError as exc:
+            with self._lock:
+                self._error = self._error or exc
+            return False
+        self._count(action, done)
+        return True
+
+    def _count(self, action: ConsolidateAction, done: Consolidated) -> None:
+        with self._lock:
+            self._changed.add(action.segment_id)
+            self.done = self.done.plus(action, done)
+
+
+_SCAN_ROWS = 500
+"""Segments read per transaction by a pass over all: some 2 ms."""
+
+_LOOKS = 500
+"""Segments looked at per call at most."""
+
+_WATCH_WINDOW_CHUNKS = 2000
+"""Chunks of a segment looked at per call: some 60 ms and 4 MiB. A segment of 100,000 is looked at in 50 calls; all of
+it at once took seconds of the interpreter, anew for each object made, and 15 ms of every read meanwhile."""
+
+
+class ConsolidationWatch:
+    """One look after another. One thread at a time."""
+
+    def __init__(self, metadata: MetadataStore, location_id: LocationId, settings: OffloadSettings) -> None:
+        self._metadata = metadata
+        self._location_id = location_id
+        self._settings = settings
+        self._touched = TouchedSegments(metadata)
+        self._seen_transaction = -1
+        self._published = 0
+        self._waiting: set[SegmentId] = set()
+        """Some of whose chunks the journal does not name yet."""
+        self._settled: dict[SegmentId, int] = {}
+        """Offset up to which chunks are large enough."""
+        self._reached: dict[SegmentId, int] = {}
+        """Where the next look at a segment goes on that was too long for one."""
+        self._scan_from: bytes | None = None
+        """Key of the next segment of a pass over all; None when there is no such pass."""
+        self._again = False
+        """Whether another pass follows, as policies changed in the middle of this one."""
+        self.pending: dict[SegmentId, None] = {}
+        """To be looked at, in this order."""
+        self.more = False
+        """Whether the last call ended before it had looked at all."""
+
+    def next(self, may_try: Callable[[SegmentId], bool]) -> ConsolidateAction | None:
+        """Something to do for a segment that `may_try` allows; None when there is nothing, or not yet.
+
+        Raises DataLoss for a segment whose records are damaged; the next call goes on with the others.
+        Costs microseconds while nothing was committed, else a slice of time: `more` then says whether it was too short.
+        """
+        newest = self._metadata.last_transaction_id()
+        self.more = False
+        if newest == self._seen_transaction and not self.pending and self._scan_from is None:
+            return None
+        self._refresh()
+        self._seen_transaction = newest
+        started_s = self._metadata.clock.monotonic_s()
+        for looks, segment_id in enumerate(self._candidates(), 1):
+            if not may_try(segment_id):
+                continue
+            action = self._looked_at(segment_id)
+            if action is not None:
+                return action
+            del self.pending[segment_id]
+            if segment_id in self._reached:
+                self.pending[segment_id] = None  # behind the others
+            long = segment_id in self._reached or self._metadata.clock.monotonic_s() - started_s >= SLICE_S
+            if long or looks >= _LOOKS:
+                self.more = True
+                return None
+        return None
+
+    def _looked_at(self, segment_id: SegmentId) -> ConsolidateAction | None:
+        try:
+            with self._metadata.read() as txn:
+                return self._look_at(txn, segment_id)
+        except TierfsError:
+            del self.pending[segment_id]  # its next change brings it back; the others must not wait for that
+            raise
+
+    def is_known(self, segment_id: SegmentId) -> bool:
+        """Whether a segment is to be looked at, or may be: a pass over all has not met every one yet."""
+        return segment_id in self.pending or self._scan_from is not None
+
+    def _candidates(self) -> Iterator[SegmentId]:
+        """Segments to look at; those of a pass over all as they are met."""
+        yield from list(itertools.islice(self.pending, _LOOKS))
+        while self._scan_from is not None:
+            with self._metadata.read() as txn:
+                rows = list(itertools.islice(messages(txn, SEGMENTS, self._scan_from), _SCAN_ROWS))
+            self._scan_from = rows[-1][0] + b"\0" if len(rows) == _SCAN_ROWS else b"" if self._again else None
+            self._again = self._again and len(rows) == _SCAN_ROWS
+            found = [SegmentId(row.id) for _, row in rows if row is not None and policy.may_have_work(row)]
+            self.pending.update(dict.fromkeys(found))
+            yield from found
+
+    def _refresh(self) -> None:
+        touched = self._touched.since_last()
+        self.pending.update(dict.fromkeys(sorted(touched.segments)))
+        for segment_id in touched.own_policies:
+            self._settled.pop(segment_id, None)
+            self._reached.pop(segment_id, None)
+        if touched.everything:
+            self._settled.clear()
+            self._reached.clear()
+            self._again = self._scan_from is not None
+            self._scan_from = self._scan_from or b""
+        with self._metadata.read() as txn:
+            published = txn.store.journal.published_sequence
+        if published != self._published:
+            self._published = published
+            self.pending.update(dict.fromkeys(sorted(self._waiting)))
+            self._waiting.clear()
+
+    def _look_at(self, txn: ReadTransaction, segment_id: SegmentId) -> ConsolidateAction | None:
+        segment = directories.segment(txn, segment_id)
+        if segment is None or not policy.may_have_work(segment):
+            self._settled.pop(segment_id, None)
+            self._reached.pop(segment_id, None)
+            return None
+        join = policy.unasked(segment, policies.effective(txn, segment).object_bytes, self._settings)
+        settled = self._settled.get(segment.id, 0)
+        begin = self._reached.pop(segment.id, settled)
+        found, full = self._chunks(txn, segment, begin)
+        eligible = Eligible(self._location_id, txn.store.journal.published_sequence, foreign=False)
+        action = next(plan(found, eligible, join, policy.relocation(self._settings)), None)
+        if action is not None:
+            return action
+        large = _end_of_large(found, join.largest_bytes)
+        if begin == settled and large:
+            self._settled[segment.id] = large
+        if any(one.object.linked_sequence > eligible.published_sequence for one in found.chunks):
+            self._waiting.add(segment.id)
+        reached = large if large > begin else found.chunks[-1].chunk.start_offset if found.chunks else begin
+        if full and reached > begin:
+            self._reached[segment.id] = reached
+        return None
+
+    def _chunks(self, txn: ReadTransaction, segment: SegmentRecord, begin: int) -> tuple[SegmentChunks, bool]:
+        """The first chunk, whose head may be cut off, and a window of those from `begin` on; whether there are more."""
+        first = itertools.islice(chains.chunks(txn, segment.id, Tier.COLD, segment.start_offset), 1)
+        behind = chains.chunks(txn, segment.id, Tier.COLD, max(segment.start_offset, begin))
+        window = list(itertools.islice(behind, _WATCH_WINDOW_CHUNKS))
+        chunks = {chunk.start_offset: chunk for chunk in (*first, *window)}
+        placed = tuple(PlacedChunk(one, chains.object_of(txn, one)) for one in chunks.values() if not one.lost)
+        return SegmentChunks(segment.id, segment.range, placed), len(window) == _WATCH_WINDOW_CHUNKS
+
+
+def _end_of_large(found: SegmentChunks, largest_bytes: int) -> int:
+    """Where the small chunks begin that stand at the end; 0 when all are small."""
+    large = (one.chunk.end_offset for one in reversed(found.chunks) if found.live(one).length_bytes > largest_bytes)
+    return next(large, 0)

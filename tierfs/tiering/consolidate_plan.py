@@ -1,0 +1,240 @@
+"""Which cold chunks of a segment become one object, as pure functions: chunks in offset order in, actions out.
+
+Nothing here reads a database or a clock. A plan is checked again by whoever carries it out; one that is carried
+out twice is harmless.
+
+When cold chunks are joined without being asked: a pure function of a segment's record, policy and settings.
+
+A segment that grows: once enough small neighbours make an object at least twice as long as each of them. So a byte
+is copied at most once per doubling of the object it lies in, and never again once that is half of object_bytes.
+A segment that is sealed and all cold: once more, whatever is small, as nothing will come to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tierfs import ranges
+from tierfs.config import OffloadSettings
+from tierfs.metadata.chain import continues
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId
+
+MAX_PIECES = 5000
+"""Chunks joined at once: half of the parts an upload may have, and one commit of some 50 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidateAction:
+    """Put one chunk in the place of neighbouring ones."""
+
+    segment_id: SegmentId
+    chunks: tuple[ChunkRecord, ...]
+    range: ByteRange
+    """The segment's bytes that the new chunk holds: those of the chunks that can still be read."""
+    merges: bool = False
+    """The chunks follow each other in one object, so that no byte has to move."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLimits:
+    """Which chunks are joined. Lengths are those of the bytes that can still be read."""
+
+    object_bytes: int
+    """Largest object made."""
+    largest_bytes: int
+    """Chunks longer than this stay as they are."""
+    fewest: int = 2
+    """Neighbours that are worth a new object."""
+    doubling: bool = False
+    """Only where the new object is at least twice as long as each of its chunks: then a byte is copied at most
+    once for every doubling of the object it lies in, however the segment grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelocateLimits:
+    """Which objects are copied to leave their dead bytes behind."""
+
+    dead_percent: int
+    """At least this much of an object is dead."""
+    min_bytes: int
+    """Smaller objects waste too little."""
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentChunks:
+    """A segment's cold chunks in offset order, as far as they are known."""
+
+    segment_id: SegmentId
+    readable: ByteRange
+    chunks: tuple[PlacedChunk, ...]
+    """Lost extents are left out: like a gap they end a run."""
+
+    def live(self, placed: PlacedChunk) -> ByteRange:
+        """The bytes of a chunk that can still be read."""
+        return placed.range.intersect(self.readable)
+
+
+@dataclass(frozen=True, slots=True)
+class Eligible:
+    """Which chunks may be touched at all."""
+
+    location_id: LocationId
+    """A server copies only from where it writes to."""
+    published_sequence: int
+    """The journal names them."""
+    foreign: bool
+    """Whether bytes of adopted objects may be copied. Those objects stay, so that their bytes are there twice."""
+
+    def __call__(self, placed: PlacedChunk) -> bool:
+        """Whether this one may."""
+        return (
+            placed.chunk.state is ChunkState.GOOD
+            and placed.object.encoding is PayloadEncoding.RAW
+            and placed.object.location_id == self.location_id
+            and placed.object.linked_sequence <= self.published_sequence
+            and (self.foreign or not placed.object.foreign)
+        )
+
+
+def plan(
+    found: SegmentChunks, eligible: Callable[[PlacedChunk], bool], join: JoinLimits, relocate: RelocateLimits
+) -> Iterator[ConsolidateAction]:
+    """What to do, in this order: merges first, as what follows counts on them."""
+    merged = list(_merged(found.chunks))
+    yield from merge_actions(found)
+    found = replace(found, chunks=tuple(merged))
+    taken: set[int] = set()
+    for run in _runs(found, eligible, join.largest_bytes):
+        for group in groups(run, [found.live(placed).length_bytes for placed in run], join):
+            taken.update(placed.chunk.start_offset for placed in group)
+            yield _action(found, group)
+    dead = mostly_dead(found, relocate)
+    for placed in found.chunks:
+        if placed.object.id in dead and placed.chunk.start_offset not in taken and eligible(placed):
+            yield _action(found, [placed])
+
+
+def merge_actions(found: SegmentChunks) -> Iterator[ConsolidateAction]:
+    """Chunks that follow each other in one object become one chunk."""
+    for run in _continued(found.chunks):
+        if len(run) > 1:
+            chunks = tuple(placed.chunk for placed in run)
+            span = ByteRange(chunks[0].start_offset, chunks[-1].end_offset)
+            yield ConsolidateAction(found.segment_id, chunks, span, merges=True)
+
+
+def groups(run: Sequence[PlacedChunk], lengths: Sequence[int], limits: JoinLimits) -> Iterator[Sequence[PlacedChunk]]:
+    """Cut a run of neighbours into the chunks of one new object each; those that stay are in none."""
+    for start, end in cuts(lengths, limits):
+        yield run[start:end]
+
+
+def cuts(lengths: Sequence[int], limits: JoinLimits) -> Iterator[tuple[int, int]]:
+    """The same by lengths alone: half-open ranges of indices, ascending.
+
+    As many as fit from left to right, so that two neighbouring results never fit into one object.
+    """
+    start = total = 0
+    for index, length in enumerate(lengths):
+        if index > start and (total + length > limits.object_bytes or index - start >= MAX_PIECES):
+            yield from _worth_it(lengths, start, index, limits)
+            start, total = index, 0
+        total += length
+    yield from _worth_it(lengths, start, len(lengths), limits)
+
+
+def _worth_it(lengths: Sequence[int], start: int, end: int, limits: JoinLimits) -> Iterator[tuple[int, int]]:
+    """The whole stretch if it is worth an object; else what is on either side of its largest chunk."""
+    pending = [(start, end)]
+    while pending:
+        start, end = pending.pop()
+        if end - start < max(2, limits.fewest):
+            continue
+        part = lengths[start:end]
+        if not limits.doubling or sum(part) >= 2 * max(part):
+            yield start, end
+            continue
+        largest = start + part.index(max(part))
+        pending += [(largest + 1, end), (start, largest)]
+
+
+def mostly_dead(found: SegmentChunks, limits: RelocateLimits) -> set[ObjectId]:
+    """Objects whose bytes are dead but for a few, which copying them elsewhere would free.
+
+    Never one of which chunks of other segments hold parts, and never an adopted one: those would stay.
+    """
+    live_bytes: dict[ObjectId, int] = {}
+    chunks: dict[ObjectId, int] = {}
+    for placed in found.chunks:
+        holder = placed.object
+        live_bytes[holder.id] = live_bytes.get(holder.id, 0) + found.live(placed).length_bytes
+        chunks[holder.id] = chunks.get(holder.id, 0) + 1
+    return {
+        holder.id
+        for holder in (placed.object for placed in found.chunks)
+        if not holder.foreign
+        and holder.references == chunks[holder.id]
+        and live_bytes[holder.id]
+        and limits.min_bytes <= holder.length <= limits.max_bytes
+        and 100 * (holder.length - live_bytes[holder.id]) >= limits.dead_percent * holder.length
+    }
+
+
+def _action(found: SegmentChunks, group: Sequence[PlacedChunk]) -> ConsolidateAction:
+    span = ByteRange(found.live(group[0]).start, found.live(group[-1]).end)
+    return ConsolidateAction(found.segment_id, tuple(placed.chunk for placed in group), span)
+
+
+def _runs(
+    found: SegmentChunks, eligible: Callable[[PlacedChunk], bool], largest_bytes: int
+) -> Iterator[list[PlacedChunk]]:
+    """Runs of eligible neighbours, none of them too long, without a gap between them."""
+    fitting = (
+        placed for placed in found.chunks if eligible(placed) and 0 < found.live(placed).length_bytes <= largest_bytes
+    )
+    return ranges.runs(fitting, lambda run, placed: run[-1].chunk.end_offset == placed.chunk.start_offset)
+
+
+def _continued(chunks: Iterable[PlacedChunk]) -> Iterator[list[PlacedChunk]]:
+    return ranges.runs(chunks, lambda run, placed: len(run) < MAX_PIECES and continues(run[-1].chunk, placed.chunk))
+
+
+def _merged(chunks: Iterable[PlacedChunk]) -> Iterator[PlacedChunk]:
+    """The chunks as they are after the merges."""
+    for run in _continued(chunks):
+        length = sum(placed.chunk.length for placed in run)
+        holder = replace(run[0].object, references=run[0].object.references - len(run) + 1)
+        yield PlacedChunk(replace(run[0].chunk, length=length, next=run[-1].chunk.next), holder)
+
+
+def largest_small_bytes(object_bytes: int) -> int:
+    """Chunks longer than this are large enough: two of them would not fit into one object."""
+    return (object_bytes - 1) // 2
+
+
+def when_asked(object_bytes: int) -> JoinLimits:
+    """What a command joins: all that is small."""
+    return JoinLimits(object_bytes, largest_small_bytes(object_bytes))
+
+
+def unasked(segment: SegmentRecord, object_bytes: int, settings: OffloadSettings) -> JoinLimits:
+    """What the background writer joins."""
+    if segment.sealed and segment.cold.bytes >= segment.length - segment.start_offset:
+        return when_asked(object_bytes)
+    small = largest_small_bytes(object_bytes)
+    return JoinLimits(object_bytes, small, fewest=settings.consolidate_chunks, doubling=True)
+
+
+def relocation(settings: OffloadSettings) -> RelocateLimits:
+    """When an object is copied to leave its dead bytes behind."""
+    return RelocateLimits(settings.relocate_dead_percent, settings.relocate_min_bytes, settings.relocate_max_bytes)
+
+
+def may_have_work(segment: SegmentRecord) -> bool:
+    """Whether it is worth loading a segment's chunks; costs nothing."""
+    cold = segment.cold
+    return cold.count > 1 or (cold.count == 1 and segment.start_offset > cold.first_chunk)

@@ -1,0 +1,80 @@
+"""Evict: drop local chunks whose bytes are safely cold (invariant 4).
+
+What may go is decided again inside the transaction that removes it, from the records of that moment.
+The files become garbage that is due at once; a reader that still holds them open reads on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tierfs.metadata import chains, directories, entries, tables
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.tiering.candidates import evictable, placed_cold, runs, sealed_local_chunks
+from tierfs.types import SegmentId, SegmentKind, Tier
+
+_BATCH_CHUNKS = 1000
+"""Chunks removed per commit: some 10 ms, so that appends hardly wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """What was dropped, or would be."""
+
+    chunks: int = 0
+    bytes: int = 0
+
+    def plus(self, chunks: list[ChunkRecord]) -> Evicted:
+        """With more chunks."""
+        return Evicted(self.chunks + len(chunks), self.bytes + sum(chunk.length for chunk in chunks))
+
+
+def evict(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int) -> Evicted:
+    """Drop every local chunk of a segment that may go; idempotent.
+
+    `cold_before_ms`: cold objects newer than this do not count yet (the deletion lag).
+    """
+    total = Evicted()
+    while True:
+        with metadata.write() as txn:
+            segment = directories.segment(txn, segment_id)
+            if segment is None:
+                return total
+            batch = list(islice(_evictable(txn, segment, cold_before_ms), _BATCH_CHUNKS))
+            if not batch:
+                return total
+            for run in runs(batch):
+                segment = chains.remove(txn, segment, Tier.LOCAL, run, due_ms=txn.now_ms, after_sequence=0)
+            txn.put(SEGMENTS, tables.u64(segment.id), segment)
+            _note_ledger(txn, segment)
+            txn.touch(inode=segment.inode, segment_id=segment.id)
+        total = total.plus(batch)
+
+
+def _note_ledger(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    """The context of a ledger says that its local bytes are gone before their files are (PIP-17)."""
+    if segment.kind is not SegmentKind.LEDGER or segment.local.count:
+        return
+    known = entries.find(txn, segment.id)
+    if known.offload.complete and not known.offload.local_deleted:
+        entries.put_ledger(txn, replace(known, offload=replace(known.offload, local_deleted=True)))
+
+
+def would_evict(txn: ReadTransaction, segment: SegmentRecord, *, cold_before_ms: int) -> Evicted:
+    """What `evict` would drop now."""
+    return Evicted().plus(list(_evictable(txn, segment, cold_before_ms)))
+
+
+def _evictable(txn: ReadTransaction, segment: SegmentRecord, cold_before_ms: int) -> Iterator[ChunkRecord]:
+    return evictable(
+        sealed_local_chunks(txn, segment),
+        placed_cold(txn, segment),
+        published_sequence=txn.store.journal.published_sequence,
+        cold_before_ms=cold_before_ms,
+        start_offset=segment.start_offset,
+    )

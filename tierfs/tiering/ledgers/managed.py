@@ -1,0 +1,171 @@
+"""ManagedOffload: the ledgers of a managed ledger that lie before a position become cold, oldest first (PIP-17).
+
+Each ledger is an attempt of its own, so a run that ends early, by an error or a crash, keeps what it did.
+
+Runs: who offloads ledgers of which managed ledger. One by hand at a time, and none beside those by policy.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from tierfs import names
+from tierfs.errors import Conflict, Fenced, NotFound, TierfsError
+from tierfs.metadata import directories
+from tierfs.metadata.store import MetadataStore
+from tierfs.names import printable
+from tierfs.parallel import OnProgress, Progress
+from tierfs.segments import positions
+from tierfs.segments.positions import MemberLedger, Position
+from tierfs.tiering.ledgers.offload import LedgerOffloader
+from tierfs.tiering.objects import ChunksMoved
+from tierfs.types import DirectoryId, SegmentId
+
+
+class OffloadRuns:
+    """The runs of one process, which holds the store. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._by_hand: set[DirectoryId] = set()
+        self._by_itself: Counter[DirectoryId] = Counter()
+
+    @contextmanager
+    def by_hand(self, managed_ledger: DirectoryId, name: str) -> Iterator[None]:
+        """While somebody offloads a prefix. Raises Conflict while any of its ledgers is being offloaded."""
+        with self._changed:
+            if managed_ledger in self._by_hand or self._by_itself[managed_ledger]:
+                raise Conflict(
+                    f"an offload of {printable(name)} is in progress", remedy="wait for it: tierfs ledger status"
+                )
+            self._by_hand.add(managed_ledger)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._by_hand.discard(managed_ledger)
+                self._changed.notify_all()
+
+    @contextmanager
+    def by_itself(self, managed_ledger: DirectoryId) -> Iterator[None]:
+        """While one ledger is offloaded; waits for the end of a run by hand."""
+        with self._changed:
+            self._changed.wait_for(lambda: managed_ledger not in self._by_hand)
+            self._by_itself[managed_ledger] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._by_itself[managed_ledger] -= 1
+                if not self._by_itself[managed_ledger]:
+                    del self._by_itself[managed_ledger]
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixOffloaded:
+    """What an offload of a prefix did."""
+
+    first_unoffloaded: str
+    """Position of the first entry that was not to be offloaded, as LEDGER:ENTRY; empty where there is no ledger."""
+    ledgers: int = 0
+    bytes: int = 0
+    already_cold: int = 0
+    """Ledgers before the position that were cold before."""
+    journal_entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    ledgers: tuple[MemberLedger, ...]
+    first_unoffloaded: str
+    already_cold: int
+
+
+class ManagedOffload:
+    """Offloads ledgers, each once at a time. Thread-safe; its owner holds the store."""
+
+    def __init__(self, metadata: MetadataStore, ledgers: LedgerOffloader) -> None:
+        self._metadata = metadata
+        self._ledgers = ledgers
+        self._runs = OffloadRuns()
+
+    def offload_one(self, segment_id: SegmentId) -> int:
+        """Make a closed ledger cold, once no run by hand is at its managed ledger; returns how many bytes.
+
+        Raises ChunksMoved when it was deleted, and what LedgerOffloader.offload raises.
+        """
+        with self._metadata.read() as txn:
+            segment = directories.segment(txn, segment_id)
+        if segment is None:
+            raise ChunksMoved(f"ledger {segment_id} was deleted meanwhile")
+        with self._runs.by_itself(segment.parent_id):
+            return self._offload(segment_id)
+
+    def offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
+        """Make every closed ledger cold that lies before a position as a whole, oldest first; None: every closed one.
+
+        Empty ledgers and those that are cold already are left; one that is deleted meanwhile is no error. Raises
+        NotFound, InvalidRequest for a position that is in none of the ledgers, Conflict while another offload of
+        it is in progress, Fenced, and the first error of a ledger after all others were tried.
+        """
+        with self._metadata.read() as txn:
+            directory_id = positions.directory_of(txn, path)
+        with self._runs.by_hand(directory_id, path):
+            with self._metadata.read() as txn:
+                plan = _plan(positions.members(txn, directory_id), before, path)
+            return self._carry_out(path, plan, report)
+
+    def _carry_out(self, path: str, plan: _Plan, report: OnProgress) -> PrefixOffloaded:
+        done = PrefixOffloaded(plan.first_unoffloaded, already_cold=plan.already_cold)
+        total, first_error = sum(member.segment.length for member in plan.ledgers), None
+        for member in plan.ledgers:
+            name = names.join((*names.split(path), member.segment.name))
+            try:
+                size = self._offload(member.segment.id)
+            except Fenced:
+                raise
+            except ChunksMoved as exc:
+                log.info("ledger %s is passed over: %s", printable(name), exc)
+                continue
+            except TierfsError as exc:
+                first_error = first_error or exc
+                continue
+            done = replace(done, ledgers=done.ledgers + 1, bytes=done.bytes + size)
+            report(Progress(done.bytes, total, name))
+        if first_error is not None:
+            raise first_error
+        return done
+
+    def _offload(self, segment_id: SegmentId) -> int:
+        """One attempt; ChunksMoved for a ledger that was deleted meanwhile."""
+        try:
+            return self._ledgers.offload(segment_id, uuid4())
+        except NotFound as exc:
+            with self._metadata.read() as txn:
+                if directories.segment(txn, segment_id) is not None:
+                    raise
+            raise ChunksMoved(str(exc)) from exc
+
+
+def _plan(found: Sequence[MemberLedger], before: Position | None, path: str) -> _Plan:
+    if before is not None:
+        positions.require_valid(before, found, path)
+
+    def goes(one: MemberLedger) -> bool:
+        return one.segment.sealed and (before is None or one.end <= before)
+
+    inside = [one for one in found if goes(one) and one.segment.length]
+    following = next((one for one in found if not goes(one)), None)
+    end = found[-1].end if found else ""
+    first = end if following is None else Position(following.ledger_id, 0)
+    todo = tuple(one for one in inside if not one.segment.whole_in_cold)
+    return _Plan(todo, str(first), len(inside) - len(todo))

@@ -1,0 +1,296 @@
+"""LedgerOffloader: a closed ledger becomes Pulsar's data and index objects, and the cold chunk that they are (PIP-17).
+
+Crash order as in objects.py: the attempt is noted with the intents, the data object is followed by our copy of its
+entries and by the index object, and the commit that links the chunk completes the attempt. A ledger without its index
+object is not offloaded. An attempt at the same ledger gives up what an earlier one left.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import chain, islice
+from uuid import UUID
+
+import tierfs
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject, Uploads
+from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound
+from tierfs.ledger import keys as object_keys
+from tierfs.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
+from tierfs.ledger.keys import Role
+from tierfs.metadata import chains, changes, directories, entries
+from tierfs.metadata.entries import StoredEntries
+from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, LedgerRecord, OffloadProgress
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import INTENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.names import printable
+from tierfs.segments import ledgers as ledger_attempts
+from tierfs.tiering import objects
+from tierfs.tiering.ledgers import copies
+from tierfs.tiering.ledgers.source import LedgerSource
+from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
+from tierfs.tiering.offload import source_chunk
+from tierfs.tiering.offload_source import ChunkSource, DamagedChunk
+from tierfs.types import MIB, AttemptId, ChunkState, ObjectId, PayloadEncoding, SegmentId, SegmentKind, Tier
+
+BLOCK_BYTES = 64 * MIB
+"""Pulsar's default."""
+
+_PLACED_AT_ONCE = 64
+"""Rows of entries that one commit rewrites: some 10 ms. A block of tiny entries has hundreds of rows."""
+
+
+class LedgerOffloader:
+    """Offloads whole ledgers. Thread-safe; one attempt at a ledger at a time, as its context tells."""
+
+    def __init__(
+        self, metadata: MetadataStore, files: ChunkFiles, cold: ColdTier, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._cold = cold
+        self._block_bytes = block_bytes
+
+    def offload(self, segment_id: SegmentId, uuid: UUID, extra_metadata: Mapping[str, str] | None = None) -> int:
+        """Make a closed ledger cold; returns how many payload bytes that were, 0 if it was cold already.
+
+        Raises InvalidRequest for a ledger that is open or empty, or has an entry that fits into no block, before
+        anything is uploaded; ChunksMoved, DataLoss, Fenced, WrongColdTier, and what the storage raises. The local
+        bytes stay in every case.
+        """
+        self._cold.require_ours()
+        with self._metadata.read() as txn:
+            segment = _closed(txn, segment_id)
+            if segment.whole_in_cold:
+                return 0
+            lengths = _lengths(txn, segment)
+            sources = tuple(source_chunk(txn, chunk, holder) for chunk, holder in _local(txn, segment))
+            block_bytes = self._block_bytes_of(txn, segment)
+        plans = plan_blocks(lengths, block_bytes)
+        with closing(ChunkSource(self._files, sources)) as payloads:
+            source = LedgerSource(payloads, lengths, plans)
+            try:
+                recipe = LedgerRecipe(self._metadata, segment, uuid, payloads, source, extra_metadata or {})
+                self._end_earlier(segment_id)
+                objects.make(self._metadata, self._cold, recipe)
+            except DamagedChunk as exc:
+                raise exc.cause from exc
+        return segment.length
+
+    def _block_bytes_of(self, txn: ReadTransaction, segment: SegmentRecord) -> int:
+        """Where a part of its cold form is left, the size that has: the same rows of entries tell of both."""
+        if not segment.cold.count:
+            return self._block_bytes
+        found, end = copies.blocks(txn, segment.id)
+        return found[1].offset - found[0].offset if len(found) > 1 else max(self._block_bytes, end)
+
+    def delete_offloaded(self, segment_id: SegmentId, uuid: UUID) -> None:
+        """Forget the cold form of a ledger and delete its objects; idempotent.
+
+        Raises NotFound for another attempt than the one that is there, Conflict while nothing else holds the bytes.
+        """
+        with self._metadata.write() as txn:
+            segment = directories.segment_by_id(txn, segment_id)
+            known = entries.find(txn, segment_id)
+            if known.offload.uuid is None:
+                return
+            if known.offload.uuid != uuid:
+                raise NotFound(f"{printable(segment.name)} was not offloaded as {uuid}")
+            if segment.cold.count and segment.local.bytes < segment.length:
+                raise Conflict(
+                    f"{printable(segment.name)}: its objects hold bytes that are nowhere else",
+                    remedy=f"delete the ledger with them: tierfs rm {printable(segment.name)}",
+                )
+            self._unlink(txn, segment, known)
+            entries.put_ledger(txn, replace(known, offload=OffloadProgress()))
+
+    def _unlink(self, txn: WriteTransaction, segment: SegmentRecord, known: LedgerRecord) -> None:
+        chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
+        if not chunks:
+            ledger_attempts.discard(txn, known)
+            return
+        sequence = changes.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in chunks])
+        left = chains.remove(txn, segment, Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=sequence)
+        changes.put_segment(txn, replace(left, changed_ms=txn.now_ms))
+        txn.touch(inode=segment.inode, segment_id=segment.id)
+
+    def _end_earlier(self, segment_id: SegmentId) -> None:
+        """Give up what an earlier attempt was making: parts of an upload too, which only its name finds."""
+        with self._metadata.read() as txn:
+            left = [intent for _, intent in txn.scan(INTENTS) if intent.segment_id == segment_id]
+            known = entries.find(txn, segment_id)
+        for intent in left:
+            objects.abandon_intent(self._metadata, intent)
+        uuid, storage = known.offload.uuid, self._cold.storage
+        if uuid is not None and not known.offload.complete and isinstance(storage, Uploads):
+            for pending in list(storage.uploads(object_keys.data_key(uuid, known.ledger_id))):
+                storage.abort_upload(pending)
+
+
+class LedgerRecipe(objects.Recipe[None]):
+    """The data object of one attempt at a ledger, with its index object and our copy of its entries."""
+
+    # After another error of the commit it is unknown whether it came: the objects stay until the next attempt, or the
+    # next holder, finds their intents.
+    not_linked = (ChunksMoved, DataLoss, NotFound)
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        segment: SegmentRecord,
+        uuid: UUID,
+        payloads: ChunkSource,
+        source: LedgerSource,
+        extra_metadata: Mapping[str, str],
+    ) -> None:
+        """Raises DamagedChunk."""
+        super().__init__(payloads.crc32c())
+        self._metadata = metadata
+        self._segment = segment
+        self._uuid = uuid
+        self._payloads = payloads
+        self._source = source
+        self._extra_metadata = extra_metadata
+        self._chunks: tuple[ChunkRecord, ...] = ()
+        self._ledger = LedgerRecord(segment_id=segment.id)
+        self._said: Mapping[str, str] = {}
+        self._beside: tuple[str, ...] = ()
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """Note the attempt; what an earlier one left becomes garbage. Raises ChunksMoved when it is cold by now."""
+        segment = _closed(txn, self._segment.id)
+        if segment.whole_in_cold:
+            raise ChunksMoved(f"{printable(segment.name)} became cold meanwhile")
+        known = entries.find(txn, segment.id)
+        ledger_attempts.discard(txn, known)
+        if not known.timestamp_ms:  # closed by a version that did not note it
+            known = replace(known, ledger_id=_ledger_id(segment), entries=entries.count(txn, segment.id))
+            known = replace(known, bytes=segment.length, timestamp_ms=segment.sealed_ms)
+        self._ledger = replace(known, offload=OffloadProgress.begun(self._uuid, "tierfs"))
+        entries.put_ledger(txn, self._ledger)
+        self._segment = segment
+        self._chunks = tuple(chunk for chunk, _ in _local(txn, segment))
+        self._said = copies.user_metadata(txn, segment, self._uuid, Role.DATA, self._extra_metadata)
+        index_name = object_keys.index_key(self._uuid, known.ledger_id)
+        copy_name = entries.object_name(segment.id, txn.store.store_epoch, AttemptId(self._uuid.hex))
+        self._beside = index_name, copy_name
+        name = object_keys.data_key(self._uuid, known.ledger_id)
+        return Description(name, self._source.length_bytes, self._said, segment.id, beside=self._beside)
+
+    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
+        """Note where each entry lies in the data object, which is not read before the chunk is linked; write it."""
+        placed = chain.from_iterable(_stored(plan, self._source.lengths) for plan in self._source.plans)
+        while some := list(islice(placed, _PLACED_AT_ONCE)):
+            with self._metadata.write() as txn:
+                entries.place(txn, self._segment.id, some)
+        return storage.put(description.name, self._source, metadata=description.metadata)
+
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Check what was framed by our checksums; then write the objects beside it, the index last."""
+        grid = self._payloads.verified_grid().grid()
+        index_name, copy_name = self._beside
+        copies.put_copy(self._metadata, storage, self._segment.id, copy_name, self._uuid)
+        said = {**self._said, object_keys.ROLE_KEY: Role.INDEX.value}
+        copies.put_index(self._metadata, storage, self._segment, index_name, said)
+        return grid
+
+    def link(self, made: Made) -> None:
+        """See Recipe.link; completes the attempt."""
+        with self._metadata.write() as txn:
+            record = made.record(txn, ObjectId(txn.allocate_id()))
+            segment = _closed(txn, self._segment.id)
+            if segment.whole_in_cold or tuple(chunk for chunk, _ in _local(txn, segment)) != self._chunks:
+                raise ChunksMoved(f"{printable(segment.name)}: its chunks changed meanwhile")
+            holder = self._holder(txn, record, segment)
+            chunk = ChunkRecord(start_offset=0, length=segment.length, object_id=holder.id)
+            segment = _without_cold(txn, segment)
+            linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
+            changes.put_segment(txn, linked)
+            changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+            completed = replace(self._ledger.offload, complete=True, timestamp_ms=txn.now_ms)
+            entries.put_ledger(txn, replace(self._ledger, offload=completed))
+            txn.touch(inode=segment.inode, segment_id=segment.id)
+
+    def _holder(self, txn: WriteTransaction, record: ObjectRecord, segment: SegmentRecord) -> ObjectRecord:
+        index_name, copy_name = self._beside
+        return replace(
+            record,
+            length=segment.length,
+            attempt=AttemptId(self._uuid.hex),
+            linked_sequence=txn.store.next_outbox + 1,
+            written_ms=segment.modified_ms,
+            encoding=PayloadEncoding.PULSAR_BLOCK,
+            stored_length=record.length,
+            segment_id=segment.id,
+            index_name=index_name,
+            entries_name=copy_name,
+        )
+
+
+def _closed(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord:
+    """The ledger, which can be offloaded. Raises NotFound, InvalidRequest."""
+    segment = directories.segment(txn, segment_id)
+    if segment is None:
+        raise NotFound(f"ledger {segment_id} was deleted meanwhile")
+    name = printable(segment.name)
+    if segment.kind is not SegmentKind.LEDGER:
+        raise InvalidRequest(f"{name} is no ledger", remedy=f"tierfs offload {name}")
+    if not segment.sealed:
+        raise InvalidRequest(f"ledger {name} is open", remedy=f"close it first: tierfs ledger close {name}")
+    if not segment.length:
+        raise InvalidRequest(f"ledger {name} has no bytes: there is nothing to offload")
+    return segment
+
+
+def _lengths(txn: ReadTransaction, segment: SegmentRecord) -> array[int]:
+    lengths = array("I")
+    for run in entries.runs(txn, segment.id):
+        lengths.extend(run.lengths)
+    if sum(lengths) != segment.length:
+        raise DataLoss(f"ledger {printable(segment.name)}: its entries are not all known", remedy="run: tierfs fsck")
+    return lengths
+
+
+def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[ChunkRecord, ObjectRecord]]:
+    """The local chunks, which hold every byte. Raises DataLoss where one is missing or was found damaged."""
+    at = 0
+    for chunk in chains.chunks(txn, segment.id, Tier.LOCAL):
+        if chunk.start_offset != at or chunk.state is not ChunkState.GOOD:
+            break
+        at = chunk.end_offset
+        yield chunk, chains.object_of(txn, chunk)
+    if at != segment.length:
+        raise DataLoss(
+            f"ledger {printable(segment.name)}: bytes from {at} on are missing or damaged on this disk",
+            remedy="run: tierfs fsck --deep",
+        )
+
+
+def _without_cold(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """The ledger without cold chunks of which a part is lost. Their objects go once the journal names the new one."""
+    chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
+    if not chunks:
+        return segment
+    after = txn.store.next_outbox + 1
+    return chains.remove(txn, segment, Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=after)
+
+
+def _ledger_id(segment: SegmentRecord) -> int:
+    found = tierfs.names.ledger_id(segment.name)
+    return segment.id if found is None else found
+
+
+def _stored(plan: BlockPlan, lengths: Sequence[int]) -> Iterator[StoredEntries]:
+    """Where the entries of a block lie, cut where rows of entries begin."""
+    at, offset = plan.first_entry_id, plan.offset + HEADER_BYTES
+    while at < plan.first_entry_id + plan.entries:
+        end = min(at - at % MAX_RUN_ENTRIES + MAX_RUN_ENTRIES, plan.first_entry_id + plan.entries)
+        stored = StoredEntries(at, end - at, offset, FORMAT_1.frame_bytes)
+        yield stored
+        offset += sum(lengths[at:end]) + stored.entries * stored.frame_bytes
+        at = end

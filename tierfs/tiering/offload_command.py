@@ -1,0 +1,172 @@
+"""The uploads of one `offload` command: a bounded number at once, all of them tried, the first error kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from tierfs import names
+from tierfs.config import OffloadSettings
+from tierfs.errors import Conflict, DataLoss, TierfsError
+from tierfs.metadata import directories
+from tierfs.metadata.policies import Effective
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.parallel import OnProgress, Pool, Progress, caught
+from tierfs.tiering.candidates import (
+    OffloadAction,
+    PackAction,
+    Packer,
+    cold_copies,
+    objects_to_make,
+    placed_cold,
+    sealed_local_chunks,
+)
+from tierfs.tiering.objects import ChunksMoved
+from tierfs.tiering.packing import Packed, PackOffload
+from tierfs.types import ChunkState, SegmentId
+
+_REPLANS = 3
+"""Times a plan is made anew because chunks moved under it; somebody else made progress each time."""
+
+
+_PLANNED_TOGETHER = 200
+"""Segments planned in one transaction: some 20 ms."""
+
+
+Named = list[tuple[str, SegmentId]]
+"""Segments with their full names."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadReport:
+    """What an offload did."""
+
+    segments: int = 0
+    objects: int = 0
+    bytes: int = 0
+    already_cold_bytes: int = 0
+    ledger_bytes: int = 0
+    """Of open ledgers, which stay on this disk."""
+    journal_entries: int = 0
+
+
+class Upload:
+    """One run; used once."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        offload: Callable[[OffloadAction], int],
+        packs: PackOffload,
+        settings: OffloadSettings,
+        report: OnProgress,
+        total_bytes: int,
+    ) -> None:
+        """`offload` makes one object, and tells how many bytes became cold; raises as Offload.run."""
+        self._metadata = metadata
+        self._offload = offload
+        self._packs = packs
+        self._packer = Packer(settings.pack_below_bytes)
+        self._in_parallel = settings.objects_in_parallel
+        self._report = report
+        self._total = total_bytes
+        self._names: dict[SegmentId, str] = {}
+        """Of segments that were planned."""
+        self._moved: dict[SegmentId, str] = {}
+        self._uploaded: set[SegmentId] = set()
+        self._error: TierfsError | None = None
+        self.done = OffloadReport()
+
+    def run(self, segments: Named, list_segments: Callable[[], Named]) -> OffloadReport:
+        """Upload what is not cold; segments whose chunks moved meanwhile are planned anew.
+
+        They may have moved to another segment by concat, so `list_segments` is then asked.
+        """
+        with Pool(self._in_parallel, "tierfs-offload") as pool:
+            for _ in range(_REPLANS):
+                actions = self._actions(segments)
+                for action, packed in pool.as_completed(caught(self._carry_out), actions, ahead=self._in_parallel):
+                    self._note(action, packed)
+                segments = self._moved_meanwhile(list_segments)
+                if not segments:
+                    break
+        if segments and self._error is None:
+            self._error = Conflict(f"{names.printable(segments[0][0])} keeps changing", remedy="run the command again")
+        if self._error is not None:
+            raise self._error
+        cold = max(0, self._total - self.done.bytes)
+        return replace(self.done, segments=len(self._uploaded), already_cold_bytes=cold)
+
+    def _moved_meanwhile(self, list_segments: Callable[[], Named]) -> Named:
+        """What to look at once more."""
+        moved, self._moved = self._moved, {}
+        with self._metadata.read() as txn:
+            found = (directories.segment(txn, segment_id) for segment_id in moved)
+            gone = any(segment is None or directories.is_going(txn, segment) for segment in found)
+        return list_segments() if gone else [(name, segment_id) for segment_id, name in moved.items()]
+
+    def _actions(self, segments: Named) -> Iterator[OffloadAction | PackAction]:
+        """The objects to make, planned as they are needed; small ones are packed."""
+        for first in range(0, len(segments), _PLANNED_TOGETHER):
+            for action in self._plan(segments[first : first + _PLANNED_TOGETHER]):
+                ready = self._packer.add(action) if self._packer.takes(action) else action
+                if ready is not None:
+                    yield ready
+        yield from self._packer.rest()
+
+    def _carry_out(self, action: OffloadAction | PackAction) -> Packed:
+        if isinstance(action, PackAction):
+            return self._packs.run(action)
+        return Packed(self._offload(action), (action.segment_id,))
+
+    def _plan(self, segments: Named) -> list[OffloadAction]:
+        actions: list[OffloadAction] = []
+        with self._metadata.read() as txn:
+            effective = Effective(txn)
+            for name, segment_id in segments:
+                self._names[segment_id] = name
+                segment = directories.segment(txn, segment_id)
+                try:
+                    if segment is not None:
+                        actions += list(objects_to_make(txn, segment, effective.of(segment).object_bytes))
+                        self._refuse_suspect(txn, name, segment)
+                except DataLoss as exc:  # the others are uploaded all the same
+                    self._error = self._error or exc
+        return actions
+
+    def _refuse_suspect(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> None:
+        """Chunks found damaged are not copied: unless they are cold, the command must not end as if they were."""
+        if txn.sums is not None and not txn.sums.suspect_local_bytes:
+            return
+        suspect = [chunk for chunk in sealed_local_chunks(txn, segment) if chunk.state is ChunkState.SUSPECT]
+        cold = cold_copies(
+            suspect,
+            placed_cold(txn, segment),
+            published_sequence=txn.store.next_outbox,
+            start_offset=segment.start_offset,
+        )
+        left = {chunk.start_offset for chunk in suspect} - {chunk.start_offset for chunk, _ in cold}
+        if left:
+            self._error = self._error or DataLoss(
+                f"{names.printable(name)}: the chunk at {min(left)} is damaged, and there is no other copy of it",
+                remedy="see what is left of it, and keep that: tierfs fsck --deep --repair",
+            )
+
+    def _note(self, action: OffloadAction | PackAction, packed: Packed | TierfsError) -> None:
+        actions = action.actions if isinstance(action, PackAction) else (action,)
+        named = {one.segment_id: self._names[one.segment_id] for one in actions}
+        if isinstance(packed, ChunksMoved):
+            self._moved.update(named)
+            return
+        if isinstance(packed, TierfsError):
+            self._error = self._error or packed
+            return
+        self._uploaded.update(packed.segments)
+        self._moved.update((segment_id, named[segment_id]) for segment_id in packed.moved)
+        for _, error in packed.failed:
+            self._error = self._error or error
+        if packed.segments:
+            self.done = replace(self.done, objects=self.done.objects + 1, bytes=self.done.bytes + packed.bytes)
+            self._report(Progress(self.done.bytes, self._total, named[packed.segments[-1]]))

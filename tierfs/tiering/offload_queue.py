@@ -1,0 +1,311 @@
+"""Offload queue: the objects to make, in the order in which they are to be made, without ever sorting them all.
+
+An object waits until `offload_after` has passed, is ready, is taken by an upload, or rests because its upload
+failed. Each change costs O(log n); so does each object taken. Ledgers are due also once their managed ledger has too
+much that is not offloaded (PIP-17).
+
+Ordered: keys in order of what they are ranked by, with changes in O(log n); the queues of the planner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+from tierfs.tiering.packs import MAX_ENTRIES
+from tierfs.tiering.policy import PendingObject, SegmentSummary
+from tierfs.types import DirectoryId, SegmentId
+
+K = TypeVar("K")
+
+Rank = tuple[int, ...]
+"""What keys are ordered by; the smallest comes first."""
+
+_SLACK = 64
+"""Entries that no longer count before a heap is rebuilt, besides one for each that does."""
+
+
+class Ordered(Generic[K]):
+    """A heap whose keys may change their rank or leave. Keys of equal rank come in order of the keys themselves."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[K, Rank] = {}
+        self._heap: list[tuple[Rank, K]] = []
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._ranks
+
+    def __iter__(self) -> Iterator[K]:
+        """The keys, in no order."""
+        return iter(self._ranks)
+
+    def put(self, key: K, *rank: int) -> None:
+        """Add a key, or change its rank."""
+        if self._ranks.get(key) == rank:
+            return
+        self._ranks[key] = rank
+        heappush(self._heap, (rank, key))
+        if len(self._heap) > 2 * len(self._ranks) + _SLACK:
+            self._heap = [(rank, key) for key, rank in self._ranks.items()]
+            heapify(self._heap)
+
+    def remove(self, key: K) -> bool:
+        """Take a key out; False when it was not there."""
+        return self._ranks.pop(key, None) is not None
+
+    def first(self) -> tuple[Rank, K] | None:
+        """The smallest rank and its key; None when empty."""
+        while self._heap:
+            rank, key = self._heap[0]
+            if self._ranks.get(key) == rank:
+                return rank, key
+            heappop(self._heap)
+        return None
+
+    def pop_below(self, limit: int) -> Iterator[K]:
+        """Take out every key whose rank begins with at most `limit`, in order."""
+        while (first := self.first()) is not None and first[0][0] <= limit:
+            del self._ranks[first[1]]
+            heappop(self._heap)
+            yield first[1]
+
+    def ascending(self) -> Iterator[tuple[Rank, K]]:
+        """Ranks and keys in order, none taken out; costs O(log n) for each one consumed. No changes meanwhile."""
+        seen: list[tuple[Rank, K]] = []
+        try:
+            while (first := self.first()) is not None:
+                heappop(self._heap)
+                if seen and seen[-1] == first:
+                    continue  # put, removed and put again with the same rank
+                seen.append(first)
+                yield first
+        finally:
+            for entry in seen:
+                heappush(self._heap, entry)
+
+
+_MOST_DUE = 64
+"""Ledgers of one managed ledger that are due at once; the next ones are when these are cold."""
+
+ObjectKey = tuple[SegmentId, int]
+"""Segment and start offset of an object to make."""
+
+
+def key_of(pending: PendingObject) -> ObjectKey:
+    """Names an object to make for as long as its first chunk waits."""
+    return pending.action.segment_id, pending.action.range.start
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Objects that may be taken: by age once their time has come, by size for times of pressure."""
+
+    oldest: Ordered[ObjectKey]
+    largest: Ordered[ObjectKey]
+
+    def remove(self, key: ObjectKey) -> None:
+        self.oldest.remove(key)
+        self.largest.remove(key)
+
+
+class OffloadQueue:
+    """Objects to make of all segments. One thread at a time."""
+
+    def __init__(self, is_small: Callable[[PendingObject], bool]) -> None:
+        """`is_small` tells which objects may be taken several at once."""
+        self._is_small = is_small
+        self._pending: dict[ObjectKey, tuple[PendingObject, int]] = {}
+        """With the time at which it is ready."""
+        self._taken: set[ObjectKey] = set()
+        self._waiting: Ordered[ObjectKey] = Ordered()
+        self._resting: Ordered[ObjectKey] = Ordered()
+        self._ended: Ordered[ObjectKey] = Ordered()
+        self._ready = {small: _Ready(Ordered(), Ordered()) for small in (False, True)}
+        self.bytes = 0
+        """Of all objects to make."""
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._pending
+
+    def __iter__(self) -> Iterator[PendingObject]:
+        return (pending for pending, _ in self._pending.values())
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """Since when the object that waits longest has been complete."""
+        first = self._ended.first()
+        return None if first is None else first[0][0]
+
+    def replace(self, old: Iterable[PendingObject], new: Iterable[PendingObject], wait_ms: int) -> None:
+        """Objects of a segment come in the place of others; they are ready so long after they were complete."""
+        following = {key_of(pending): (pending, pending.ended_ms + wait_ms) for pending in new}
+        for pending in old:
+            key = key_of(pending)
+            if self._pending.get(key) != following.get(key):
+                self._drop(key)
+        for key, found in following.items():
+            if key not in self._pending:
+                self._add(key, *found)
+
+    def advance(self, now_ms: int) -> None:
+        """Let those be ready whose time has come."""
+        for key in self._resting.pop_below(now_ms):
+            self._offer(key)
+        for key in self._waiting.pop_below(now_ms):
+            pending, _ = self._pending[key]
+            self._ready_of(key).oldest.put(key, pending.ended_ms, -pending.bytes)
+
+    def take(self, *, pressed: bool, group_bytes: int = 0, least_small: int = 0) -> tuple[PendingObject, ...]:
+        """The next object to make, or the next small ones of together at most `group_bytes`; none when none is ready.
+
+        Nor do they make more than one object of any of their policies, or have more entries than a pack can.
+        Oldest first; `pressed`, whatever their age, and the largest first, else small ones only when there are
+        `least_small`. What was taken comes back by `release`.
+        """
+        small_too = pressed or len(self._ready[True].oldest) >= least_small
+        first = self._first(pressed, (False, True) if small_too else (False,))
+        if first is None:
+            return ()
+        taken = [self._take(first)]
+        if self._is_small(taken[0]):
+            size, limit = taken[0].bytes, min(group_bytes, taken[0].action.object_bytes or group_bytes)
+            while len(taken) < MAX_ENTRIES and (key := self._first(pressed, (True,))) is not None:
+                following = self._pending[key][0]
+                size, limit = size + following.bytes, min(limit, following.action.object_bytes or limit)
+                if size > limit:
+                    break
+                taken.append(self._take(key))
+        return tuple(taken)
+
+    def hasten(self, key: ObjectKey) -> None:
+        """Let an object be ready at once, however long it would wait; until it is replaced by another one."""
+        found = self._pending.get(key)
+        if found is not None and found[1]:
+            self._pending[key] = found[0], 0
+            if key in self._waiting:
+                self._waiting.put(key, 0)
+
+    def release(self, key: ObjectKey) -> None:
+        """An upload ended, well or not: what is still to be made may be taken again."""
+        self._taken.discard(key)
+        if key in self._pending:
+            self._offer(key)
+
+    def rest(self, key: ObjectKey, until_ms: int) -> None:
+        """Let an object that failed wait until its pause is over."""
+        self._taken.discard(key)
+        if key in self._pending:
+            self._ready_of(key).remove(key)
+            self._waiting.remove(key)
+            self._resting.put(key, until_ms)
+
+    def wake(self) -> None:
+        """Let everything that rests be ready, as something works again."""
+        for key in self._resting.pop_below(_FOREVER_MS):
+            self._offer(key)
+
+    def in_order(self, *, pressed: bool) -> list[PendingObject]:
+        """Everything that could be taken now, in order; costs as much as there is. For tests."""
+        queues = [ready.largest if pressed else ready.oldest for ready in self._ready.values()]
+        found = sorted(entry for queue in queues for entry in queue.ascending())
+        return [self._pending[key][0] for _, key in found]
+
+    def _add(self, key: ObjectKey, pending: PendingObject, ready_ms: int) -> None:
+        self._pending[key] = pending, ready_ms
+        self.bytes += pending.bytes
+        self._ended.put(key, pending.ended_ms)
+        if key not in self._taken:
+            self._offer(key)
+
+    def _drop(self, key: ObjectKey) -> None:
+        """Forget an object; one that is being made stays taken."""
+        if key not in self._pending:
+            return
+        self._ready_of(key).remove(key)
+        self._waiting.remove(key)
+        self._resting.remove(key)
+        self._ended.remove(key)
+        self.bytes -= self._pending.pop(key)[0].bytes
+
+    def _offer(self, key: ObjectKey) -> None:
+        """Let an object be taken: at once under pressure, else when its time has come."""
+        pending, ready_ms = self._pending[key]
+        self._waiting.put(key, ready_ms)
+        self._ready_of(key).largest.put(key, -pending.bytes, pending.ended_ms)
+
+    def _first(self, pressed: bool, sizes: Iterable[bool]) -> ObjectKey | None:
+        queues = (self._ready[small].largest if pressed else self._ready[small].oldest for small in sizes)
+        found = [first for queue in queues if (first := queue.first()) is not None]
+        return min(found)[1] if found else None
+
+    def _take(self, key: ObjectKey) -> PendingObject:
+        self._ready_of(key).remove(key)
+        self._waiting.remove(key)
+        self._taken.add(key)
+        return self._pending[key][0]
+
+    def _ready_of(self, key: ObjectKey) -> _Ready:
+        return self._ready[self._is_small(self._pending[key][0])]
+
+
+_FOREVER_MS = 2**63
+
+
+class _ManagedLedger:
+    """Its ledgers that are on the local disk alone."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.closed: Ordered[SegmentId] = Ordered()
+        """By ledger id."""
+
+
+class SizeTrigger:
+    """Sums of the ledgers whose policy has `offload_above_bytes`. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._views: dict[SegmentId, SegmentSummary] = {}
+        self._managed: dict[DirectoryId, _ManagedLedger] = {}
+
+    def put(self, view: SegmentSummary) -> Iterator[ObjectKey]:
+        """Count a new or changed segment; yield its managed ledger's ledgers that are due by size, oldest first."""
+        self.drop(view.id)
+        place = view.ledger
+        if place is None or view.policy.offload_above_bytes is None or not place.bytes_here_alone:
+            return iter(())
+        self._views[view.id] = view
+        managed = self._managed.setdefault(place.managed_ledger, _ManagedLedger())
+        managed.bytes += place.bytes_here_alone
+        if view.pending:
+            managed.closed.put(view.id, place.ledger_id)
+        return self._due(managed)
+
+    def drop(self, segment_id: SegmentId) -> None:
+        """Stop counting a segment."""
+        view = self._views.pop(segment_id, None)
+        if view is None or view.ledger is None:
+            return
+        managed = self._managed[view.ledger.managed_ledger]
+        managed.bytes -= view.ledger.bytes_here_alone
+        managed.closed.remove(segment_id)
+        if not managed.bytes:
+            del self._managed[view.ledger.managed_ledger]
+
+    def _due(self, managed: _ManagedLedger) -> Iterator[ObjectKey]:
+        left = managed.bytes
+        for (_, segment_id), _ in zip(managed.closed.ascending(), range(_MOST_DUE), strict=False):
+            view = self._views[segment_id]
+            above_bytes = view.policy.offload_above_bytes
+            if above_bytes is None or left <= above_bytes:
+                return
+            (pending,) = view.pending
+            left -= pending.bytes
+            yield key_of(pending)

@@ -1,0 +1,273 @@
+"""Packing: one PackAction becomes one verified cold object that chunks of many segments share.
+
+Crash order as in objects.py, but for several commits of bounded size, each of which revalidates its sources, links
+their chunks and queues the change for the journal. The first one drops the intent: from then on the object has
+references, and a crash leaves chunks local that are packed anew. What moved meanwhile, or turns out to be damaged, is
+left out; its bytes in the object are dead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tierfs import names
+from tierfs.checksum import Stretch, joined
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.errors import DataLoss, NotFound, TierfsError
+from tierfs.metadata import chain_edits, directories, tables
+from tierfs.metadata.records import ObjectRecord, SegmentRecord, StoreRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.tiering import objects
+from tierfs.tiering.candidates import OffloadAction, PackAction, ended_ms
+from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
+from tierfs.tiering.offload import revalidated, source_chunk
+from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
+from tierfs.tiering.packs import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
+from tierfs.types import ChunkState, DirectoryId, ObjectId, SegmentId, Tier
+
+T = TypeVar("T")
+
+Failures = tuple[tuple[OffloadAction, TierfsError], ...]
+
+log = logging.getLogger(__name__)
+
+_BATCH = 200
+"""Chunks looked at or linked in one transaction: some 40 ms in which nobody else can commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What became of a PackAction."""
+
+    bytes: int = 0
+    segments: tuple[SegmentId, ...] = ()
+    """Whose bytes are cold by it."""
+    moved: tuple[SegmentId, ...] = ()
+    """Whose chunks changed meanwhile: plan again."""
+    failed: Failures = ()
+    """What was left out, and why."""
+
+    def plus(self, other: Packed) -> Packed:
+        """Both together."""
+        return Packed(
+            self.bytes + other.bytes,
+            (*self.segments, *other.segments),
+            (*self.moved, *other.moved),
+            (*self.failed, *other.failed),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _PackPart:
+    """One action of a pack, with what a transaction found of it."""
+
+    action: OffloadAction
+    path: str
+    sources: tuple[SourceChunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundChunk:
+    """What is linked: a segment as it is, an action on it, and where its bytes lie in the pack."""
+
+    segment: SegmentRecord
+    action: OffloadAction
+    entry: PackEntry
+
+
+class PackOffload:
+    """Carries out pack actions. Thread-safe."""
+
+    def __init__(self, metadata: MetadataStore, files: ChunkFiles, cold: ColdTier) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._cold = cold
+
+    def run(self, action: PackAction) -> Packed:
+        """Make the action's bytes cold, all that did not move and are not damaged. Idempotent, as Offload.run.
+
+        A damaged chunk becomes suspect, and the others are packed without it. Raises Fenced, WrongColdTier and what
+        the storage raises; the local bytes stay in every case.
+        """
+        self._cold.require_ours()
+        parts, left = self._gather(action.actions)
+        parts.sort(key=lambda part: (part.path.split("/"), part.action.range.start))  # as a listing shows them
+        while parts:
+            try:
+                return self._make(parts).plus(left)
+            except DamagedChunk as exc:
+                parts, failed = self._without_damaged(parts, exc)
+                left = left.plus(Packed(failed=failed))
+        return left
+
+    def _without_damaged(self, parts: Sequence[_PackPart], first: DamagedChunk) -> tuple[list[_PackPart], Failures]:
+        """The parts that are not damaged, and what is wrong with the others: one local read spares as many uploads."""
+        with closing(self._source(parts)) as source:
+            damages = {_owner_of(parts, one.index): one for one in (*source.damaged(), first)}
+        failed = tuple((parts[at].action, self._judged(parts[at].action, one)) for at, one in damages.items())
+        return [part for at, part in enumerate(parts) if at not in damages], failed
+
+    def _source(self, parts: Sequence[_PackPart]) -> ChunkSource:
+        """Files are opened one by one: one that is missing costs its own segment alone."""
+        return ChunkSource(self._files, [one for part in parts for one in part.sources], keeps_open=False)
+
+    def _gather(self, actions: Sequence[OffloadAction]) -> tuple[list[_PackPart], Packed]:
+        parts: list[_PackPart] = []
+        moved: list[SegmentId] = []
+        failed: list[tuple[OffloadAction, TierfsError]] = []
+        directory_paths: dict[DirectoryId, str] = {}
+        for batch in _batches(actions):
+            with self._metadata.read() as txn:
+                for action in batch:
+                    try:
+                        parts.append(_part(txn, action, directory_paths))
+                    except ChunksMoved as exc:
+                        log.debug("packing: %s", exc)
+                        moved.append(action.segment_id)
+                    except TierfsError as exc:  # its records are damaged: the others go their way
+                        failed.append((action, exc))
+        return parts, Packed(moved=tuple(moved), failed=tuple(failed))
+
+    def _judged(self, action: OffloadAction, damage: DamagedChunk) -> TierfsError:
+        """Mark what is damaged; a file that is missing may be there again."""
+        if isinstance(damage.cause, DataLoss):
+            for chunk in action.chunks:
+                chain_edits.set_state(self._metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
+        return damage.cause
+
+    def _make(self, parts: Sequence[_PackPart]) -> Packed:
+        with closing(self._source(parts)) as source:
+            with self._metadata.read() as view:
+                store = view.store
+            recipe = PackRecipe(self._metadata, store, parts, source)
+            return objects.make(self._metadata, self._cold, recipe)
+
+
+class PackRecipe(objects.Recipe[Packed]):
+    """The pack of some parts."""
+
+    def __init__(
+        self, metadata: MetadataStore, store: StoreRecord, parts: Sequence[_PackPart], source: ChunkSource
+    ) -> None:
+        """Add the index to the source. Raises DamagedChunk."""
+        super().__init__(0)
+        self._metadata = metadata
+        self._store = store
+        self._source = source
+        self._parts = tuple(zip(parts, _entries(parts, source.chunk_crcs()), strict=True))
+        self._object_id = ObjectId(0)
+        entries = tuple(entry for _, entry in self._parts)
+        index = PackIndex(store.store_id, store.store_epoch, self.attempt, metadata.clock.now_ms(), entries)
+        source.add_tail(index_and_trailer(index, source.length_bytes))
+        self.crc32c = source.crc32c()
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """See Recipe.describe. Moved parts are left out when the pack is linked."""
+        self._object_id = ObjectId(txn.allocate_id())
+        name = pack_name(self._object_id, self._store.store_epoch, self.attempt, self.crc32c)
+        said = objects.pack_metadata(self._store, self.attempt, self.crc32c)
+        return Description(name, self._source.length_bytes, said)
+
+    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
+        """See Recipe.write."""
+        return storage.put(description.name, self._source, metadata=description.metadata)
+
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Check what was sent by our checksums; the server checked what arrived."""
+        return self._source.verified_grid().grid()
+
+    def link(self, made: Made) -> Packed:
+        """Link everything, one batch after another; of one in which a segment's records are damaged each alone."""
+        done = Packed()
+        for batch in _batches(self._parts):
+            try:
+                done = done.plus(self._link_some(made, batch, first=not done.segments))
+            except (DataLoss, NotFound):
+                for one in batch:
+                    done = done.plus(self._link_one(made, one, first=not done.segments))
+        if not done.segments:
+            objects.abandon_intent(self._metadata, made.intents[0])
+        return done
+
+    def _link_one(self, made: Made, one: tuple[_PackPart, PackEntry], *, first: bool) -> Packed:
+        try:
+            return self._link_some(made, [one], first=first)
+        except (DataLoss, NotFound) as exc:
+            return Packed(failed=((one[0].action, exc),))
+
+    def _link_some(self, made: Made, batch: Sequence[tuple[_PackPart, PackEntry]], *, first: bool) -> Packed:
+        """One commit; the first one makes the pack's record."""
+        with self._metadata.write() as txn:
+            # No record: all that was linked to it is gone by now, and it with them.
+            known = None if first else txn.get(OBJECTS, tables.u64(self._object_id))
+            found = list(_unmoved(txn, batch)) if first or known is not None else []
+            if found:
+                _link_batch(txn, known or made.record(txn, self._object_id), found)
+        linked = tuple(one.action.segment_id for one in found)
+        there = set(linked)
+        moved = (part.action.segment_id for part, _ in batch if part.action.segment_id not in there)
+        return Packed(sum(one.action.range.length_bytes for one in found), linked, tuple(moved))
+
+
+def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[DirectoryId, str]) -> _PackPart:
+    """An action as it is now. Raises ChunksMoved, and what damaged records raise."""
+    segment, holders = revalidated(txn, action)
+    parent = directory_paths.get(segment.parent_id)
+    if parent is None:
+        parent = directories.path_of(txn, segment.parent_id, "")
+        directory_paths[segment.parent_id] = parent
+    path = f"{parent}{segment.name}"
+    if names.is_removed(path):  # an index must not tell the name that it is hidden under
+        raise ChunksMoved(f"segment {segment.id} was removed meanwhile")
+    return _PackPart(action, path, tuple(source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True)))
+
+
+def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_PackPart, PackEntry]]) -> Iterator[_FoundChunk]:
+    """Those whose chunks still are what their actions were planned for."""
+    for part, entry in batch:
+        try:
+            yield _FoundChunk(revalidated(txn, part.action)[0], part.action, entry)
+        except ChunksMoved as exc:
+            log.debug("packing: %s", exc)
+
+
+def _link_batch(txn: WriteTransaction, holder: ObjectRecord, batch: Sequence[_FoundChunk]) -> None:
+    """Link chunks to the pack."""
+    links = PackLinks(txn, holder)
+    written_ms = holder.written_ms
+    for one in batch:
+        segment = links.newest(one.segment)
+        written_ms = max(written_ms, min(ended_ms(txn, segment, one.action.chunks[-1]), segment.modified_ms))
+        links.add(segment, one.entry)
+    links.end(written_ms=written_ms)
+
+
+def _entries(parts: Sequence[_PackPart], crcs: Sequence[Stretch]) -> Iterator[PackEntry]:
+    """What the index says of each part; `crcs` are length and CRC32C of all their chunks, one after another."""
+    at, chunk = 0, 0
+    for part in parts:
+        crc = joined(crcs[chunk : chunk + len(part.sources)]).crc32c
+        span = part.action.range
+        yield PackEntry(part.action.segment_id, part.path, span.start, span.length_bytes, at, crc)
+        at, chunk = at + span.length_bytes, chunk + len(part.sources)
+
+
+def _owner_of(parts: Sequence[_PackPart], chunk: int) -> int:
+    """Which part holds chunk number `chunk` of all."""
+    for index, part in enumerate(parts):
+        if chunk < len(part.sources):
+            return index
+        chunk -= len(part.sources)
+    raise IndexError(chunk)
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), _BATCH):
+        yield items[first : first + _BATCH]

@@ -1,0 +1,265 @@
+"""Packs: one object that holds chunks of many segments and says itself which (docs/format.md). Pure.
+
+Payloads lie back to back from offset 0; behind them the index, then a trailer of fixed size. Everything that is
+parsed here is hostile: sizes are capped before anything is read, and every range is checked.
+
+Linking chunks of many segments to one pack, inside one transaction: in the database and in the journal.
+
+Reading the index of a pack from the cold tier: its trailer, then the bytes that the trailer names.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from google.protobuf.message import DecodeError
+
+from tierfs.checksum import Buffer, crc32c
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss
+from tierfs.metadata import chains, changes, tables
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.metadata.untrusted import MAX_OFFSET
+from tierfs.names import printable
+from tierfs.types import MIB, AttemptId, ByteRange, ObjectId, SegmentId, Tier
+
+PACKS_PREFIX = "packs/"
+
+MAGIC = b"TFSP"
+
+_TRAILER = struct.Struct(">4sIQQII")
+"""Magic, format version, offset, length and CRC32C of the index, CRC32C of the trailer up to here."""
+
+_CHECKED = _TRAILER.size - 4
+
+TRAILER_BYTES = _TRAILER.size
+
+MAX_ENTRIES = 20_000
+"""Segments of one pack: 64 MiB of 4 KiB files are 16,384; one index of these names is parsed in 50 ms."""
+
+MAX_INDEX_BYTES = 16 * MIB
+"""20,000 entries with names of 800 bytes; more is refused before it is read."""
+
+_NAME = re.compile(
+    PACKS_PREFIX + r"(?P<object>0[0-9]{19})-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)-c(?P<crc>[0-9a-f]{8})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PackEntry:
+    """Consecutive bytes of one segment, and where they lie in the pack."""
+
+    segment_id: SegmentId
+    path: str
+    start_offset: int
+    length: int
+    object_offset: int
+    crc32c: int
+
+    @property
+    def range(self) -> ByteRange:
+        """The segment's bytes."""
+        return ByteRange(self.start_offset, self.start_offset + self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class PackIndex:
+    """What a pack says of itself."""
+
+    store_id: str
+    store_epoch: int
+    attempt: AttemptId
+    created_ms: int
+    entries: tuple[PackEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """Where the index of a pack lies, and its checksum."""
+
+    index: ByteRange
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackName:
+    """What the name of a pack tells."""
+
+    object_id: ObjectId
+    store_epoch: int
+    attempt: AttemptId
+    crc32c: int
+
+
+def pack_name(object_id: ObjectId, store_epoch: int, attempt: AttemptId, crc: int) -> str:
+    """Name of a pack; never used twice. `crc` is the CRC32C of the whole object."""
+    return f"{PACKS_PREFIX}{object_id:020d}-e{store_epoch}-{attempt}-c{crc:08x}"
+
+
+def parse_name(name: str) -> PackName | None:
+    """What a name tells; None when it is not that of a pack."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    return PackName(
+        ObjectId(int(found["object"])), int(found["epoch"]), AttemptId(found["attempt"]), int(found["crc"], 16)
+    )
+
+
+def index_and_trailer(index: PackIndex, payload_bytes: int) -> bytes:
+    """What follows the payloads of a pack."""
+    message = pb.PackIndex(
+        version=RECORD_VERSION,
+        store_id=index.store_id,
+        store_epoch=index.store_epoch,
+        attempt=index.attempt,
+        created_ms=index.created_ms,
+    )
+    message.entries.extend(_message(entry) for entry in index.entries)
+    data = message.SerializeToString(deterministic=True)
+    checked = _TRAILER.pack(MAGIC, RECORD_VERSION, payload_bytes, len(data), crc32c(data), 0)[:_CHECKED]
+    return data + checked + crc32c(checked).to_bytes(4, "big")
+
+
+def parse_trailer(data: Buffer, object_bytes: int, name: str) -> Trailer:
+    """The trailer in the last TRAILER_BYTES of an object. Raises DataLoss naming the object."""
+    if len(data) != TRAILER_BYTES:
+        raise _damaged(name, "it is too short")
+    magic, version, offset, length, crc, own_crc = _TRAILER.unpack(data)
+    if magic != MAGIC or own_crc != crc32c(bytes(data[:_CHECKED])):
+        raise _damaged(name, "it does not end with the trailer of a pack")
+    if version > RECORD_VERSION:
+        raise DataLoss(f"{printable(name)} has format version {version}", remedy="upgrade tierfs")
+    if length > MAX_INDEX_BYTES or offset + length + TRAILER_BYTES != object_bytes:
+        raise _damaged(name, "its index lies elsewhere")
+    return Trailer(ByteRange(offset, offset + length), crc)
+
+
+def parse_index(data: Buffer, trailer: Trailer, name: str) -> PackIndex:
+    """The index in its bytes. Raises DataLoss naming the object."""
+    if crc32c(data) != trailer.crc32c:
+        raise _damaged(name, "the checksum of its index differs")
+    try:
+        message = pb.PackIndex.FromString(bytes(data))
+    except DecodeError as exc:
+        raise _damaged(name, "its index cannot be decoded") from exc
+    if message.version > RECORD_VERSION:
+        raise DataLoss(f"{printable(name)} has format version {message.version}", remedy="upgrade tierfs")
+    if len(message.entries) > MAX_ENTRIES:
+        raise _damaged(name, f"it has {len(message.entries)} entries")
+    entries = tuple(map(_entry, message.entries))
+    _check(entries, trailer.index.start, name)
+    attempt = AttemptId(message.attempt)
+    return PackIndex(message.store_id, message.store_epoch, attempt, message.created_ms, entries)
+
+
+def _check(entries: Sequence[PackEntry], payload_bytes: int, name: str) -> None:
+    """Entries hold bytes, one behind another, inside the payload and inside what a segment can be."""
+    at = 0
+    for entry in entries:
+        end = entry.object_offset + entry.length
+        if not (entry.length > 0 and at <= entry.object_offset and end <= payload_bytes):
+            raise _damaged(name, f"an entry lies at {entry.object_offset} to {end}")
+        if entry.range.end > MAX_OFFSET or not entry.segment_id:
+            raise _damaged(name, f"an entry of segment {entry.segment_id} is impossible")
+        at = end
+
+
+def _message(entry: PackEntry) -> pb.PackEntry:
+    return pb.PackEntry(
+        segment_id=entry.segment_id,
+        path=entry.path,
+        start_offset=entry.start_offset,
+        length=entry.length,
+        object_offset=entry.object_offset,
+        crc32c=entry.crc32c,
+    )
+
+
+def _entry(message: pb.PackEntry) -> PackEntry:
+    return PackEntry(
+        SegmentId(message.segment_id),
+        message.path,
+        message.start_offset,
+        message.length,
+        message.object_offset,
+        message.crc32c,
+    )
+
+
+def _damaged(name: str, why: str) -> DataLoss:
+    return DataLoss(f"pack {printable(name)} is damaged: {why}")
+
+
+class PackLinks:
+    """The chunks that one transaction links to a pack: at most journal.PACKED_PER_CHANGE. End it."""
+
+    def __init__(self, txn: WriteTransaction, holder: ObjectRecord) -> None:
+        self._txn = txn
+        self._holder = holder
+        self._linked: list[tuple[SegmentRecord, ChunkRecord]] = []
+        self._newest: dict[SegmentId, SegmentRecord] = {}
+        self._references = 0
+
+    def newest(self, segment: SegmentRecord) -> SegmentRecord:
+        """The segment with what was linked so far: its row is written at the end."""
+        return self._newest.get(segment.id, segment)
+
+    def add(self, segment: SegmentRecord, entry: PackEntry) -> None:
+        """Link the bytes that the pack holds of a segment."""
+        chunk = ChunkRecord(
+            start_offset=entry.start_offset,
+            length=entry.length,
+            object_id=self._holder.id,
+            object_offset=entry.object_offset,
+            crc32c=entry.crc32c,
+            crc_offset=entry.object_offset,
+            crc_length=entry.length,
+        )
+        segment, references = chains.link(self._txn, segment, Tier.COLD, chunk)
+        segment = replace(segment, changed_ms=self._txn.now_ms)
+        self._txn.touch(inode=segment.inode, segment_id=segment.id)
+        self._references += references
+        self._newest[segment.id] = segment
+        self._linked.append((segment, chunk))
+
+    def end(self, *, written_ms: int) -> None:
+        """Write the pack's record and the segments, and tell the journal. By `written_ms` all had been appended."""
+        holder = self._holder
+        holder = replace(
+            holder,
+            references=holder.references + self._references,
+            packed=holder.packed + self._references,
+            written_ms=written_ms,
+            linked_sequence=self._txn.store.next_outbox,
+        )
+        self._txn.put(OBJECTS, tables.u64(holder.id), holder)
+        changes.link_pack(self._txn, holder, self._linked)
+
+
+def read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex:
+    """What a pack of this length says that it holds. Costs two small reads.
+
+    Raises DataLoss when it is damaged or contradicts its name, and what the storage raises.
+    """
+    said = parse_name(name)
+    if said is None:
+        raise DataLoss(f"{printable(name)} does not have the name of a pack")
+    if length_bytes < TRAILER_BYTES:
+        raise DataLoss(f"pack {printable(name)} is damaged: it has {length_bytes} bytes")
+    tail = memoryview(bytearray(TRAILER_BYTES))
+    storage.read_into(name, length_bytes - TRAILER_BYTES, tail)
+    trailer = parse_trailer(tail, length_bytes, name)
+    data = memoryview(bytearray(trailer.index.length_bytes))
+    if data:
+        storage.read_into(name, trailer.index.start, data)
+    index = parse_index(data, trailer, name)
+    if (index.store_epoch, index.attempt) != (said.store_epoch, said.attempt):
+        raise DataLoss(f"pack {printable(name)} is damaged: its index contradicts its name")
+    return index

@@ -1,0 +1,253 @@
+"""Repack: what still counts of a mostly dead pack moves to a new one, and the old one goes.
+
+Found by walking the objects in small steps; the pack's own index tells which segments to look at. Crash order as in
+packing.py; the new chunks replace the old ones, whose object becomes garbage due after the grace period and not before
+the journal names the new one. A pack that chunks point at which its index does not tell of (a concat moved them) stays.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tierfs import names
+from tierfs.checksum import crc32c, grid_of, joined
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, StoredObject
+from tierfs.config import OffloadSettings
+from tierfs.errors import TierfsError
+from tierfs.metadata import chain_edits, chains, checksums, directories, tables
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, StoreRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.reading.etags import Etags
+from tierfs.tiering import objects
+from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
+from tierfs.tiering.packs import PACKS_PREFIX, PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name, read_index
+from tierfs.tiering.read_back import CheckedPiece, Mismatch, stretches_of
+from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
+
+_ROWS = 2000
+"""Objects looked at per step: the names of others than packs are told from the raw rows, under a millisecond."""
+
+_BATCH = 200
+"""As in packing.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A chunk that still points at the pack."""
+
+    segment_id: SegmentId
+    path: str
+    chunk: ChunkRecord
+
+
+class Repack:
+    """Looks for mostly dead packs of one store. Thread-safe: a command and the holder's own walk take turns."""
+
+    def __init__(self, metadata: MetadataStore, cold: ColdTier, settings: OffloadSettings) -> None:
+        self._metadata = metadata
+        self._etags = Etags(metadata)
+        self._cold = cold
+        self._settings = settings
+        self._one_at_a_time = threading.Lock()
+        self._next = b""
+        self._walked = -1
+        """The newest transaction when the last walk began: nothing changed since, nothing is to be done."""
+        self._kept: dict[ObjectId, int] = {}
+        """Packs that have to stay as they are while they have so many references."""
+
+    def step(self) -> int | None:
+        """Look at some objects, and repack at most one; returns its live bytes, None when the walk is over."""
+        with self._one_at_a_time:
+            return self._step()
+
+    def _step(self) -> int | None:
+        newest = self._metadata.last_transaction_id()
+        if not self._next:
+            if newest == self._walked:
+                return None
+            self._walked = newest
+        with self._metadata.read() as txn:
+            rows = list(islice(txn.scan_raw(OBJECTS.name, self._next), _ROWS))
+            found = [key for key, row in rows if PACKS_PREFIX.encode() in row]
+            holders = [holder for key in found if (holder := txn.get(OBJECTS, key)) is not None]
+            dead = next((one for one in holders if self._is_dead(txn, one)), None)
+        if dead is not None:
+            self._kept[dead.id] = dead.references
+            self._next = tables.u64(dead.id)
+            try:
+                return self.run(dead)
+            except TierfsError:
+                del self._kept[dead.id]  # tried again by a later walk
+                self._next += b"\0"
+                raise
+        self._next = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
+        return 0 if self._next else None
+
+    def run(self, holder: ObjectRecord) -> int:
+        """Move what counts of a pack; returns how many bytes that were, 0 when the pack has to stay.
+
+        Raises ChunksMoved, DataLoss where a chunk is damaged (it is then suspect), Fenced, WrongColdTier, and what
+        the storage raises; the old pack stays in every case.
+        """
+        self._cold.require_ours()
+        index = read_index(self._cold.storage, holder.name, holder.length)
+        live = self._live(holder, index)
+        size = sum(one.chunk.length for one in live)
+        if len(live) != holder.references or 100 * (holder.length - size) < self._dead_percent * holder.length:
+            return 0
+        parts = [self._read(holder, one) for one in live]
+        with self._metadata.read() as txn:
+            store = txn.store
+        recipe = RepackRecipe(self._metadata, store, holder, live, parts, self._settings.grace_s * 1000)
+        objects.make(self._metadata, self._cold, recipe)
+        return size
+
+    @property
+    def _dead_percent(self) -> int:
+        return self._settings.relocate_dead_percent
+
+    def _is_dead(self, txn: ReadTransaction, holder: ObjectRecord) -> bool:
+        """Whether few of its chunks are left; bytes are counted once its index was read."""
+        return (
+            self._kept.get(holder.id) != holder.references
+            and 0 < 100 * holder.references <= (100 - self._dead_percent) * holder.packed
+            and not holder.foreign
+            and holder.location_id == self._cold.location_id
+            and self._settings.relocate_min_bytes <= holder.length <= self._settings.relocate_max_bytes
+            and holder.linked_sequence <= txn.store.journal.published_sequence
+        )
+
+    def _live(self, holder: ObjectRecord, index: PackIndex) -> list[_Live]:
+        """The chunks that the index leads to, each once; none of what is being removed and has no name any more."""
+        found: dict[tuple[SegmentId, int], _Live] = {}
+        for at in range(0, len(index.entries), _BATCH):
+            with self._metadata.read() as txn:
+                for entry in index.entries[at : at + _BATCH]:
+                    segment = directories.segment(txn, entry.segment_id)
+                    if segment is None:
+                        continue
+                    path = directories.path_of(txn, segment.parent_id, segment.name)
+                    if names.is_removed(path):
+                        continue
+                    for chunk in chains.overlapping(txn, segment.id, Tier.COLD, entry.range):
+                        if chunk.object_id == holder.id and _is_good(chunk):
+                            found[segment.id, chunk.start_offset] = _Live(segment.id, path, chunk)
+        return sorted(found.values(), key=lambda one: (one.path.split("/"), one.chunk.start_offset))
+
+    def _read(self, holder: ObjectRecord, live: _Live) -> bytes:
+        """The bytes of a chunk, checked."""
+        chunk = live.chunk
+        try:
+            expected = chunk.bytes_crc32c
+            if expected is None:
+                expected = self._expected(holder, chunk)
+            view = memoryview(bytearray(chunk.length))
+            self._etags.read_into(self._cold.storage, holder, chunk.object_offset, view)
+            if crc32c(view) != expected:
+                raise Mismatch(f"{holder.name} does not match its checksum", chunk.object_offset)
+        except Mismatch:
+            chain_edits.set_state(self._metadata, live.segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
+            raise
+        return bytes(view)
+
+    def _expected(self, holder: ObjectRecord, chunk: ChunkRecord) -> int:
+        held = ByteRange(chunk.object_offset, chunk.object_offset + chunk.length)
+        with self._metadata.read() as txn:
+            runs = checksums.runs_covering(txn, holder.id, held)
+        for attempt in self._etags.attempts(holder):
+            with attempt:
+                piece = ObjectPiece(holder.name, held.start, held.length_bytes, attempt.etag or "")
+                found = list(stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs)))
+        return joined(found).crc32c
+
+
+class RepackRecipe(objects.Recipe[None]):
+    """The pack that takes the place of a mostly dead one."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        store: StoreRecord,
+        old: ObjectRecord,
+        live: Sequence[_Live],
+        parts: Sequence[bytes],
+        grace_ms: int,
+    ) -> None:
+        """`parts`: the bytes of the chunks that still count."""
+        super().__init__(0)
+        self._metadata = metadata
+        self._store = store
+        self._old = old
+        self._live = live
+        self._grace_ms = grace_ms
+        self._entries = tuple(_entries(live, parts))
+        self._object_id = ObjectId(0)
+        payload = b"".join(parts)
+        index = PackIndex(store.store_id, store.store_epoch, self.attempt, metadata.clock.now_ms(), self._entries)
+        self._data = payload + index_and_trailer(index, len(payload))
+        self._grid = grid_of([self._data])
+        self.crc32c = self._grid.crc32c
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """See Recipe.describe. Chunks that moved stay where they are when the pack is linked."""
+        self._object_id = ObjectId(txn.allocate_id())
+        name = pack_name(self._object_id, self._store.store_epoch, self.attempt, self.crc32c)
+        return Description(name, len(self._data), objects.pack_metadata(self._store, self.attempt, self.crc32c))
+
+    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
+        """See Recipe.write."""
+        return storage.put(description.name, BufferSource(self._data), metadata=description.metadata)
+
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Return the checksums of what was sent; the server checked what arrived."""
+        return self._grid.grid()
+
+    def link(self, made: Made) -> None:
+        """Commits of bounded size; those whose chunks moved meanwhile stay where they are."""
+        pairs = list(zip(self._live, self._entries, strict=True))
+        for at in range(0, len(pairs), _BATCH):
+            with self._metadata.write() as txn:
+                found = [(one, entry) for one, entry in pairs[at : at + _BATCH] if _is_unmoved(txn, one)]
+                holder = txn.get(OBJECTS, tables.u64(self._object_id)) if at else self._first(txn, made)
+                if holder is None or not found:
+                    raise ChunksMoved(f"{self._old.name}: its chunks changed meanwhile")
+                self._swap(txn, holder, found)
+
+    def _first(self, txn: WriteTransaction, made: Made) -> ObjectRecord:
+        """The pack's record; copying does not make its bytes new."""
+        record = made.record(txn, self._object_id)
+        return replace(record, created_ms=self._old.created_ms, written_ms=self._old.written_by_ms)
+
+    def _swap(self, txn: WriteTransaction, holder: ObjectRecord, found: Sequence[tuple[_Live, PackEntry]]) -> None:
+        links, sequence = PackLinks(txn, holder), txn.store.next_outbox
+        due_ms = txn.now_ms + self._grace_ms
+        for one, entry in found:
+            segment = directories.segment(txn, one.segment_id)
+            assert segment is not None
+            current = txn.get(CHUNKS, tables.chunk(one.segment_id, Tier.COLD, one.chunk.start_offset))
+            assert current is not None
+            segment = links.newest(segment)
+            segment = chains.remove(txn, segment, Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence)
+            links.add(segment, entry)
+        links.end(written_ms=holder.written_ms)
+
+
+def _is_good(chunk: ChunkRecord) -> bool:
+    return chunk.state is ChunkState.GOOD
+
+
+def _is_unmoved(txn: ReadTransaction, live: _Live) -> bool:
+    current = txn.get(CHUNKS, tables.chunk(live.segment_id, Tier.COLD, live.chunk.start_offset))
+    return current is not None and replace(current, next=0, stored=b"") == replace(live.chunk, next=0, stored=b"")
+
+
+def _entries(live: Sequence[_Live], parts: Sequence[bytes]) -> Iterator[PackEntry]:
+    at = 0
+    for one, data in zip(live, parts, strict=True):
+        yield PackEntry(one.segment_id, one.path, one.chunk.start_offset, len(data), at, crc32c(data))
+        at += len(data)
