@@ -5,7 +5,15 @@ other module is one verb that a command, a job or a mount needs: it takes an ope
 returns a record. Rule: no policy, no formats, no output here.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tierfs.app.store import Store, open_store
+
 __all__ = [
+    "Store",
     "adopt",
     "batch_write",
     "dump",
@@ -14,8 +22,18 @@ __all__ = [
     "ledger_export",
     "ledger_verify",
     "mount",
+    "open_store",
     "report",
     "sources",
     "store",
     "verbs",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `store` with the first use of its names: commands that look at files only must start fast."""
+    if name in ("Store", "open_store"):
+        from tierfs.app import store
+
+        return getattr(store, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
