@@ -10,14 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
 from boto3.s3.transfer import TransferConfig
-from botocore.config import Config
 
 from tests import verbs
 from tests.benchmarks import reading_command
@@ -26,7 +23,8 @@ from tests.benchmarks.by_url import bench_by_url, bench_by_url_s3
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.ledgers import bench_ledgers
-from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, peak_rss_bytes, seconds, served
+from tests.benchmarks.measuring import GIB, compared, cpu_seconds, heat, peak_rss_bytes, seconds, store_served
+from tests.benchmarks.raw import boto3_client, boto3_get, read_objects
 from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.resting import bench_rest
 from tests.benchmarks.scale import bench_scale
@@ -38,10 +36,12 @@ from tests.benchmarks.spark_writing import bench_spark_writing
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
+from tests.benchmarks.workloads import dd
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
-from tierfs.segments.engine import Engine
+from tierfs.bench.children import null_mount
+from tierfs.bench.trial import fill, random_blocks
 from tierfs.setup.create import ColdChoice, init_store
 
 BLOCK = os.urandom(4 << 20)
@@ -56,15 +56,6 @@ CEPH_BYTES = 16 * GIB
 WHOLE_FILES = 60
 WHOLE_BLOCKS = (1, 2, 8, 16, 64)
 """4 MiB blocks of a file; the mean makes 60 files about 5 GB."""
-
-
-def fill(engine: Engine, name: str, size_bytes: int) -> None:
-    """A sealed segment of pseudo-random bytes."""
-    writer = engine.open_writer(name)
-    for _ in range(size_bytes // len(BLOCK)):
-        writer.append(BLOCK)
-    engine.close_writer(writer)
-    engine.seal(name)
 
 
 def bench_append(directory: Path, repetitions: int) -> str:
@@ -84,31 +75,32 @@ def bench_append(directory: Path, repetitions: int) -> str:
             os.close(fd)
 
     with app.open_store(directory / "append") as store:
-        series = Series("Append, 4 MiB each, durable", APPENDS * len(BLOCK), repetitions)
-        return series.run({"write + fdatasync": plain, "tierfs append": ours}).table("write + fdatasync")
+        subjects = {"write + fdatasync": plain, "tierfs append": ours}
+        return compared("Append, 4 MiB each, durable", APPENDS * len(BLOCK), repetitions, subjects)
 
 
 def bench_local(directory: Path, repetitions: int) -> str:
     """One sequential dd from local chunks in the page cache, against a null filesystem."""
     init_store(directory / "local", ColdChoice(none=True))
     with app.open_store(directory / "local") as store:
-        fill(store.engine, "s", READ_BYTES)
+        fill(store.engine, "s", random_blocks(READ_BYTES))
     mnt = directory / "mnt"
+    mnt.mkdir(exist_ok=True)
 
     def ours() -> float:
         for name in (directory / "local" / "chunks").glob("*/*"):
             name.read_bytes()
-        with served(["tests.mount.runner", str(directory / "local"), str(mnt)], mnt):
+        with store_served(directory / "local", mnt):
             heat()
-            return dd(mnt / "s")
+            return dd([mnt / "s"]).seconds
 
     def null() -> float:
-        with served(["tierfs.fuse.null", str(mnt), str(READ_BYTES)], mnt):
+        with null_mount(mnt, READ_BYTES) as file:
             heat()
-            return dd(mnt / "null")
+            return dd([file]).seconds
 
-    series = Series("Sequential read, local tier, 1 GiB, cold kernel cache, resident", READ_BYTES, repetitions)
-    return series.run({"null pyfuse3 filesystem": null, "tierfs mount": ours}).table("null pyfuse3 filesystem")
+    title = "Sequential read, local tier, 1 GiB, cold kernel cache, resident"
+    return compared(title, READ_BYTES, repetitions, {"null pyfuse3 filesystem": null, "tierfs mount": ours})
 
 
 @contextmanager
@@ -129,19 +121,10 @@ def s3_store(directory: Path) -> Iterator[tuple[Path, RgwServer, str]]:
         yield directory / "s3", server, bucket
 
 
-def client(server: RgwServer):  # type: ignore[no-untyped-def]
-    config = Config(
-        s3={"addressing_style": "path"},
-        max_pool_connections=RAW_THREADS,
-        request_checksum_calculation="when_required",
-    )
-    return boto3.client("s3", endpoint_url=server.endpoint_url, region_name=REGION, config=config)
-
-
 def bench_offload(path: Path, server: RgwServer, bucket: str, repetitions: int) -> str:
     """Offload, with everything that makes it safe, against boto3's own multipart upload of the same files."""
     transfer = TransferConfig(multipart_chunksize=RAW_RANGE_BYTES, max_concurrency=RAW_THREADS)
-    s3 = client(server)
+    s3 = boto3_client(server.endpoint)
     source = path.parent / "upload"
     source.write_bytes(BLOCK * (OBJECT_BYTES // len(BLOCK)))
     objects = OFFLOAD_BYTES // OBJECT_BYTES
@@ -159,7 +142,7 @@ def bench_offload(path: Path, server: RgwServer, bucket: str, repetitions: int) 
     def ours() -> float:
         with app.open_store(path) as store:
             name = f"o{os.urandom(4).hex()}"
-            fill(store.engine, name, OFFLOAD_BYTES)
+            fill(store.engine, name, random_blocks(OFFLOAD_BYTES))
             taken = seconds(lambda: verbs.offload(store, name))
             verbs.delete(store, name, recursive=False)
             with store.metadata.read() as txn:
@@ -168,55 +151,43 @@ def bench_offload(path: Path, server: RgwServer, bucket: str, repetitions: int) 
                 store.storage_of(location).delete(found.name)
             return taken
 
-    series = Series("Offload to Ceph RGW, 64 MiB objects", OFFLOAD_BYTES, repetitions)
-    return series.run({"boto3 multipart upload": raw, "tierfs offload": ours}).table("boto3 multipart upload")
+    subjects = {"boto3 multipart upload": raw, "tierfs offload": ours}
+    return compared("Offload to Ceph RGW, 64 MiB objects", OFFLOAD_BYTES, repetitions, subjects)
 
 
 def bench_s3(path: Path, server: RgwServer, bucket: str, repetitions: int) -> str:
     """One sequential dd from S3 through the mount, against raw boto3 ranged GETs of 8 x 8 MiB."""
     with app.open_store(path) as store:
-        fill(store.engine, "s", READ_BYTES)
+        fill(store.engine, "s", random_blocks(READ_BYTES))
         verbs.offload(store, "s")
         verbs.evict(store, "s")
-    s3 = client(server)
-    names = [item["Key"] for item in s3.list_objects_v2(Bucket=bucket, Prefix="p/segments/s/")["Contents"]]
-    ranges = [(name, at) for name in names for at in range(0, OBJECT_BYTES, RAW_RANGE_BYTES)]
+    s3 = boto3_client(server.endpoint)
+    found = s3.list_objects_v2(Bucket=bucket, Prefix="p/segments/s/")["Contents"]
+    objects = [(item["Key"], item["Size"]) for item in found]
+    get = boto3_get(server.endpoint, bucket)
     mnt = path.parent / "mnt"
     notes: list[str] = []
 
-    def get(one: tuple[str, int]) -> int:
-        name, at = one
-        span = f"bytes={at}-{at + RAW_RANGE_BYTES - 1}"
-        return len(s3.get_object(Bucket=bucket, Key=name, Range=span)["Body"].read())
-
     def raw() -> float:
         heat()
-
-        def fetch() -> None:
-            with ThreadPoolExecutor(RAW_THREADS) as pool:
-                assert sum(pool.map(get, ranges)) == READ_BYTES
-
-        return seconds(fetch)
+        return seconds(lambda: read_objects(get, objects, RAW_RANGE_BYTES, RAW_THREADS))
 
     def mounted(options: str) -> Callable[[], float]:
         def measure() -> float:
-            with served(["tests.mount.runner", str(path), str(mnt), options], mnt) as process:
+            with store_served(path, mnt, options) as pid:
                 heat()
-                before = cpu_seconds(process.pid)
-                taken = dd(mnt / "s")
-                used = cpu_seconds(process.pid) - before
-                notes.append(
-                    f"{options or 'page cache'}: {used:.2f} CPU-s/GiB, RSS {peak_rss_bytes(process.pid) >> 20} MiB"
-                )
+                before = cpu_seconds(pid)
+                taken = dd([mnt / "s"]).seconds
+                used = cpu_seconds(pid) - before
+                notes.append(f"{options or 'page cache'}: {used:.2f} CPU-s/GiB, RSS {peak_rss_bytes(pid) >> 20} MiB")
                 return taken
 
         return measure
 
-    series = Series("Sequential read, S3 tier (Ceph RGW), 1 GiB, everything cold", READ_BYTES, repetitions)
-    series.run(
-        {"boto3 GETs, 8 x 8 MiB": raw, "tierfs mount": mounted(""), "tierfs mount, direct_io": mounted("direct_io")}
-    )
-    return series.table("boto3 GETs, 8 x 8 MiB") + "\nDaemon: " + "; ".join(sorted(notes)) + "\n"
+    title = "Sequential read, S3 tier (Ceph RGW), 1 GiB, everything cold"
+    mounts = {"tierfs mount": mounted(""), "tierfs mount, direct_io": mounted("direct_io")}
+    table = compared(title, READ_BYTES, repetitions, {"boto3 GETs, 8 x 8 MiB": raw, **mounts})
+    return table + "\nDaemon: " + "; ".join(sorted(notes)) + "\n"
 
 
 def bench_whole(path: Path) -> str:
@@ -243,11 +214,11 @@ def bench_whole(path: Path) -> str:
     step("offload", "w")
     step("evict", "w")
     mnt = path.parent / "mnt"
-    with served(["tests.mount.runner", str(path), str(mnt)], mnt) as process:
+    with store_served(path, mnt) as pid:
         command = "find . -type f -print0 | sort -z | xargs -0 sha256sum"
         found: list[str] = []
         taken = seconds(lambda: found.append(_output(command, mnt / "w")))
-        rss = peak_rss_bytes(process.pid) >> 20
+        rss = peak_rss_bytes(pid) >> 20
     equal = found == [_output(command, files)]
     lines.append(f"* `sha256sum` of every file through the mount: {taken:.1f} s, {total / taken / 1e6:.0f} MB/s")
     lines.append(f"* every checksum equal: {'yes' if equal else 'NO'}; peak RSS of the mount: {rss} MiB")
@@ -296,7 +267,7 @@ ON_S3: dict[str, Callable[[Run, Path, RgwServer, str], str]] = {
     "spark-writing": lambda run, path, server, bucket: bench_spark_writing(path, server, bucket, run.repetitions),
     "spark": lambda run, path, server, bucket: bench_spark(path, server, bucket, run.repetitions),
     "ledgers": lambda run, path, server, bucket: "\n".join(
-        bench_ledgers(path, client(server), bucket, run.repetitions)
+        bench_ledgers(path, boto3_client(server.endpoint), bucket, run.repetitions)
     ),
     "consolidate": lambda _, path, *__: bench_consolidate(path),
     "whole": lambda _, path, *__: bench_whole(path),

@@ -14,10 +14,11 @@ import fsspec
 from pyarrow.fs import S3FileSystem
 
 from tests import verbs
-from tests.benchmarks.measuring import Series, heat, seconds
+from tests.benchmarks.measuring import compared, heat, seconds
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
+from tierfs.bench.trial import fill, random_blocks
 from tierfs.fsspec import TierfsFileSystem
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB
@@ -36,7 +37,7 @@ def bench_by_url(directory: Path, repetitions: int) -> str:
     path, plain = directory / "url", directory / "plain"
     init_store(path, ColdChoice(none=True))
     with app.open_store(path) as store:
-        _fill(store, "s")
+        fill(store.engine, "s", random_blocks(SIZE_BYTES))
     plain.write_bytes(BLOCK * (SIZE_BYTES // len(BLOCK)))
     local = fsspec.filesystem("file")
     subjects: dict[str, Open] = {
@@ -52,7 +53,7 @@ def bench_by_url(directory: Path, repetitions: int) -> str:
 def bench_by_url_s3(path: Path, server: RgwServer, bucket: str, repetitions: int) -> str:
     """Bytes in S3 alone; a plain object beside them for the others. s3fs takes part where it is installed."""
     with app.open_store(path) as store:
-        _fill(store, "url")
+        fill(store.engine, "url", random_blocks(SIZE_BYTES))
         verbs.offload(store, "url")
         verbs.evict(store, "url", force=True)
     endpoint = server.endpoint_url.partition("://")[2]
@@ -71,14 +72,6 @@ def bench_by_url_s3(path: Path, server: RgwServer, bucket: str, repetitions: int
     tables = [_sequential("cold tier (Ceph RGW)", subjects, 4 * MIB, repetitions)]
     tables += [_random("cold tier (Ceph RGW)", subjects, size, COLD_READS, repetitions) for size in (128 * KIB,)]
     return "\n".join(tables)
-
-
-def _fill(store: app.Store, name: str) -> None:
-    writer = store.engine.open_writer(name)
-    for _ in range(SIZE_BYTES // len(BLOCK)):
-        writer.append(BLOCK)
-    store.engine.close_writer(writer)
-    store.engine.seal(name)
 
 
 def _tierfs(path: Path, name: str = "s") -> Open:
@@ -127,5 +120,4 @@ def _table(
     measured: Callable[[Open], Callable[[], float]],
     repetitions: int,
 ) -> str:
-    series = Series(title, size_bytes, repetitions)
-    return series.run({name: measured(opened) for name, opened in subjects.items()}).table(next(iter(subjects)))
+    return compared(title, size_bytes, repetitions, {name: measured(opened) for name, opened in subjects.items()})

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests import verbs
 from tests.benchmarks.measuring import seconds
 from tierfs.app import store as app
+from tierfs.bench.trial import fill
 from tierfs.holder.verbs import CONSOLIDATE, perform
 from tierfs.metadata import policies
 from tierfs.metrics import MetricName
@@ -80,11 +81,7 @@ def _fill(path: Path, name: str) -> None:
     with app.open_store(path) as store:
         with store.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": str(PIECE_BYTES), "object_bytes": str(PIECE_BYTES)})
-        writer = store.engine.open_writer(name)
-        for number in range(PIECES):
-            writer.append(block[number:] + block[:number])
-        store.engine.close_writer(writer)
-        store.engine.seal(name)
+        fill(store.engine, name, (block[number:] + block[:number] for number in range(PIECES)))
         verbs.offload(store, name)
         verbs.evict(store, name, force=True)
 

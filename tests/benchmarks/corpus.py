@@ -17,6 +17,7 @@ from tests import verbs
 from tests.benchmarks.peers import Peer, Site
 from tests.servers.endpoint import S3Endpoint
 from tierfs.app import store as app
+from tierfs.bench.trial import fill
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB
 
@@ -81,11 +82,7 @@ def fill_store(path: Path, files: Sequence[File]) -> None:
     """Sealed segments with the files' bytes."""
     with app.open_store(path) as store:
         for file in files:
-            writer = store.engine.open_writer(file.name)
-            for block in file.blocks():
-                writer.append(block)
-            store.engine.close_writer(writer)
-            store.engine.seal(file.name)
+            fill(store.engine, file.name, file.blocks())
 
 
 def fill_cold(path: Path, files: Sequence[File]) -> None:

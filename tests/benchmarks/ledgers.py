@@ -14,8 +14,10 @@ from uuid import uuid4
 import trio
 
 from tests import verbs
-from tests.benchmarks.measuring import GIB, Series, cpu_seconds, dd, heat, seconds, served
+from tests.benchmarks.measuring import GIB, compared, cpu_seconds, heat, seconds, store_served
+from tests.benchmarks.workloads import dd
 from tierfs.app import store as app
+from tierfs.bench.trial import fill, random_blocks
 from tierfs.metadata import chains, directories, entries
 from tierfs.metrics import MetricName
 from tierfs.reading.entries import placed_entries
@@ -41,11 +43,7 @@ def bench_ledgers(path: Path, s3: Any, bucket: str, repetitions: int) -> Iterato
     with app.open_store(path) as store:
         yield _offloads(store, path, s3, bucket, repetitions)
         name = _ledger(store, LEDGER_BYTES // ENTRY_BYTES)
-        writer = store.engine.open_writer("raw")
-        for _ in range(LEDGER_BYTES // (4 * MIB)):
-            writer.append(os.urandom(4 * MIB))
-        store.engine.close_writer(writer)
-        store.engine.seal("raw")
+        fill(store.engine, "raw", random_blocks(LEDGER_BYTES))
         verbs.offload(store)
         verbs.evict(store)
     yield _cold_reads(path, name, repetitions)
@@ -97,19 +95,18 @@ def _offloads(store: app.Store, path: Path, s3: Any, bucket: str, repetitions: i
         return taken
 
     def plain() -> float:
-        writer = store.engine.open_writer("plain")
-        for _ in range(size // (4 * MIB)):
-            writer.append(os.urandom(4 * MIB))
-        store.engine.close_writer(writer)
-        store.engine.seal("plain")
+        fill(store.engine, "plain", random_blocks(size))
         taken = seconds(lambda: verbs.offload(store, "plain"))
         _delete(store, "plain")
         return taken
 
     title = f"Offload of a ledger of {size // MIB} MiB in entries of 1 KiB, Ceph RGW"
-    series = Series(title, size, repetitions)
-    limit = "boto3 multipart upload, part by part"
-    return series.run({limit: raw, "tierfs: a plain segment": plain, "tierfs: the ledger": ours}).table(limit)
+    subjects = {
+        "boto3 multipart upload, part by part": raw,
+        "tierfs: a plain segment": plain,
+        "tierfs: the ledger": ours,
+    }
+    return compared(title, size, repetitions, subjects)
 
 
 def _delete(store: app.Store, name: str) -> None:
@@ -127,16 +124,15 @@ def _cold_reads(path: Path, name: str, repetitions: int) -> str:
     used: dict[str, list[float]] = {}
 
     def read(segment: str) -> float:
-        with served(["tests.mount.runner", str(path), str(mnt), ""], mnt) as process:
+        with store_served(path, mnt) as pid:
             heat()
-            before = cpu_seconds(process.pid)
-            taken = dd(mnt / segment)
-            used.setdefault(segment, []).append(cpu_seconds(process.pid) - before)
+            before = cpu_seconds(pid)
+            taken = dd([mnt / segment]).seconds
+            used.setdefault(segment, []).append(cpu_seconds(pid) - before)
             return taken
 
-    series = Series("Cold read of 1 GiB through a mount, Ceph RGW", LEDGER_BYTES, repetitions)
-    limit = "a plain segment"
-    table = series.run({limit: lambda: read("raw"), "a ledger, entries of 1 KiB": lambda: read(name)}).table(limit)
+    subjects = {"a plain segment": lambda: read("raw"), "a ledger, entries of 1 KiB": lambda: read(name)}
+    table = compared("Cold read of 1 GiB through a mount, Ceph RGW", LEDGER_BYTES, repetitions, subjects)
     cpu = ", ".join(f"{statistics.median(values):.2f}" for values in used.values())
     return f"{table}\nCPU of the daemon, s/GiB: {cpu}\n"
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryFile
+
+from tierfs.bench.children import served
+from tierfs.bench.figures import Series
 
 GIB = 1 << 30
 _HOT_BYTES = 3 * GIB
 _MEMORY = Path("/dev/shm")
+_CPU_FIELDS = range(11, 15)
+"""utime, stime and the same of children that ended, behind the name in /proc/PID/stat."""
 
 
 def heat(size_bytes: int = _HOT_BYTES) -> None:
@@ -36,65 +37,42 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-@dataclass
-class Series:
-    """Repeated measurements of several subjects, interleaved, in bytes per second."""
+def compared(title: str, size_bytes: int, repetitions: int, subjects: Mapping[str, Callable[[], float]]) -> str:
+    """Measure subjects in turn, as often as asked for, and tell in Markdown how near each comes to the first.
 
-    title: str
-    size_bytes: int
-    repetitions: int
-    found: dict[str, list[float]] = field(default_factory=dict)
-
-    def run(self, subjects: dict[str, Callable[[], float]]) -> Series:
-        """Measure each subject in turn, as often as asked for; each returns seconds."""
-        for _ in range(self.repetitions):
-            for name, measure in subjects.items():
-                self.found.setdefault(name, []).append(self.size_bytes / measure())
-        return self
-
-    def median(self, name: str) -> float:
-        """The subject's median, in bytes per second."""
-        return statistics.median(self.found[name])
-
-    def table(self, limit: str) -> str:
-        """Markdown, with each subject's ratio to `limit`."""
-        lines = [f"### {self.title}", "", "| subject | MB/s (min, median, max) | ratio of medians |", "|---|---|---|"]
-        for name, values in self.found.items():
-            figures = ", ".join(f"{value / 1e6:.0f}" for value in (min(values), self.median(name), max(values)))
-            lines.append(f"| {name} | {figures} | {self.median(name) / self.median(limit):.2f} |")
-        return "\n".join(lines) + "\n"
+    Each returns the seconds that it took to move `size_bytes`.
+    """
+    series = Series()
+    for _ in range(repetitions):
+        for name, measure in subjects.items():
+            series.add_rate(name, size_bytes, measure())
+    limit = next(iter(subjects))
+    lines = [f"### {title}", "", "| subject | MB/s (min, median, max) | ratio of medians |", "|---|---|---|"]
+    for found in (series.figure(name, [limit]) for name in subjects):
+        rates = ", ".join(f"{rate:.0f}" for rate in (min(found.values), found.median, max(found.values)))
+        lines.append(f"| {found.what} | {rates} | {found.ratio:.2f} |")
+    return "\n".join(lines) + "\n"
 
 
-@contextmanager
-def served(command: list[str], mountpoint: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that mounts at `mountpoint` and prints `ready`; unmounted at the end."""
+def store_served(store: Path, mountpoint: Path, options: str = "") -> AbstractContextManager[int]:
+    """A mount of a store in a process of its own; the block is given its id."""
     mountpoint.mkdir(exist_ok=True)
-    process = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        if process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"{command} did not mount")
-        yield process
-    finally:
-        subprocess.run(["umount", "-l", str(mountpoint)], check=False)
-        process.terminate()
-        process.communicate()
-
-
-def dd(path: Path) -> float:
-    """Seconds of one sequential `dd bs=1M`."""
-    return seconds(lambda: subprocess.run(["dd", f"if={path}", "of=/dev/null", "bs=1M", "status=none"], check=True))
+    return served(mountpoint, "tests.mount.runner", str(store), str(mountpoint), options)
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """Highest resident memory of a process so far."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    """Highest resident memory of a process so far; 0 when it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """CPU time of a process so far, and of its children that ended; 0 when it has ended: its parent counts it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0
+    return sum(int(fields[index]) for index in _CPU_FIELDS) / os.sysconf("SC_CLK_TCK")

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.benchmarks.measuring import cpu_seconds, peak_rss_bytes
 from tierfs.fuse.mountpoint import tune_read_ahead
 
 _START_S = 60
@@ -22,8 +23,6 @@ _END_S = 20
 _LIMIT_S = 1200
 """A mount that takes longer for one measurement hangs; killing it fails the reads that wait for it."""
 _LOG_TAIL = 800
-_CPU_FIELDS = range(11, 15)
-"""utime, stime and the same of children that ended, behind the name in /proc/PID/stat."""
 
 
 class SubjectFailed(Exception):
@@ -50,12 +49,11 @@ class Mount:
 
     def cpu_s(self) -> float:
         """CPU time of its processes so far."""
-        ticks = sum(_cpu_ticks(pid) for pid in process_tree(self.pid))
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(map(cpu_seconds, process_tree(self.pid)))
 
     def peak_rss_bytes(self) -> int:
         """Highest resident memory of its processes so far, added up."""
-        return sum(_peak_rss_bytes(pid) for pid in process_tree(self.pid))
+        return sum(map(peak_rss_bytes, process_tree(self.pid)))
 
 
 @contextmanager
@@ -142,19 +140,3 @@ def _kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def _cpu_ticks(pid: int) -> int:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return 0  # it ended; its parent counts it
-    return sum(int(fields[index]) for index in _CPU_FIELDS)
-
-
-def _peak_rss_bytes(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import boto3
 import urllib3
 from botocore.config import Config
 
+from tests.benchmarks.mounts import SubjectFailed
 from tests.servers.endpoint import S3Endpoint
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
 
 MOST_THREADS = 64
 _URL_VALID_S = 7 * 24 * 3600
@@ -18,14 +24,14 @@ Get = Callable[[str, int, int], bytes]
 """Bytes [start, start + length) of an object of the bucket, by its key."""
 
 
-def boto3_get(endpoint: S3Endpoint, bucket: str) -> Get:
-    """`get_object` as an application would call it."""
+def boto3_client(endpoint: S3Endpoint) -> S3Client:
+    """A client as an application would make it."""
     config = Config(
         s3={"addressing_style": "path"},
         max_pool_connections=MOST_THREADS,
         request_checksum_calculation="when_required",
     )
-    client = boto3.client(
+    return boto3.client(
         "s3",
         endpoint_url=endpoint.endpoint_url,
         region_name=endpoint.region,
@@ -33,6 +39,11 @@ def boto3_get(endpoint: S3Endpoint, bucket: str) -> Get:
         aws_secret_access_key=endpoint.secret_key,
         config=config,
     )
+
+
+def boto3_get(endpoint: S3Endpoint, bucket: str) -> Get:
+    """`get_object` as an application would call it."""
+    client = boto3_client(endpoint)
 
     def get(key: str, start: int, length_bytes: int) -> bytes:
         body = client.get_object(Bucket=bucket, Key=key, Range=_range(start, length_bytes))["Body"]
@@ -58,6 +69,23 @@ def presigned_get(endpoint: S3Endpoint, bucket: str) -> Get:
         return answer.data
 
     return get
+
+
+def read_objects(get: Get, objects: Sequence[tuple[str, int]], range_bytes: int, threads: int) -> None:
+    """Read whole objects, given by key and size, in ranged GETs, so many at a time. Raises SubjectFailed."""
+    ranges = [
+        (key, start, min(range_bytes, size_bytes - start))
+        for key, size_bytes in objects
+        for start in range(0, size_bytes, range_bytes)
+    ]
+
+    def read(one: tuple[str, int, int]) -> None:
+        found, (key, _, wanted) = len(get(*one)), one
+        if found != wanted:
+            raise SubjectFailed(f"{key} gave {found} bytes of {wanted}")
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(read, ranges))
 
 
 def _range(start: int, length_bytes: int) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks import scale
-from tests.benchmarks.measuring import cpu_seconds, seconds, served
+from tests.benchmarks.measuring import cpu_seconds, seconds, store_served
 from tierfs.app import store as app
 from tierfs.metadata import directories, tables
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
@@ -74,8 +74,8 @@ def bench_rest(directory: Path) -> str:
     lines.append(f"* built in {built:.0f} s")
     with app.open_store(path) as store:
         lines += _ticks(store.metadata)
-    with served(["tests.mount.runner", str(path), str(mnt)], mnt) as process:
-        lines += _rest(process.pid)
+    with store_served(path, mnt) as pid:
+        lines += _rest(pid)
         lines += [_command(path, "status"), _command(path, "doctor")]
     return "\n".join(lines) + "\n"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.benchmarks.cold_records import put_cold_segment
-from tests.benchmarks.measuring import seconds, served
+from tests.benchmarks.measuring import seconds, store_served
 from tierfs.app import store as app
 from tierfs.clock import SystemClock
 from tierfs.metadata import directories
@@ -105,10 +105,10 @@ def bench_scale(directory: Path) -> str:
                 [sys.executable, "-m", "tierfs", "--store", path, "append", "empty/x"], input=b"", check=True
             )
         lines.append(f"* `tierfs {words[0]}`: {command_s(path, *words) * 1000:.0f} ms")
-    with served(["tests.mount.runner", str(path), str(mnt)], mnt):
+    with store_served(path, mnt):
         lines.append(f"* `ls` through the mount: {seconds(lambda: _run('ls', mnt / 'd')):.1f} s, cold")
         lines.append(f"* `ls -l`: {seconds(lambda: _run('ls', '-l', mnt / 'd')):.1f} s, after it")
-    with served(["tests.mount.runner", str(path), str(mnt)], mnt):
+    with store_served(path, mnt):
         lookup = median_us(lambda number: os.stat(mnt / f"d/s{number:06d}"))
         lines.append(f"* first `stat` of a name through the mount: {lookup:.0f} µs")
     return "\n".join(lines) + "\n"

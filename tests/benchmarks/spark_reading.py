@@ -9,17 +9,19 @@ import os
 import random
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests import verbs
-from tests.benchmarks.measuring import Series, heat, seconds, served
+from tests.benchmarks.measuring import compared, heat, seconds, store_served
 from tests.benchmarks.spark_session import session
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
+from tierfs.bench.trial import fill
 
 SIZE_BYTES = 1_100_000_000
 NAME = "logs/web"
@@ -38,7 +40,8 @@ def bench_spark(path: Path, server: RgwServer, bucket: str, repetitions: int) ->
     source = directory / "web.log"
     count = _write_lines(source)
     with app.open_store(path) as store:
-        _ingest(store, source)
+        with source.open("rb") as file:
+            fill(store.engine, NAME, iter(partial(file.read, 4 << 20), b""))
         with session(directory, _s3a(server, _jars(directory))) as spark:
             local = _local_tier(spark, path, source, directory / "mnt", count, repetitions)
             verbs.offload(store, NAME)
@@ -51,43 +54,45 @@ def _local_tier(spark: SparkSession, path: Path, source: Path, mnt: Path, count:
     """Lines from local chunks and by path, against Spark's reader of a plain file; nothing is in the page cache."""
 
     def by_path() -> float:
-        with served(["tests.mount.runner", str(path), str(mnt)], mnt):
+        with store_served(path, mnt):
             return _from_disk(lambda: spark.read.text(str(mnt / NAME)), count)
 
-    series = Series("Spark counts lines, local tier, 1.1 GB, nothing in the page cache", SIZE_BYTES, repetitions)
-    cold = series.run(
+    cold = compared(
+        "Spark counts lines, local tier, 1.1 GB, nothing in the page cache",
+        SIZE_BYTES,
+        repetitions,
         {
             "text, a local file": lambda: _from_disk(lambda: spark.read.text(str(source)), count),
             "text, the path on a mount": by_path,
             "tierfs, lines by name": lambda: _from_disk(lambda: _by_name(spark, path), count),
             "tierfs, lines with segment and offset": lambda: _from_disk(lambda: _all(spark, path), count),
-        }
+        },
     )
-    warm = Series("Spark counts lines, local tier, 1.1 GB, all in the page cache", SIZE_BYTES, repetitions).run(
+    warm = compared(
+        "Spark counts lines, local tier, 1.1 GB, all in the page cache",
+        SIZE_BYTES,
+        repetitions,
         {
             "text, a local file": lambda: _counted(lambda: spark.read.text(str(source)), count),
             "tierfs, lines by name": lambda: _counted(lambda: _by_name(spark, path), count),
-        }
+        },
     )
-    return cold.table("text, a local file") + "\n" + warm.table("text, a local file")
+    return cold + "\n" + warm
 
 
 def _cold_tier(spark: SparkSession, path: Path, bucket: str, mnt: Path, count: int, repetitions: int) -> str:
     """The same bytes from Ceph RGW, by three ways; every mount is new."""
 
     def by_path() -> float:
-        with served(["tests.mount.runner", str(path), str(mnt)], mnt):
+        with store_served(path, mnt):
             return _hot(lambda: spark.read.text(str(mnt / NAME)), count)
 
-    series = Series("Spark counts lines, S3 tier (Ceph RGW), 1.1 GB", SIZE_BYTES, repetitions)
-    series.run(
-        {
-            "text, s3a": lambda: _hot(lambda: spark.read.text(f"s3a://{bucket}/plain/web.log"), count),
-            "text, the path on a mount": by_path,
-            "tierfs, lines by name": lambda: _hot(lambda: _by_name(spark, path), count),
-        }
-    )
-    return series.table("text, s3a")
+    subjects = {
+        "text, s3a": lambda: _hot(lambda: spark.read.text(f"s3a://{bucket}/plain/web.log"), count),
+        "text, the path on a mount": by_path,
+        "tierfs, lines by name": lambda: _hot(lambda: _by_name(spark, path), count),
+    }
+    return compared("Spark counts lines, S3 tier (Ceph RGW), 1.1 GB", SIZE_BYTES, repetitions, subjects)
 
 
 def _by_name(spark: SparkSession, path: Path) -> DataFrame:
@@ -141,15 +146,6 @@ def _write_lines(path: Path) -> int:
         for _ in range(times):
             file.write(block)
     return block.count(b" ERROR ") * times
-
-
-def _ingest(store: app.Store, source: Path) -> None:
-    writer = store.engine.open_writer(NAME)
-    with source.open("rb") as file:
-        while data := file.read(4 << 20):
-            writer.append(data)
-    store.engine.close_writer(writer)
-    store.engine.seal(NAME)
 
 
 def _upload(server: RgwServer, bucket: str, source: Path) -> None:

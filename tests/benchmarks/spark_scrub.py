@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 from tests import verbs
-from tests.benchmarks.measuring import Series, heat, seconds
-from tests.benchmarks.raw import presigned_get
+from tests.benchmarks.measuring import compared, heat, seconds
+from tests.benchmarks.raw import presigned_get, read_objects
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
+from tierfs.bench.trial import fill
 from tierfs.metadata.tables import OBJECTS
 from tierfs.spark.jobs.scrub import scrub
 from tierfs.spark.jobs.session import job_session
@@ -41,24 +42,18 @@ def bench_spark_scrub(path: Path, server: RgwServer, bucket: str, repetitions: i
                 return taken
 
             scrubbed()  # starts the Python workers
-            series = Series(f"Scrub of {total_bytes / 1e9:.1f} GB of cold objects", total_bytes, repetitions)
-            series.run(
-                {
-                    f"GETs of 8 MiB, {THREADS} at a time": lambda: _read(server, bucket, objects),
-                    "pipeline scrub, local[2]": scrubbed,
-                }
-            )
-    return series.table(f"GETs of 8 MiB, {THREADS} at a time")
+            subjects = {
+                f"GETs of 8 MiB, {THREADS} at a time": lambda: _read(server, bucket, objects),
+                "pipeline scrub, local[2]": scrubbed,
+            }
+            title = f"Scrub of {total_bytes / 1e9:.1f} GB of cold objects"
+            return compared(title, total_bytes, repetitions, subjects)
 
 
 def _fill(store: app.Store) -> None:
     block = os.urandom(_BLOCK_BYTES)
     for number in range(_SEGMENTS):
-        writer = store.engine.open_writer(f"scrub/{number}")
-        for _ in range(SIZE_BYTES // _SEGMENTS // _BLOCK_BYTES):
-            writer.append(block)
-        store.engine.close_writer(writer)
-        store.engine.seal(f"scrub/{number}")
+        fill(store.engine, f"scrub/{number}", repeat(block, SIZE_BYTES // _SEGMENTS // _BLOCK_BYTES))
     verbs.offload(store, "scrub")
     verbs.evict(store, "scrub", force=True)
 
@@ -71,16 +66,5 @@ def _objects(store: app.Store) -> list[tuple[str, int]]:
 
 def _read(server: RgwServer, bucket: str, objects: list[tuple[str, int]]) -> float:
     get = presigned_get(server.endpoint, bucket)
-    ranges = [
-        (name, start, min(RANGE_BYTES, length - start))
-        for name, length in objects
-        for start in range(0, length, RANGE_BYTES)
-    ]
     heat()
-
-    def read_all() -> None:
-        with ThreadPoolExecutor(THREADS) as pool:
-            for (_, _, length), data in zip(ranges, pool.map(lambda one: get(*one), ranges), strict=True):
-                assert len(data) == length
-
-    return seconds(read_all)
+    return seconds(lambda: read_objects(get, objects, RANGE_BYTES, THREADS))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.benchmarks.measuring import Series, heat, seconds
+from tests.benchmarks.measuring import compared, heat, seconds
 from tests.benchmarks.spark_session import session
 from tests.servers.rgw import RgwServer
 from tierfs.types import MIB
@@ -36,15 +36,12 @@ def bench_spark_writing(path: Path, server: RgwServer, bucket: str, repetitions:
             writer = lines.write.format("tierfs").mode("append").option("store", str(path))
             return seconds(lambda: writer.save(f"out/{next(numbers)}"))
 
-        series = Series("Spark writes lines, 256 MiB, two threads", SIZE_BYTES, repetitions)
-        series.run(
-            {
-                "text, the local disk": text,
-                "tierfs, Ceph RGW": by_name,
-                "boto3 puts of 64 MiB, Ceph RGW": lambda: _puts(server, bucket),
-            }
-        )
-        return series.table("text, the local disk")
+        subjects = {
+            "text, the local disk": text,
+            "tierfs, Ceph RGW": by_name,
+            "boto3 puts of 64 MiB, Ceph RGW": lambda: _puts(server, bucket),
+        }
+        return compared("Spark writes lines, 256 MiB, two threads", SIZE_BYTES, repetitions, subjects)
 
 
 def _lines(spark: SparkSession) -> DataFrame:

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.benchmarks.measuring import cpu_seconds, served
+from tests.benchmarks.measuring import cpu_seconds, store_served
 from tests.faults.worker import REFERENCE
 from tierfs.app import store as app
 from tierfs.checksum import crc32c
@@ -50,13 +50,13 @@ def bench_sustained(path: Path, label: str, duration_s: int) -> str:
     """Append at the rate while a mount holds the store; then compare every byte."""
     os.environ["TIERFS_BACKGROUND__HIGH_WATERMARK_BYTES"] = str(HIGH_WATERMARK_BYTES)
     mnt = path.parent / "mnt"
-    with app.open_store(path) as store, served(["tests.mount.runner", str(path), str(mnt)], mnt) as process:
+    with app.open_store(path) as store, store_served(path, mnt) as pid:
         with store.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": str(CHUNK_BYTES), "read_priority": "local-first"})
         seen = Observed()
-        crcs, written, late_s = _write(store, process.pid, duration_s, seen)
+        crcs, written, late_s = _write(store, pid, duration_s, seen)
         equal = all(_crc_of(mnt / name) == crc for name, crc in crcs.items())
-        cpu = cpu_seconds(process.pid)
+        cpu = cpu_seconds(pid)
     half = len(seen.rss_bytes) // 2
     bound = HIGH_WATERMARK_BYTES + SEGMENTS * CHUNK_BYTES
     lines = [

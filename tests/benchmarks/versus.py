@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tests.benchmarks.measuring import cpu_seconds, dd, heat, seconds
+from tests.benchmarks.measuring import cpu_seconds, heat, seconds
+from tests.benchmarks.workloads import dd
 
 SIZE_BYTES = 512 << 20
 
@@ -110,7 +111,7 @@ def _read(version: Version, store: Path, mountpoint: Path) -> Cost:
     with version.mounted(store, mountpoint) as pid:
         heat()
         before = cpu_seconds(pid)
-        return dd(mountpoint / "s"), cpu_seconds(pid) - before
+        return dd([mountpoint / "s"]).seconds, cpu_seconds(pid) - before
 
 
 def _row(what: str, ours: list[Cost], theirs: list[Cost]) -> str:

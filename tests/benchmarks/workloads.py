@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.corpus import PIECE_BYTES, File
 from tests.benchmarks.mounts import SubjectFailed
-from tests.benchmarks.raw import Get
+from tests.benchmarks.raw import Get, read_objects
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 Read = Callable[[int, int], bytes]
@@ -41,27 +42,17 @@ class Pace:
 
 def dd(paths: Sequence[Path]) -> Pace:
     """One `dd bs=1M` for each path, all together."""
-    return _together([lambda path=path: _run_dd(path) for path in paths])  # type: ignore[misc]
+    return _together([partial(_run_dd, path) for path in paths])
 
 
 def read_all(paths: Sequence[Path]) -> Pace:
     """One thread for each path; a process each would cost more than the short files."""
-    return _together([lambda path=path: _read_to_end(path) for path in paths])  # type: ignore[misc]
+    return _together([partial(_read_to_end, path) for path in paths])
 
 
 def get_all(get: Get, objects: Sequence[tuple[str, int]], range_bytes: int, threads_each: int) -> Pace:
     """Whole objects, given by key and size, in ranged GETs; as many readers as objects, of some threads each."""
-
-    def reader(key: str, size_bytes: int) -> None:
-        starts = range(0, size_bytes, range_bytes)
-
-        def one(start: int) -> int:
-            return len(get(key, start, min(range_bytes, size_bytes - start)))
-
-        with ThreadPoolExecutor(threads_each) as pool:
-            _require_length(key, sum(pool.map(one, starts)), size_bytes)
-
-    return _together([lambda key=key, size=size: reader(key, size) for key, size in objects])  # type: ignore[misc]
+    return _together([partial(read_objects, get, [one], range_bytes, threads_each) for one in objects])
 
 
 def first_bytes(read: Read, size_bytes: int, block_bytes: int, count: int, seed: int) -> list[float]:

@@ -24,13 +24,20 @@ _END_S = 15
 def null_mount(mountpoint: Path, size_bytes: int) -> Iterator[Path]:
     """A null filesystem; yields its one file, of that size."""
     require_usable(mountpoint)
-    command = [sys.executable, "-m", "tierfs.fuse.null", str(mountpoint), str(size_bytes)]
+    with served(mountpoint, "tierfs.fuse.null", str(mountpoint), str(size_bytes)):
+        yield mountpoint / NULL_FILE
+
+
+@contextmanager
+def served(mountpoint: Path, module: str, *arguments: str) -> Iterator[int]:
+    """A module that mounts and prints `ready`; yields its process. Raises Unavailable when it ends before that."""
+    command = [sys.executable, "-m", module, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     with _ended(process, mountpoint):
         assert process.stdout is not None
         if process.stdout.readline() != _READY:
-            raise Unavailable(f"no null filesystem was mounted at {mountpoint}", remedy="see: tierfs doctor")
-        yield mountpoint / NULL_FILE
+            raise Unavailable(f"nothing was mounted at {mountpoint}", remedy="see: tierfs doctor")
+        yield process.pid
 
 
 @contextmanager

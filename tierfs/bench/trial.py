@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tierfs.bench.temporary import temporary_store
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.holder.verbs import EVICT, OFFLOAD, perform
 from tierfs.metadata import directories
+from tierfs.segments.engine import Engine
 from tierfs.types import MIB, ByteRange
 
 _APPEND_BYTES = 4 * MIB
@@ -51,9 +53,9 @@ def bench_store(path: Path, size_bytes: int, repetitions: int, tell: Tell) -> Re
         trial = _Trial(store, store.path.parent, size_bytes)
         has_cold = store.cold_location_id is not None
         tell(f"writing {size_bytes // MIB} MiB for each tier")
-        _fill(trial, _LOCAL)
+        fill(store.engine, _LOCAL, random_blocks(size_bytes))
         if has_cold:
-            _fill(trial, _COLD)
+            fill(store.engine, _COLD, random_blocks(size_bytes))
             perform(store, OFFLOAD, _COLD)
             perform(store, EVICT, _COLD)
         for number in range(1, repetitions + 1):
@@ -64,12 +66,17 @@ def bench_store(path: Path, size_bytes: int, repetitions: int, tell: Tell) -> Re
         return Results(str(original.path), size_bytes, _figures(trial.series, has_cold=has_cold))
 
 
-def _fill(trial: _Trial, name: str) -> None:
-    """A sealed segment of random bytes, so that nothing on the way can compress them."""
-    engine = trial.store.engine
+def random_blocks(size_bytes: int) -> Iterator[bytes]:
+    """Random bytes in blocks of 4 MiB: nothing on the way can compress them."""
+    for at in range(0, size_bytes, _APPEND_BYTES):
+        yield os.urandom(min(_APPEND_BYTES, size_bytes - at))
+
+
+def fill(engine: Engine, name: str, blocks: Iterable[bytes]) -> None:
+    """Write a sealed segment, an append for each block."""
     writer = engine.open_writer(name)
-    for at in range(0, trial.size_bytes, _APPEND_BYTES):
-        writer.append(os.urandom(min(_APPEND_BYTES, trial.size_bytes - at)))
+    for block in blocks:
+        writer.append(block)
     engine.close_writer(writer)
     engine.seal(name)
 
