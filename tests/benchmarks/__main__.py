@@ -17,22 +17,22 @@ from pathlib import Path
 from boto3.s3.transfer import TransferConfig
 
 from tests import verbs
-from tests.benchmarks import reading_command
 from tests.benchmarks.algebra import bench_algebra
-from tests.benchmarks.by_url import bench_by_url, bench_by_url_s3
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.ledgers import bench_ledgers
 from tests.benchmarks.measuring import GIB, compared, cpu_seconds, heat, peak_rss_bytes, seconds, store_served
 from tests.benchmarks.raw import boto3_client, boto3_get, read_objects
+from tests.benchmarks.reading import command
 from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.resting import bench_rest
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.small_files import bench_small_files
-from tests.benchmarks.spark_planning import bench_spark_planning
-from tests.benchmarks.spark_reading import bench_spark
-from tests.benchmarks.spark_scrub import bench_spark_scrub
-from tests.benchmarks.spark_writing import bench_spark_writing
+from tests.benchmarks.spark.by_url import bench_by_url, bench_by_url_s3
+from tests.benchmarks.spark.planning import bench_spark_planning
+from tests.benchmarks.spark.reading import bench_spark
+from tests.benchmarks.spark.scrub import bench_spark_scrub
+from tests.benchmarks.spark.writing import bench_spark_writing
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
@@ -41,7 +41,7 @@ from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
 from tierfs.bench.children import null_mount
-from tierfs.bench.trial import fill, random_blocks
+from tierfs.bench.run import fill, random_blocks
 from tierfs.setup.create import ColdChoice, init_store
 
 BLOCK = os.urandom(4 << 20)
@@ -278,8 +278,8 @@ ON_S3: dict[str, Callable[[Run, Path, RgwServer, str], str]] = {
 
 
 def main() -> None:
-    if sys.argv[1:2] == [reading_command.NAME]:
-        reading_command.main(sys.argv[2:])
+    if sys.argv[1:2] == [command.NAME]:
+        command.main(sys.argv[2:])
         return
     chosen = _parsed()
     directory = Path(tempfile.mkdtemp(prefix="tierfs-bench-", dir="/var/tmp"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests import verbs
 from tests.benchmarks.measuring import seconds
 from tierfs.app import store as app
-from tierfs.bench.trial import fill
+from tierfs.bench.run import fill
 from tierfs.holder.verbs import CONSOLIDATE, perform
 from tierfs.metadata import policies
 from tierfs.metrics import MetricName

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.corpus import PIECE_BYTES, File
 from tests.benchmarks.mounts import SubjectFailed
 from tests.benchmarks.raw import Get, read_objects
+from tests.benchmarks.reading.corpus import PIECE_BYTES, File
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 Read = Callable[[int, int], bytes]

@@ -6,4 +6,4 @@ runs mounts in processes of their own, `raw` reads without tierfs, `null` is the
 and the day.
 """
 
-__all__ = ["figures", "mounted", "trial"]
+__all__ = ["figures", "mounted", "run"]

@@ -1,9 +1,13 @@
-"""Mounts in processes of their own, for as long as a block runs."""
+"""Mounts in processes of their own, for as long as a block runs.
+
+Ending in good order, whatever signal ends it.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +28,7 @@ _END_S = 15
 def null_mount(mountpoint: Path, size_bytes: int) -> Iterator[Path]:
     """A null filesystem; yields its one file, of that size."""
     require_usable(mountpoint)
-    with served(mountpoint, "tierfs.fuse.null", str(mountpoint), str(size_bytes)):
+    with served(mountpoint, "tierfs.bench.null", str(mountpoint), str(size_bytes)):
         yield mountpoint / NULL_FILE
 
 
@@ -70,3 +74,26 @@ def _detach(mountpoint: Path) -> None:
     tool = shutil.which(FUSERMOUNT)
     command = [tool, "-u", "-z", "-q"] if tool is not None else ["umount", "-l", "-q"]
     subprocess.run([*command, str(mountpoint)], check=False, capture_output=True, cwd=os.sep)
+
+
+@contextmanager
+def signals_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that it is left in good order."""
+    before = {one: signal.signal(one, signal.default_int_handler) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Nothing but SIGKILL ends the block."""
+    ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {one: signal.signal(one, signal.SIG_IGN) for one in ignored}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -11,7 +11,7 @@ _BYTES_PER_MB = 1_000_000
 _MS_PER_S = 1000
 
 
-class Unit(StrEnum):
+class FigureUnit(StrEnum):
     """What a value is."""
 
     MB_PER_S = "MB/s"
@@ -23,7 +23,7 @@ class Figure:
     """One subject's values, in the order of measuring."""
 
     what: str
-    unit: Unit
+    unit: FigureUnit
     values: tuple[float, ...]
     limit: str | None = None
     """The subject that nothing can beat here; None where the subject is a limit itself."""
@@ -51,25 +51,25 @@ class Series:
     """Collects values of several subjects of one unit each."""
 
     def __init__(self) -> None:
-        self._values: dict[str, tuple[Unit, list[float]]] = {}
+        self._values: dict[str, tuple[FigureUnit, list[float]]] = {}
 
     def __contains__(self, what: str) -> bool:
         return what in self._values
 
     def add_rate(self, what: str, length_bytes: int, taken_s: float) -> None:
         """One more measurement of bytes and the seconds they took."""
-        self._add(what, Unit.MB_PER_S, length_bytes / taken_s / _BYTES_PER_MB)
+        self._add(what, FigureUnit.MB_PER_S, length_bytes / taken_s / _BYTES_PER_MB)
 
     def add_delay(self, what: str, delay_s: float) -> None:
         """One more measurement of a delay."""
-        self._add(what, Unit.MS, delay_s * _MS_PER_S)
+        self._add(what, FigureUnit.MS, delay_s * _MS_PER_S)
 
     def figure(self, what: str, limits: Sequence[str] = ()) -> Figure:
         """The subject's figure; of several limits the lowest rate counts, or the longest delay."""
         unit, values = self._values[what]
         if not limits:
             return Figure(what, unit, tuple(values))
-        if unit is Unit.MB_PER_S:
+        if unit is FigureUnit.MB_PER_S:
             limit = min(limits, key=self._median)
             return Figure(what, unit, tuple(values), limit, self._median(what) / self._median(limit))
         limit = max(limits, key=self._median)
@@ -78,5 +78,5 @@ class Series:
     def _median(self, what: str) -> float:
         return statistics.median(self._values[what][1])
 
-    def _add(self, what: str, unit: Unit, value: float) -> None:
+    def _add(self, what: str, unit: FigureUnit, value: float) -> None:
         self._values.setdefault(what, (unit, []))[1].append(value)

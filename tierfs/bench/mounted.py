@@ -1,24 +1,67 @@
-"""Measuring a mount that is there: nothing is written to its store, and no cache but the file's own is dropped."""
+"""Measuring a mount that is there: nothing is written to its store, and no cache but the file's own is dropped.
+
+Reading files of a mount as programs do.
+"""
 
 from __future__ import annotations
 
 import os
+import random
+import statistics
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.store import Store, open_store
-from tierfs.bench import raw, reading
-from tierfs.bench.children import null_mount
+from tierfs.bench import raw
+from tierfs.bench.children import null_mount, signals_interrupt
 from tierfs.bench.figures import Results, Series
-from tierfs.bench.interruption import signals_interrupt
-from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, NULL, RAW, Tell
-from tierfs.errors import NotFound
+from tierfs.bench.raw import MOUNT_COLD, MOUNT_LOCAL, NULL, RAW, Tell
+from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.names import printable
 from tierfs.system.mounts import Mount
 from tierfs.types import MIB, ByteRange
+
+_BLOCK_BYTES = MIB
+"""As `dd bs=1M`."""
+
+SMALL_BYTES = 4096
+
+
+def sequential_s(path: Path, wanted: ByteRange) -> float:
+    """Seconds of reading a range of a file from its start to its end. Raises DataLoss when it is shorter."""
+    block = memoryview(bytearray(_BLOCK_BYTES))
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        started, at = time.perf_counter(), wanted.start
+        while at < wanted.end:
+            done = os.preadv(fd, [block[: wanted.end - at]], at)
+            if not done:
+                raise DataLoss(f"{path} ends at {at}, before {wanted.end}")
+            at += done
+        return time.perf_counter() - started
+    finally:
+        os.close(fd)
+
+
+def random_s(path: Path, length_bytes: int, count: int, chosen: random.Random) -> float:
+    """Median seconds of `count` reads of 4 KiB at random."""
+    block = memoryview(bytearray(SMALL_BYTES))
+    taken = []
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for _ in range(count):
+            at = chosen.randrange(max(1, length_bytes // SMALL_BYTES)) * SMALL_BYTES
+            started = time.perf_counter()
+            os.preadv(fd, [block], at)
+            taken.append(time.perf_counter() - started)
+    finally:
+        os.close(fd)
+    return statistics.median(taken)
+
 
 _SERVED_FROM = "user.tierfs.served_from"
 _COLD = b"cold"
@@ -85,9 +128,9 @@ def _measure(store: Store, target: _Target, window: ByteRange, series: Series) -
         with raw.bare_storage(store) as storage:
             series.add_rate(RAW, size, raw.parallel_s(storage, wanted))
             raw.forget(storage, wanted)
-    taken_s = reading.sequential_s(target.path, window)
+    taken_s = sequential_s(target.path, window)
     what = MOUNT_COLD if os.getxattr(target.path, _SERVED_FROM) == _COLD else MOUNT_LOCAL
     series.add_rate(what, size, taken_s)
     with tempfile.TemporaryDirectory(prefix="tierfs-bench-") as mountpoint, null_mount(Path(mountpoint), size) as file:
-        series.add_rate(NULL, size, reading.sequential_s(file, ByteRange(0, size)))
+        series.add_rate(NULL, size, sequential_s(file, ByteRange(0, size)))
     return what

@@ -1,4 +1,7 @@
-"""Reading objects without tierfs around them: ranges in parallel, as fast as the cold tier delivers."""
+"""Reading objects without tierfs around them: ranges in parallel, as fast as the cold tier delivers.
+
+What is measured, in the words of the table.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import queue
 import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +35,7 @@ SMALL_BYTES = CRC_BLOCK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ReadRange:
     """A range of one object."""
 
     name: str
@@ -40,9 +43,9 @@ class Piece:
     length_bytes: int
 
 
-def pieces(store: Store, segment: SegmentRecord, wanted: ByteRange) -> list[Piece]:
+def pieces(store: Store, segment: SegmentRecord, wanted: ByteRange) -> list[ReadRange]:
     """Where the cold bytes of a range of a segment lie, in ranges of 8 MiB at most."""
-    found: list[Piece] = []
+    found: list[ReadRange] = []
     with store.metadata.read() as txn:
         for chunk in chains.overlapping(txn, segment.id, Tier.COLD, wanted):
             if chunk.lost:
@@ -51,7 +54,7 @@ def pieces(store: Store, segment: SegmentRecord, wanted: ByteRange) -> list[Piec
             name = chains.object_of(txn, chunk).name
             for at in range(held.start, held.end, RANGE_BYTES):
                 offset = chunk.object_offset + at - chunk.start_offset
-                found.append(Piece(name, offset, min(RANGE_BYTES, held.end - at)))
+                found.append(ReadRange(name, offset, min(RANGE_BYTES, held.end - at)))
     return found
 
 
@@ -70,13 +73,13 @@ def bare_storage(store: Store) -> Iterator[ChunkStorage]:
         storage.close()
 
 
-def parallel_s(storage: ChunkStorage, wanted: Sequence[Piece]) -> float:
+def parallel_s(storage: ChunkStorage, wanted: Sequence[ReadRange]) -> float:
     """Seconds of reading all pieces, eight at a time, into memory that was touched before."""
     buffers: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
     for _ in range(IN_PARALLEL):
         buffers.put(bytearray(RANGE_BYTES))
 
-    def read(piece: Piece) -> None:
+    def read(piece: ReadRange) -> None:
         buffer = buffers.get()
         storage.read_into(piece.name, piece.offset, memoryview(buffer)[: piece.length_bytes])
         buffers.put(buffer)
@@ -88,7 +91,7 @@ def parallel_s(storage: ChunkStorage, wanted: Sequence[Piece]) -> float:
         return time.perf_counter() - started
 
 
-def small_s(storage: ChunkStorage, wanted: Sequence[Piece], count: int, chosen: random.Random) -> float:
+def small_s(storage: ChunkStorage, wanted: Sequence[ReadRange], count: int, chosen: random.Random) -> float:
     """Median seconds of `count` reads of 128 KiB, one after the other, at random."""
     forget(storage, wanted)
     buffer = memoryview(bytearray(SMALL_BYTES))
@@ -103,7 +106,7 @@ def small_s(storage: ChunkStorage, wanted: Sequence[Piece], count: int, chosen: 
     return statistics.median(taken)
 
 
-def forget(storage: ChunkStorage, wanted: Sequence[Piece]) -> None:
+def forget(storage: ChunkStorage, wanted: Sequence[ReadRange]) -> None:
     """Drop objects that are files here from the page cache; of a server's caches nobody knows."""
     if isinstance(storage, DirectoryStorage):
         for name in {piece.name for piece in wanted}:
@@ -118,3 +121,16 @@ def forget_file(path: Path) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
+
+
+Tell = Callable[[str], None]
+"""Takes a line that says what is being done."""
+
+RAW = "raw GETs, 8 x 8 MiB"
+"""Plain reads of the files where the cold tier is a directory."""
+
+NULL = "null filesystem"
+MOUNT_COLD = "mount, cold tier"
+MOUNT_LOCAL = "mount, local tier"
+RAW_SMALL = "raw GET of 128 KiB, p50"
+MOUNT_RANDOM = "mount, random 4 KiB, p50"

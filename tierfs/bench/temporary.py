@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from tierfs import osio
 from tierfs.app import store as app
 from tierfs.app.store import Store
-from tierfs.bench.interruption import signals_interrupt, uninterrupted
+from tierfs.bench.children import signals_interrupt, uninterrupted
 from tierfs.clock import SystemClock
 from tierfs.errors import StorageFull
 from tierfs.metadata import policies, tables

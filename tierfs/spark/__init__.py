@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["executor_probe", "executors", "jobs", "options", "register"]
+
 
 def register(spark: SparkSession) -> None:
     """Let a session know the format, in this thread too, where Spark does not find it by itself."""

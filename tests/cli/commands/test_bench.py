@@ -172,7 +172,7 @@ def test_ratios_are_to_the_limit_that_binds() -> None:
 def null(point: Path, *words: str) -> Iterator[Path]:
     """The null filesystem as a program."""
     point.mkdir()
-    command = [sys.executable, "-m", "tierfs.fuse.null", str(point), str(3 * MIB + 1), *words]
+    command = [sys.executable, "-m", "tierfs.bench.null", str(point), str(3 * MIB + 1), *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -117,7 +117,7 @@ def _measured(session: Session, target: Path, size_bytes: int, repetitions: int)
             f"{printable(str(target))} is neither a store nor under a mount of one",
             remedy="see what is mounted: findmnt -t fuse.tierfs",
         )
-    from tierfs.bench.trial import bench_store
+    from tierfs.bench.run import bench_store
 
     return bench_store(target, size_bytes, repetitions, session.note)
 

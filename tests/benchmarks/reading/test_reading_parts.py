@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.corpus import PIECE_BYTES, File
 from tests.benchmarks.mounts import MountCommand, SubjectFailed, mounted, process_tree
-from tests.benchmarks.relay import CountingRelay
+from tests.benchmarks.reading.corpus import PIECE_BYTES, File
+from tests.benchmarks.reading.relay import CountingRelay
 from tests.benchmarks.workloads import checked, first_bytes, get_all, random_reads, verify
 from tests.servers.moto_server import MotoServer
 from tierfs.types import CRC_BLOCK_BYTES, MIB

@@ -11,7 +11,7 @@ from tests.benchmarks.measuring import compared, heat, seconds
 from tests.benchmarks.raw import presigned_get, read_objects
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
-from tierfs.bench.trial import fill
+from tierfs.bench.run import fill
 from tierfs.metadata.tables import OBJECTS
 from tierfs.spark.jobs.scrub import scrub
 from tierfs.spark.jobs.session import job_session

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 
 from tests import verbs
 from tests.benchmarks.measuring import compared, heat, seconds, store_served
-from tests.benchmarks.spark_session import session
+from tests.benchmarks.spark.session import session
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
-from tierfs.bench.trial import fill
+from tierfs.bench.run import fill
 
 SIZE_BYTES = 1_100_000_000
 NAME = "logs/web"

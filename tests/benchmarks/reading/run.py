@@ -11,16 +11,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks import chunky, corpus, machine
-from tests.benchmarks.counted_questions import CountedQuestions
-from tests.benchmarks.figures import DIRECTORY, RESULTS_NAME, Answer, Part, Results, load
-from tests.benchmarks.local_questions import LocalQuestions
 from tests.benchmarks.measuring import GIB
-from tests.benchmarks.peers import ENVIRONMENT, KNOWN, Peer, Site, find_peers
-from tests.benchmarks.random_questions import RandomQuestions
-from tests.benchmarks.relay import CountingRelay
-from tests.benchmarks.s3_questions import S3Bench, SequentialQuestions
-from tests.benchmarks.subjects import Bench, Question
+from tests.benchmarks.reading import chunky, corpus, machine
+from tests.benchmarks.reading.counted_questions import CountedQuestions
+from tests.benchmarks.reading.figures import DIRECTORY, RESULTS_NAME, Answer, Part, Results, load
+from tests.benchmarks.reading.local_questions import LocalQuestions
+from tests.benchmarks.reading.peers import ENVIRONMENT, KNOWN, Peer, Site, find_peers
+from tests.benchmarks.reading.random_questions import RandomQuestions
+from tests.benchmarks.reading.relay import CountingRelay
+from tests.benchmarks.reading.s3_questions import S3Bench, SequentialQuestions
+from tests.benchmarks.reading.subjects import Bench, Question
 from tests.servers.rgw import RgwServer
 from tierfs.types import MIB
 

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.benchmarks.corpus import WARM_FILE
-from tests.benchmarks.figures import CPU, RATE, RSS, Sample
 from tests.benchmarks.measuring import GIB, heat
 from tests.benchmarks.mounts import Mount, MountCommand, mounted
-from tests.benchmarks.peers import ENVIRONMENT, Peer, Site
+from tests.benchmarks.reading.corpus import WARM_FILE
+from tests.benchmarks.reading.figures import CPU, RATE, RSS, Sample
+from tests.benchmarks.reading.peers import ENVIRONMENT, Peer, Site
 from tests.benchmarks.workloads import Pace, verify
 from tierfs.types import MIB
 
@@ -94,7 +94,7 @@ def null_subject(log: Path, size_bytes: int, *, keep_cache: bool = False) -> Sub
     more = ("keep_cache",) if keep_cache else ()
 
     def command(mountpoint: Path) -> MountCommand:
-        module = ("-m", "tierfs.fuse.null", str(mountpoint), str(size_bytes), *more)
+        module = ("-m", "tierfs.bench.null", str(mountpoint), str(size_bytes), *more)
         return MountCommand((sys.executable, *module), log)
 
     return Subject("null pyfuse3 filesystem", command, warm=False)

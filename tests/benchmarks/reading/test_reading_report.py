@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import report
-from tests.benchmarks.figures import CPU, RATE, Answer, Part, Results, load
-from tests.benchmarks.reading import Plan, ask, parse_questions
-from tests.benchmarks.subjects import Question, Table
-from tests.benchmarks.targets import verdicts
+from tests.benchmarks.reading import report
+from tests.benchmarks.reading.figures import CPU, RATE, Answer, Part, Results, load
+from tests.benchmarks.reading.run import Plan, ask, parse_questions
+from tests.benchmarks.reading.subjects import Question, Table
+from tests.benchmarks.reading.targets import verdicts
 
 RAW, OURS, PEER = "boto3 GETs", "tierfs", "s3fs"
 
@@ -84,7 +84,7 @@ def test_a_document_without_markers_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_document_of_the_project_has_a_place() -> None:
-    report.require_place(Path(__file__).parents[2] / "docs")
+    report.require_place(Path(__file__).parents[3] / "docs")
 
 
 def test_an_unknown_question_is_named() -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tierfs.app.store import Store, open_store
-from tierfs.bench import raw, reading
+from tierfs.bench import mounted, raw
 from tierfs.bench.children import null_mount, store_mount
 from tierfs.bench.figures import Figure, Results, Series
-from tierfs.bench.subjects import MOUNT_COLD, MOUNT_LOCAL, MOUNT_RANDOM, NULL, RAW, RAW_SMALL, Tell
+from tierfs.bench.raw import MOUNT_COLD, MOUNT_LOCAL, MOUNT_RANDOM, NULL, RAW, RAW_SMALL, Tell
 from tierfs.bench.temporary import temporary_store
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.holder.verbs import EVICT, OFFLOAD, perform
@@ -92,19 +92,19 @@ def _measure_cold(trial: _Trial) -> None:
         _measure_random(trial, storage, wanted)
 
 
-def _measure_mount(trial: _Trial, storage: ChunkStorage, wanted: list[raw.Piece]) -> None:
+def _measure_mount(trial: _Trial, storage: ChunkStorage, wanted: list[raw.ReadRange]) -> None:
     """A mount that has just started: neither it nor the kernel holds a byte."""
     raw.forget(storage, wanted)
     mountpoint = _mountpoint(trial)
     with store_mount(trial.store.path, trial.store.paths.log, mountpoint):
-        trial.series.add_rate(MOUNT_COLD, trial.size_bytes, reading.sequential_s(mountpoint / _COLD, trial.whole))
+        trial.series.add_rate(MOUNT_COLD, trial.size_bytes, mounted.sequential_s(mountpoint / _COLD, trial.whole))
 
 
-def _measure_random(trial: _Trial, storage: ChunkStorage, wanted: list[raw.Piece]) -> None:
+def _measure_random(trial: _Trial, storage: ChunkStorage, wanted: list[raw.ReadRange]) -> None:
     raw.forget(storage, wanted)
     mountpoint = _mountpoint(trial)
     with store_mount(trial.store.path, trial.store.paths.log, mountpoint):
-        taken_s = reading.random_s(mountpoint / _COLD, trial.size_bytes, _RANDOM_READS, trial.chosen)
+        taken_s = mounted.random_s(mountpoint / _COLD, trial.size_bytes, _RANDOM_READS, trial.chosen)
         trial.series.add_delay(MOUNT_RANDOM, taken_s)
 
 
@@ -112,12 +112,12 @@ def _measure_local(trial: _Trial) -> None:
     """The mount's local tier with its chunk files in the page cache, and the null filesystem."""
     mountpoint = _mountpoint(trial)
     with null_mount(mountpoint, trial.size_bytes) as file:
-        trial.series.add_rate(NULL, trial.size_bytes, reading.sequential_s(file, trial.whole))
+        trial.series.add_rate(NULL, trial.size_bytes, mounted.sequential_s(file, trial.whole))
     for name in trial.store.files.names():
         chunk = trial.store.files.root / name
-        reading.sequential_s(chunk, ByteRange(0, chunk.stat().st_size))
+        mounted.sequential_s(chunk, ByteRange(0, chunk.stat().st_size))
     with store_mount(trial.store.path, trial.store.paths.log, mountpoint):
-        trial.series.add_rate(MOUNT_LOCAL, trial.size_bytes, reading.sequential_s(mountpoint / _LOCAL, trial.whole))
+        trial.series.add_rate(MOUNT_LOCAL, trial.size_bytes, mounted.sequential_s(mountpoint / _LOCAL, trial.whole))
 
 
 def _mountpoint(trial: _Trial) -> Path:

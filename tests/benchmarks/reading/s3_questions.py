@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tests.benchmarks.corpus import Corpus, File
-from tests.benchmarks.figures import SPREAD, Sample
 from tests.benchmarks.measuring import heat
 from tests.benchmarks.mounts import Mount
-from tests.benchmarks.peers import Peer, Site
 from tests.benchmarks.raw import Get, boto3_get
-from tests.benchmarks.subjects import (
+from tests.benchmarks.reading.corpus import Corpus, File
+from tests.benchmarks.reading.figures import SPREAD, Sample
+from tests.benchmarks.reading.peers import Peer, Site
+from tests.benchmarks.reading.subjects import (
     Bench,
     Question,
     Run,

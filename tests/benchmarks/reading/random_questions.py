@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from tests.benchmarks import chunky
-from tests.benchmarks.corpus import File
-from tests.benchmarks.figures import CPU_PER_READ, IOPS, P50, Sample
 from tests.benchmarks.measuring import heat
 from tests.benchmarks.mounts import Mount
 from tests.benchmarks.raw import Get, presigned_get
-from tests.benchmarks.s3_questions import TIERFS, S3Bench
-from tests.benchmarks.subjects import Question, Subject, Table, TierfsSubjects
+from tests.benchmarks.reading import chunky
+from tests.benchmarks.reading.corpus import File
+from tests.benchmarks.reading.figures import CPU_PER_READ, IOPS, P50, Sample
+from tests.benchmarks.reading.s3_questions import TIERFS, S3Bench
+from tests.benchmarks.reading.subjects import Question, Subject, Table, TierfsSubjects
 from tests.benchmarks.workloads import (
     RandomReads,
     Read,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.measuring import GIB
-from tests.benchmarks.peers import Peer
+from tests.benchmarks.reading.peers import Peer
 from tierfs import __version__
 
 _KIB = 1024

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.benchmarks.measuring import compared, heat, seconds
-from tests.benchmarks.spark_session import session
+from tests.benchmarks.spark.session import session
 from tests.servers.rgw import RgwServer
 from tierfs.types import MIB
 

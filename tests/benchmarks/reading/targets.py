@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.benchmarks.counted_questions import CACHED, RANDOM, SEQUENTIAL
-from tests.benchmarks.figures import (
+from tests.benchmarks.reading.counted_questions import CACHED, RANDOM, SEQUENTIAL
+from tests.benchmarks.reading.figures import (
     CPU,
     FETCHED,
     IOPS,
@@ -19,8 +19,8 @@ from tests.benchmarks.figures import (
     Answer,
     Part,
 )
-from tests.benchmarks.peers import KNOWN
-from tests.benchmarks.random_questions import (
+from tests.benchmarks.reading.peers import KNOWN
+from tests.benchmarks.reading.random_questions import (
     CHUNKY_FIRST,
     CHUNKY_OPENS,
     LARGE_BYTES,
@@ -29,7 +29,7 @@ from tests.benchmarks.random_questions import (
     SMALL_BYTES,
     scatter_title,
 )
-from tests.benchmarks.s3_questions import DIRECT, MANY_BUDGET_BYTES, TIERFS
+from tests.benchmarks.reading.s3_questions import DIRECT, MANY_BUDGET_BYTES, TIERFS
 from tierfs.types import MIB
 
 Find = Callable[[Part, "Target"], float | None]

@@ -14,10 +14,10 @@ from pathlib import Path
 from boto3.s3.transfer import TransferConfig
 
 from tests import verbs
-from tests.benchmarks.peers import Peer, Site
+from tests.benchmarks.reading.peers import Peer, Site
 from tests.servers.endpoint import S3Endpoint
 from tierfs.app import store as app
-from tierfs.bench.trial import fill
+from tierfs.bench.run import fill
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB
 

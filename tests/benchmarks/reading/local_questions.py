@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks.corpus import File, fill_store
-from tests.benchmarks.figures import Sample
 from tests.benchmarks.measuring import heat
 from tests.benchmarks.mounts import Mount
-from tests.benchmarks.subjects import Bench, Question, Subject, Table, TierfsSubjects, null_subject, streamed
+from tests.benchmarks.reading.corpus import File, fill_store
+from tests.benchmarks.reading.figures import Sample
+from tests.benchmarks.reading.subjects import Bench, Question, Subject, Table, TierfsSubjects, null_subject, streamed
 from tests.benchmarks.workloads import dd
 from tierfs.setup.create import ColdChoice, init_store
 

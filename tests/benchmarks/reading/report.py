@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.benchmarks.figures import DIGITS, DIRECTORY, RESULTS_NAME, Answer, Part, Results
 from tests.benchmarks.measuring import GIB
-from tests.benchmarks.targets import Verdict, verdicts
+from tests.benchmarks.reading.figures import DIGITS, DIRECTORY, RESULTS_NAME, Answer, Part, Results
+from tests.benchmarks.reading.targets import Verdict, verdicts
 from tierfs.types import MIB
 
 DOCUMENT = "benchmarks.md"

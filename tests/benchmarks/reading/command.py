@@ -9,13 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-from tests.benchmarks import figures, machine, plots, reading, report
 from tests.benchmarks.measuring import GIB
+from tests.benchmarks.reading import figures, machine, plots, report, run
 from tierfs import units
 
 NAME = "reading"
 REPETITIONS = 5
-_DOCS = Path(__file__).parents[2] / "docs"
+_DOCS = Path(__file__).parents[3] / "docs"
 
 T = TypeVar("T")
 
@@ -23,10 +23,10 @@ T = TypeVar("T")
 def main(arguments: Sequence[str]) -> None:
     """Run it; ends the process with a message where the arguments are wrong."""
     chosen = _parser().parse_args(arguments)
-    plan = reading.Plan(chosen.questions, chosen.repetitions, chosen.size, chosen.docs, chosen.keep, chosen.peers)
+    plan = run.Plan(chosen.questions, chosen.repetitions, chosen.size, chosen.docs, chosen.keep, chosen.peers)
     _require(plan.docs)
     try:
-        reading.run(plan)
+        run.run(plan)
     except machine.TooLittleMemory as exc:
         sys.exit(str(exc))
     finally:  # a run that was broken off leaves its answers
@@ -58,11 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--repetitions", type=_checked(_positive), default=REPETITIONS)
     parser.add_argument("--size", type=_checked(_size), default=GIB, help="of a large file (1GiB)")
-    every = frozenset(reading.QUESTIONS)
-    parser.add_argument("--questions", type=_checked(reading.parse_questions), default=every, help="like 1,5,6 (all)")
+    every = frozenset(run.QUESTIONS)
+    parser.add_argument("--questions", type=_checked(run.parse_questions), default=every, help="like 1,5,6 (all)")
     parser.add_argument(
         "--peers",
-        type=_checked(reading.parse_peers),
+        type=_checked(run.parse_peers),
         help="only these programs, like s3fs,rclone; '' for none (all on PATH)",
     )
     parser.add_argument(
@@ -99,4 +99,4 @@ def _new(text: str) -> Path:
 
 
 def _size(text: str) -> int:
-    return reading.check_size(units.parse_size(text))
+    return run.check_size(units.parse_size(text))

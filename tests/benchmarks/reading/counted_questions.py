@@ -8,15 +8,15 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.corpus import File
-from tests.benchmarks.figures import FETCHED, KIB_FETCHED, Sample
-from tests.benchmarks.local_questions import LocalQuestions
 from tests.benchmarks.mounts import Mount
-from tests.benchmarks.random_questions import KIB, PRESIGNED, SMALL_BYTES, get_block
 from tests.benchmarks.raw import boto3_get, presigned_get
-from tests.benchmarks.relay import CountingRelay
-from tests.benchmarks.s3_questions import RAW, RAW_RANGE_BYTES, RAW_THREADS, S3Bench
-from tests.benchmarks.subjects import Question, Subject, Table, streamed
+from tests.benchmarks.reading.corpus import File
+from tests.benchmarks.reading.figures import FETCHED, KIB_FETCHED, Sample
+from tests.benchmarks.reading.local_questions import LocalQuestions
+from tests.benchmarks.reading.random_questions import KIB, PRESIGNED, SMALL_BYTES, get_block
+from tests.benchmarks.reading.relay import CountingRelay
+from tests.benchmarks.reading.s3_questions import RAW, RAW_RANGE_BYTES, RAW_THREADS, S3Bench
+from tests.benchmarks.reading.subjects import Question, Subject, Table, streamed
 from tests.benchmarks.workloads import Read, checked, dd, first_bytes, get_all, opened_randomly
 from tests.servers.endpoint import S3Endpoint
 from tierfs.app import store as app

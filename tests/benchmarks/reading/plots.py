@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.figures import DIGITS, DIRECTORY, MORE_IS_BETTER, Answer, Part, Results
-from tests.benchmarks.report import plot_name
+from tests.benchmarks.reading.figures import DIGITS, DIRECTORY, MORE_IS_BETTER, Answer, Part, Results
+from tests.benchmarks.reading.report import plot_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

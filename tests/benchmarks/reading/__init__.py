@@ -1,0 +1,1 @@
+"""Compare reading with raw GETs and with other mounts of S3."""

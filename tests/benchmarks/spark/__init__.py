@@ -1,0 +1,1 @@
+"""Measure Spark over a store: by path, by name, by URL."""
