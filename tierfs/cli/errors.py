@@ -1,7 +1,7 @@
-"""The error edge: the one place where an exception becomes a message on stderr and an exit code.
+"""Turn exceptions into a message on stderr and an exit code; no other module does.
 
 Exit codes: those of errors.py, 2 for usage, 70 for an internal error (a bug), 130 after Ctrl-C, 141 when
-the reader of a pipe went away (what a shell reports of `cat` then).
+the reader of a pipe went away (the code that a shell reports for `cat` then).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KINDS_BY_ERRNO: Mapping[int, type[errors.TierfsError]] = {
 
 
 class Partial(Exception):
-    """A command that got half-way: the error that stopped it, and what is nevertheless done."""
+    """A command that stopped half-way: the error that stopped it, and the part that is done."""
 
     def __init__(self, cause: BaseException, done: str, *, remedy: str | None = None, **details: Any) -> None:
         super().__init__(done)
@@ -64,14 +64,14 @@ class Failure:
 
 
 def report(error: BaseException, session: Session) -> int:
-    """Print what went wrong and return the exit code."""
+    """Print an error and return its exit code."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]  # trio wraps what its tasks raise
+        error = error.exceptions[0]  # trio wraps the errors of its tasks
     if isinstance(error, BrokenPipeError):
         _silence_stdout()
         return EXIT_PIPE_CLOSED
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        _silence_stdout()  # what is full may be stdout itself
+        _silence_stdout()  # the full disk may be that of stdout
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code
@@ -100,7 +100,7 @@ def show(failure: Failure, session: Session) -> None:
 
 
 def describe(error: BaseException) -> Failure:
-    """The words for an error; a class nobody planned for is an internal error."""
+    """Return the user's view of an error; a class without a rule here is an internal error."""
     if isinstance(error, Partial):
         cause = describe(error.cause)
         remedy = "\n".join(filter(None, (cause.remedy, error.remedy)))
@@ -118,11 +118,11 @@ def describe(error: BaseException) -> Failure:
 
 
 def from_os_error(error: OSError) -> errors.TierfsError:
-    """Our error for what the operating system says, naming the file if it is known."""
+    """Return the tierfs error for an error of the operating system; it names the file if that is known."""
     kind = _KINDS_BY_ERRNO.get(error.errno or 0, errors.Unavailable)
-    what = error.strerror or str(error)
+    reason = error.strerror or str(error)
     name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else error.filename
-    return kind(what if name is None else f"{name}: {what}")
+    return kind(reason if name is None else f"{name}: {reason}")
 
 
 def _usage(error: click.ClickException) -> Failure:
@@ -135,9 +135,9 @@ def _usage(error: click.ClickException) -> Failure:
 
 
 def _silence_stdout() -> None:
-    """Nobody takes what stdout still holds: it must not fail once more at exit, and change the exit code."""
+    """Discard the rest of stdout: its flush at exit would fail again and change the exit code."""
     if sys.stdout is not sys.__stdout__:
-        return  # called from a program that keeps its own
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, _STDOUT_FD)
-    os.close(nowhere)
+        return  # called from a program that replaced stdout
+    devnull_fd = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull_fd, _STDOUT_FD)
+    os.close(devnull_fd)

@@ -1,6 +1,6 @@
-"""The group that loads a command's module when the command is called, and what all commands share.
+"""Define the group that loads a command's module on its call, the options of all commands, and the table of commands.
 
-The commands of `tierfs` by what they are for: where each one is, and the line that tells of it.
+`SECTIONS` lists the commands of `tierfs` by purpose: the module of each and its line in `tierfs --help`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are named by module and attribute; errors end at the edge."""
+    """A group whose commands are given by module and attribute; errors.report prints their errors."""
 
     def __init__(
         self,
@@ -30,9 +30,9 @@ class LazyGroup(click.Group):
         store_variable: str | None = "TIERFS_STORE",
         **named: Any,
     ) -> None:
-        """`lazy` maps a command's name to `module:attribute`; `lines` has what `--help` says of each, by section.
+        """Map command names to `module:attribute` in `lazy`, and to their lines in `--help`, by section, in `lines`.
 
-        A group inside a group takes no `store_variable`: it would override the --store given before it.
+        A nested group has no `store_variable`: it would override the --store given before it.
         """
         super().__init__(*arguments, **named)
         self._lazy = lazy
@@ -40,11 +40,11 @@ class LazyGroup(click.Group):
         self.params.extend(shared_options(store_variable))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order in which they were given: that of a segment's life."""
+        """Return the names in the order of `lazy`: that of a segment's life."""
         return list(self._lazy)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Sections with the lines that were given, and no import; else a line of each command's own help."""
+        """Write sections from `lines` without an import, or else a line of each command's own help."""
         if self._lines is None:
             super().format_commands(ctx, formatter)
             return
@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what click would print in its own way ends at the edge first."""
+        """Run the command; report the errors that click would print in its own way."""
         session: Session = ctx.obj
         try:
             result = super().invoke(ctx)
@@ -89,21 +89,21 @@ class LazyGroup(click.Group):
 
 
 class Command(click.Command):
-    """A command that takes the global options too."""
+    """A command that accepts the global options too."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.params.extend(shared_options())
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, once all options are known."""
+        """Start logging, which needs all options, and run the command."""
         session: Session = ctx.obj
         session.start_logging()
         return super().invoke(ctx)
 
 
 def command(name: str) -> Callable[[F], click.Command]:
-    """Make a function a command; it gets the session first."""
+    """Return a decorator that makes a function a command; its first argument is the session."""
 
     def decorate(function: F) -> click.Command:
         return click.command(name, cls=Command)(click.pass_obj(function))
@@ -112,7 +112,7 @@ def command(name: str) -> Callable[[F], click.Command]:
 
 
 def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
-    """The global options, which set the session; accepted before and after the command's name."""
+    """Return the global options, which set the session; accepted before and after the command's name."""
     return [
         click.Option(
             ["--store"],
@@ -120,13 +120,23 @@ def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
             envvar=store_variable,
             expose_value=False,
             callback=_set_store,
-            help="The store's directory  [default: $TIERFS_STORE]",
+            help="Directory of the store  [default: $TIERFS_STORE]",
         ),
         click.Option(["--json"], is_flag=True, expose_value=False, callback=_set_json, help="Print JSON."),
         click.Option(
-            ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_set_quiet, help="Only results and errors."
+            ["-q", "--quiet"],
+            is_flag=True,
+            expose_value=False,
+            callback=_set_quiet,
+            help="Print only results and errors.",
         ),
-        click.Option(["-v", "--verbose"], count=True, expose_value=False, callback=_add_verbose, help="Tell more."),
+        click.Option(
+            ["-v", "--verbose"],
+            count=True,
+            expose_value=False,
+            callback=_add_verbose,
+            help="Verbose output; -vv for debug output.",
+        ),
     ]
 
 
@@ -150,87 +160,93 @@ def _add_verbose(ctx: click.Context, parameter: click.Parameter, value: int) -> 
 
 
 class Line(NamedTuple):
-    """One command. `--help` shows the line without an import of the command: all of them would take a second."""
+    """One command. `--help` shows the line without importing the command: importing all takes a second."""
 
     target: str
     """`module:attribute`."""
     line: str
-    """At most 62 characters, so that 80 columns show it whole."""
+    """At most 62 characters, to fit whole into 80 columns."""
 
 
 SECTIONS: Mapping[str, Mapping[str, Line]] = {
     "Store": {
-        "init": Line("tierfs.cli.commands.init_status:init", "Make a store in the directory that --store names."),
+        "init": Line("tierfs.cli.commands.init_status:init", "Create a store in the directory given by --store."),
         "status": Line(
-            "tierfs.cli.commands.init_status:status", "Show its tiers, what is not offloaded yet, and its holder."
+            "tierfs.cli.commands.init_status:status", "Show tiers, bytes not yet offloaded, and the holder."
         ),
-        "daemon": Line("tierfs.cli.commands.mount:daemon", "Hold it: offload, publish, evict and collect by policy."),
+        "daemon": Line(
+            "tierfs.cli.commands.mount:daemon", "Hold the store: offload, publish, evict, collect by policy."
+        ),
         "policy": Line(
             "tierfs.cli.commands.policy_config:policy", "Show and change policies of directories and segments."
         ),
-        "config": Line("tierfs.cli.commands.policy_config:config", "Show settings, and where each comes from."),
+        "config": Line("tierfs.cli.commands.policy_config:config", "Show settings and the origin of each."),
     },
     "Write": {
-        "append": Line(
-            "tierfs.cli.commands.append:append", "Append files, or stdin, to a segment; durable at the end."
+        "append": Line("tierfs.cli.commands.append:append", "Append files or stdin to a segment; durable on return."),
+        "ingest": Line(
+            "tierfs.cli.commands.ingest:ingest", "Copy files and directories into segments named after them."
         ),
-        "ingest": Line("tierfs.cli.commands.ingest:ingest", "Copy files and directories into segments of their names."),
-        "seal": Line("tierfs.cli.commands.seal_unseal_rm:seal", "End a segment: it takes no more bytes."),
-        "unseal": Line("tierfs.cli.commands.seal_unseal_rm:unseal", "Open a sealed segment again."),
+        "seal": Line("tierfs.cli.commands.seal_unseal_rm:seal", "Seal a segment: it accepts no more bytes."),
+        "unseal": Line("tierfs.cli.commands.seal_unseal_rm:unseal", "Reopen a sealed segment for appends."),
         "concat": Line(
-            "tierfs.cli.commands.concat_truncate:concat", "Append a sealed segment to another one, without a copy."
+            "tierfs.cli.commands.concat_truncate:concat", "Append a sealed segment to another without copying."
         ),
         "truncate": Line(
-            "tierfs.cli.commands.concat_truncate:truncate", "Drop the bytes of a segment below an offset."
+            "tierfs.cli.commands.concat_truncate:truncate", "Drop the bytes of a segment before an offset."
         ),
         "rm": Line("tierfs.cli.commands.seal_unseal_rm:rm", "Remove a segment, or with -r a directory."),
-        "ledger": Line(
-            "tierfs.cli.commands.ledger.ledger:ledger", "Work with ledgers: segments that are made of entries."
-        ),
+        "ledger": Line("tierfs.cli.commands.ledger.ledger:ledger", "Work with ledgers: segments made of entries."),
     },
     "Read": {
         "mount": Line("tierfs.cli.commands.mount:mount", "Mount the store as a read-only directory."),
-        "umount": Line("tierfs.cli.commands.mount:umount", "Take a mount down."),
+        "umount": Line("tierfs.cli.commands.mount:umount", "Unmount a mounted store."),
         "ls": Line("tierfs.cli.commands.ls_info_du_map:ls", "List the names in a directory."),
-        "info": Line("tierfs.cli.commands.ls_info_du_map:info", "Show a segment: its range, and where its bytes are."),
+        "info": Line(
+            "tierfs.cli.commands.ls_info_du_map:info", "Show a segment: its range and the location of its bytes."
+        ),
         "map": Line("tierfs.cli.commands.ls_info_du_map:map_", "Draw which bytes of a segment are in which tier."),
         "du": Line("tierfs.cli.commands.ls_info_du_map:du", "Sum up the bytes below a directory, by tier."),
         "cat": Line("tierfs.cli.commands.cat:cat", "Write a segment's bytes to stdout, or follow it."),
-        "top": Line("tierfs.cli.commands.top:top", "Watch a mount: what is read, and from which tier."),
+        "top": Line("tierfs.cli.commands.top:top", "Watch a mount live: its reads and the tiers that serve them."),
     },
     "Tiers": {
         "offload": Line(
             "tierfs.cli.commands.offload_evict_consolidate:offload",
-            "Make everything below a path cold, verified and published.",
+            "Copy all bytes below a path to the cold tier, verified.",
         ),
-        "evict": Line("tierfs.cli.commands.offload_evict_consolidate:evict", "Drop local bytes that are safely cold."),
+        "evict": Line(
+            "tierfs.cli.commands.offload_evict_consolidate:evict", "Drop local copies of bytes that are safely cold."
+        ),
         "consolidate": Line(
             "tierfs.cli.commands.offload_evict_consolidate:consolidate", "Join small neighbouring cold objects."
         ),
         "warmup": Line(
-            "tierfs.cli.commands.warmup_verify:warmup", "Fill the disk cache with cold bytes ahead of reads."
+            "tierfs.cli.commands.warmup_verify:warmup", "Fill the disk cache with cold bytes before they are read."
         ),
     },
     "Care": {
         "doctor": Line("tierfs.cli.commands.doctor_bench:doctor", "Check the machine, the store and its cold tier."),
-        "verify": Line("tierfs.cli.commands.warmup_verify:verify", "Read every byte from every tier that holds it."),
-        "fsck": Line("tierfs.cli.commands.fsck:fsck", "Check the store's records, files and objects; mend them."),
+        "verify": Line(
+            "tierfs.cli.commands.warmup_verify:verify", "Read and check every byte in every tier that holds it."
+        ),
+        "fsck": Line("tierfs.cli.commands.fsck:fsck", "Check the store's records, files and objects; repair them."),
         "gc": Line("tierfs.cli.commands.gc:gc", "List garbage and orphans; delete what is due."),
-        "bench": Line("tierfs.cli.commands.doctor_bench:bench", "Measure reading through a mount, against its limits."),
+        "bench": Line("tierfs.cli.commands.doctor_bench:bench", "Measure reads through a mount against their limits."),
         "pipeline": Line(
-            "tierfs.cli.commands.pipeline.pipeline:pipeline", "Run heavy work as Spark jobs: scrub, report, export…"
+            "tierfs.cli.commands.pipeline.pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"
         ),
     },
     "Move": {
-        "adopt": Line("tierfs.cli.commands.adopt:adopt", "Make segments of objects that others wrote, where they lie."),
+        "adopt": Line("tierfs.cli.commands.adopt:adopt", "Make segments of existing foreign objects, in place."),
         "replica": Line(
-            "tierfs.cli.commands.recover:replica", "Make a read-only store that follows another one's bucket."
+            "tierfs.cli.commands.recover:replica", "Create a read-only store that follows another's bucket."
         ),
         "recover": Line("tierfs.cli.commands.recover:recover", "Rebuild a lost store from its bucket."),
         "dump": Line(
             "tierfs.cli.commands.dump_load:dump", "Write all metadata to a file, or a segment's to the bucket."
         ),
-        "load": Line("tierfs.cli.commands.dump_load:load", "Make a store of a dump, or bring a segment back."),
+        "load": Line("tierfs.cli.commands.dump_load:load", "Create a store from a dump, or restore a segment."),
     },
 }
-"""In the order in which `--help` shows them."""
+"""In the order of `--help`."""

@@ -1,4 +1,4 @@
-"""The command `tierfs`."""
+"""Define the command `tierfs` and its entry point."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LINES = {title: {name: entry.line for name, entry in section.items()} for title
 _EPILOG = """
 \b
 Exit codes:
-   0  done                           8  another offset was expected
+   0  success                        8  expected another offset
    1  declined, FAIL, or mended     11  not available now; try again
-   2  the request is wrong          12  not the store's cold tier
-   3  not found                     28  a disk is full
+   2  invalid request               12  not the store's cold tier
+   3  not found                     28  disk full
    4  permission denied             70  internal error
-   5  conflict; look again          74  data is lost or damaged
+   5  conflict; check and retry     74  data lost or damaged
    6  fenced by a newer owner      130  interrupted
-   7  sealed                       141  the output's reader went away
+   7  sealed                       141  output pipe closed by its reader
 """
 
 
@@ -30,11 +30,11 @@ Exit codes:
 def cli() -> None:
     """Tiered, append-only log storage: local chunks and S3 objects, as one directory of files.
 
-    Where a command takes SEGMENT or PATH, a path under a mount of the store works too.
+    A SEGMENT or PATH may also be given as a path under a mount of the store.
     """
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the console script."""
     session.complete()
     cli.main(prog_name="tierfs")

@@ -1,4 +1,4 @@
-"""Manual pages made of what `--help` shows: `python -m tierfs.cli.man DIRECTORY` writes one for each command."""
+"""Make manual pages of the `--help` texts: `python -m tierfs.cli.man DIRECTORY` writes one for each command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tierfs.cli.main import cli
 from tierfs.cli.session import Session
 
 _AS_IT_IS = "\b"
-"""click's mark of a paragraph whose lines stay as they are."""
+"""click's mark of a paragraph that is not rewrapped."""
 
 _PROGRAM = "tierfs"
 _SHORT = 200
@@ -24,15 +24,15 @@ _LINES = {name: entry.line for section in SECTIONS.values() for name, entry in s
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """File name and text of the page of each command, those inside groups included."""
+    """Yield the file name and text of each command's page, including commands of nested groups."""
     yield from _pages(_context(cli, _PROGRAM, None))
 
 
 def _pages(ctx: click.Context) -> Iterator[tuple[str, str]]:
     inner = [_context(command, name, ctx) for name, command in _commands(ctx)]
     yield f"{_page_name(ctx)}.1", "\n".join(_page(ctx, inner)) + "\n"
-    for one in inner:
-        yield from _pages(one)
+    for child in inner:
+        yield from _pages(child)
 
 
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
@@ -55,7 +55,7 @@ def _page(ctx: click.Context, inner: Sequence[click.Context]) -> Iterator[str]:
     yield from (".SH SYNOPSIS", f".B {_escaped(ctx.command_path)}", _escaped(usage), ".SH DESCRIPTION")
     yield from _paragraphs(ctx.command.help or "")
     if inner:
-        yield from (".SH COMMANDS", *_items((_page_name(one) + "(1)", _line(one)) for one in inner))
+        yield from (".SH COMMANDS", *_items((_page_name(child) + "(1)", _line(child)) for child in inner))
     options = [param for param in ctx.command.get_params(ctx) if isinstance(param, click.Option)]
     records = [option.get_help_record(ctx) for option in options]
     yield from (".SH OPTIONS", *_items(record for record in records if record is not None))
@@ -70,7 +70,7 @@ def _page_name(ctx: click.Context) -> str:
 
 
 def _line(ctx: click.Context) -> str:
-    """The command in one line: that of `tierfs --help`, or the first sentence of its own help."""
+    """Return the command's line of `tierfs --help`, or the first sentence of its own help."""
     parent = ctx.parent
     own = ctx.command.get_short_help_str(_SHORT)
     return _LINES[str(ctx.info_name)] if parent is not None and parent.parent is None else own
@@ -89,13 +89,13 @@ def _items(items: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text that troff shows as it is."""
+    """Escape text for troff."""
     shown = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return f"\\&{shown}" if shown.startswith((".", "'")) else shown
 
 
 def main() -> None:
-    """Write all pages into the directory that is named."""
+    """Write all pages into the directory given as argument."""
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in pages():

@@ -1,4 +1,4 @@
-"""What a mount tells of itself in `.tierfs/stats`, read by commands."""
+"""Read the statistics that a mount publishes in `.tierfs/stats`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tierfs.system.mounts import asked
 
 _STATS = Path(".tierfs/stats")
 _VERSION = 1
-"""Of the document that this tierfs understands."""
+"""Version of the document that this tierfs understands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +33,31 @@ class WaitingMount:
 
 
 def read_stats(point: Path) -> Stats:
-    """The mount's statistics of now. Raises NotFound where there is no mount, Unavailable, Conflict."""
+    """Return the mount's current statistics.
+
+    Raises NotFound if there is no mount, Unavailable if it does not answer, Conflict for another version's document.
+    """
     try:
-        found = json.loads((point / _STATS).read_bytes())
+        stats = json.loads((point / _STATS).read_bytes())
     except (FileNotFoundError, NotADirectoryError) as exc:
-        raise NotFound(f"{point} is not a tierfs mount", remedy="see what is: findmnt -t fuse.tierfs") from exc
+        raise NotFound(f"{point} is not a tierfs mount", remedy="list the mounts: findmnt -t fuse.tierfs") from exc
     except OSError as exc:
         raise Unavailable(f"{point} does not answer: {exc.strerror}", remedy=f"mount it again at {point}") from exc
-    assert isinstance(found, dict)
-    if found.get("version") != _VERSION:
+    assert isinstance(stats, dict)
+    if stats.get("version") != _VERSION:
         raise Conflict(f"{point} was mounted by another version of tierfs", remedy="unmount it and mount it again")
-    return found
+    return stats
 
 
 def waiting_at(point: str) -> WaitingMount | None:
-    """Whether readers of a mount wait; None too for one without an answer, or with that of another version."""
-    found = asked(lambda: _waiting(Path(point))) or {}
-    return WaitingMount(point, found["reads"], found["longest_s"], found["why"]) if found.get("reads") else None
+    """Return the waiting reads of a mount; None if there are none, without an answer, or for another version's."""
+    waiting = asked(lambda: _waiting(Path(point))) or {}
+    return WaitingMount(point, waiting["reads"], waiting["longest_s"], waiting["why"]) if waiting.get("reads") else None
 
 
 def _waiting(point: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = read_stats(point).get("waiting", {})
+        waiting: dict[str, Any] = read_stats(point).get("waiting", {})
     except TierfsError:
         return {}
-    return found
+    return waiting

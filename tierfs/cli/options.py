@@ -1,9 +1,4 @@
-"""Types of parameters that click does not know.
-
-Asking before something is destroyed.
-
-Room on the local disk: what appends do when there is none.
-"""
+"""Define tierfs's own parameter types, shared options, confirmations, and waiting for room on a full local disk."""
 
 from __future__ import annotations
 
@@ -32,7 +27,7 @@ class Size(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse what was typed."""
+        """Parse the typed text."""
         try:
             return units.parse_size(value)
         except ValueError as exc:
@@ -45,7 +40,7 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse what was typed."""
+        """Parse the typed text."""
         try:
             return units.parse_duration(value)
         except ValueError as exc:
@@ -58,11 +53,11 @@ class Priority(click.ParamType[ReadPriority]):
     name = "priority"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ReadPriority:
-        """Parse what was typed."""
+        """Parse the typed text."""
         try:
             return ReadPriority(value)
         except ValueError:
-            self.fail(f"{value!r} is none of {', '.join(ReadPriority)}", param, ctx)
+            self.fail(f"{value!r} is not one of {', '.join(ReadPriority)}", param, ctx)
 
 
 read_priority_option = click.option(
@@ -70,25 +65,25 @@ read_priority_option = click.option(
     "read_priority",
     type=Priority(),
     metavar="P",
-    help=f"Which tier serves a byte both hold: {', '.join(ReadPriority)}.",
+    help=f"Tier that serves bytes held by both: {', '.join(ReadPriority)}.",
 )
 
 
 _EXIT_DECLINED = 1
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def is_terminal() -> bool:
-    """Whether somebody can be asked."""
+    """Return whether a user can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask(verb: str, question: str) -> None:
-    """Go on only after a yes; without a terminal nobody can give it: InvalidRequest."""
+    """Return after a yes; exit with 1 after a no. Raises InvalidRequest without a terminal."""
     if not is_terminal():
         raise InvalidRequest(
-            f"{verb} asks first, and there is no terminal: {question}", remedy=f"to go on: {verb} --yes"
+            f"{verb} needs a confirmation, and there is no terminal: {question}", remedy=f"to confirm: {verb} --yes"
         )
     if not click.confirm(question, err=True):
         click.echo("nothing was changed", err=True)
@@ -98,38 +93,38 @@ def ask(verb: str, question: str) -> None:
 T = TypeVar("T")
 
 HOLDER_WAIT_S = 60.0
-"""How long an append waits for a holder to make room: in some seconds it ends a chunk, makes it cold and evicts it."""
+"""Limit of an append's wait for a holder to make room: it ends, offloads and evicts a chunk within some seconds."""
 
 wait_option = click.option(
     "--wait",
     type=Duration(),
     metavar="TIME",
-    help="How long to wait for room on a full disk  [default: 1min if a mount or daemon may make some]",
+    help="Maximum wait for room on a full disk  [default: 1min while a mount or daemon runs, else none]",
 )
 
 _POLL_S = 1.0
-"""Between two looks whether there is room: the holder looks as often."""
+"""Interval between two attempts: the holder checks for room as often."""
 
 
 class Room:
-    """Repeats what found the disk full: after evicting cold bytes, then for as long as waiting may help."""
+    """Repeat work that found the disk full: after evicting cold bytes, then while waiting may help."""
 
     def __init__(
         self, store: Store, session: Session, *, wait_s: float | None = None, holder_wait_s: float = math.inf
     ) -> None:
-        """`wait_s` is how long to wait; None: `holder_wait_s` while a holder may make room, else not at all."""
+        """Wait at most `wait_s`; None: `holder_wait_s` while a holder may make room, else not at all."""
         self._store = store
         self._session = session
         self._wait_s = wait_s
         self._holder_wait_s = holder_wait_s
-        self._told = False
+        self._warned = False
         self._lock = threading.Lock()
         self._evictions = 0
 
     def make(self, segment: str, work: Callable[[], T], stop: threading.Event | None = None) -> T:
-        """Do `work`, which appends to `segment`. Raises what it raises, StorageFull only after all that helps.
+        """Do `work`, which appends to `segment`. Raises the errors of `work`; StorageFull only when nothing helped.
 
-        `stop` ends the waiting, with StorageFull.
+        Setting `stop` ends the wait, with StorageFull.
         """
         since_s: float | None = None
         while True:
@@ -140,39 +135,38 @@ class Room:
                 since_s = now_s if since_s is None else since_s
                 if lock.current(self._store.paths.holder) is None and self._evict(segment):
                     continue
-                who = lock.current(self._store.paths.holder)
-                left_s = since_s + self._limit_s(who) - now_s
-                if left_s <= 0:
+                holder = lock.current(self._store.paths.holder)
+                remaining_s = since_s + self._limit_s(holder) - now_s
+                if remaining_s <= 0:
                     raise
-                self._tell(f"{exc}; waiting for {'room' if who is None else f'{who} to make room'}")
-                if (stop or threading.Event()).wait(min(_POLL_S, left_s)):
+                self._warn_once(f"{exc}; waiting for {'room' if holder is None else f'{holder} to make room'}")
+                if (stop or threading.Event()).wait(min(_POLL_S, remaining_s)):
                     raise
 
-    def _limit_s(self, who: object) -> float:
+    def _limit_s(self, holder: object) -> float:
         if self._wait_s is not None:
             return self._wait_s
-        return 0 if who is None else self._holder_wait_s
+        return 0 if holder is None else self._holder_wait_s
 
     def _evict(self, segment: str) -> bool:
-        """Evict cold bytes, as no holder does it; whether any went."""
+        """Evict cold bytes, as no holder does it; return whether any were evicted."""
         seen = self._evictions
         with self._lock:
             if self._evictions > seen:
-                return True  # another thread did, meanwhile
+                return True  # another thread did meanwhile
             try:
                 freed = verbs.make_room(self._store, segment)
             except HeldElsewhere:
                 return False
             except (Conflict, Unavailable) as exc:
-                self._tell(f"nothing can be evicted: {exc}")
+                self._warn_once(f"nothing can be evicted: {exc}")
                 return False
             self._evictions += freed > 0
         if freed:
             self._session.note(f"the local disk is full: {freed >> 20} MiB that are cold were evicted")
         return freed > 0
 
-    def _tell(self, text: str) -> None:
-        """Warn once."""
-        if not self._told:
+    def _warn_once(self, text: str) -> None:
+        if not self._warned:
             self._session.warn(text)
-        self._told = True
+        self._warned = True

@@ -1,7 +1,4 @@
-"""Numbers, times and tables as people and programs read them.
-
-A progress bar on a terminal, and nothing elsewhere.
-"""
+"""Format numbers, times and tables for people and programs, and show progress on a terminal."""
 
 from __future__ import annotations
 
@@ -31,11 +28,11 @@ _MS_PER_S = 1000
 _SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 
 count = units.count
-"""A number of things: `1 segment`, `2 directories`. Messages of lower layers have them as well."""
+"""A number of things: `1 segment`, `2 directories`. Messages of lower layers use it too."""
 
 
 def size(size_bytes: int) -> str:
-    """A size with at most one decimal: `64 MiB`, `3.1 GiB`, `17 B`."""
+    """Format a size with at most one decimal: `64 MiB`, `3.1 GiB`, `17 B`."""
     value, unit = float(size_bytes), 0
     while round(value, 1) >= _STEP and unit < len(_UNITS) - 1:
         value, unit = value / _STEP, unit + 1
@@ -43,19 +40,19 @@ def size(size_bytes: int) -> str:
 
 
 def timestamp(time_ms: int) -> str | None:
-    """ISO 8601 in UTC with milliseconds; None for a time that never was (0)."""
+    """Format as ISO 8601 in UTC with milliseconds; None for 0, which stands for never."""
     if not time_ms:
         return None
     return _utc(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock_time(time_ms: int) -> str:
-    """ISO 8601 in UTC to the second, for people; `-` for a time that never was (0)."""
+    """Format as ISO 8601 in UTC to the second, for people; `-` for 0, which stands for never."""
     return _utc(time_ms).strftime("%Y-%m-%dT%H:%M:%SZ") if time_ms else "-"
 
 
 def duration(length_s: float) -> str:
-    """A time span in its two largest units: `17 s`, `3 min 5 s`, `4 h 12 min`, `2 d 3 h`."""
+    """Format a time span in its two largest units: `17 s`, `3 min 5 s`, `4 h 12 min`, `2 d 3 h`."""
     rest, parts = int(length_s), list[str]()
     for unit, unit_s in _SECONDS_PER_UNIT.items():
         number, rest = divmod(rest, unit_s)
@@ -65,27 +62,29 @@ def duration(length_s: float) -> str:
 
 
 def table(rows: Iterable[Sequence[str]], *columns: str) -> str:
-    """Lay out the lines of a table as one text."""
+    """Lay out a table as one text."""
     return "\n".join(lines(rows, *columns))
 
 
 def lines(rows: Iterable[Sequence[str]], *columns: str) -> list[str]:
-    """Lay out a line for each row, with its columns two spaces apart and no spaces at its end.
+    """Lay out a line for each row, with columns two spaces apart and no trailing spaces.
 
-    A column is `<` or `>`, to the left or to the right, and perhaps its least width: `>10`. Two are the default.
-    rich does not lay out tables: its import takes 35 ms, and each row about a millisecond, where a listing may have
-    100,000 of them.
+    A column is `<` (left) or `>` (right), optionally with its least width: `>10`. The default is two left columns.
+    rich is not used for tables: its import takes 35 ms, and each row about a millisecond, and a listing may have
+    100,000 rows.
     """
     cells = list(rows)
     if not cells:
         return []
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    specs = [f"{one[0]}{max(width, int(one[1:] or 0))}" for one, width in zip(columns or "<<", widths, strict=True)]
+    specs = [
+        f"{column[0]}{max(width, int(column[1:] or 0))}" for column, width in zip(columns or "<<", widths, strict=True)
+    ]
     return ["  ".join(map(format, row, specs)).rstrip() for row in cells]
 
 
 def wrapped(line: str, indent: str) -> str:
-    """A line as it is; on a terminal in as many as it takes, broken between words, later ones behind `indent`."""
+    """Return a line unchanged, or on a terminal wrapped between words, with `indent` before its later lines."""
     if not sys.stdout.isatty():
         return line
     width = shutil.get_terminal_size().columns
@@ -102,12 +101,12 @@ _BAR_WIDTH = 20
 _SIZE_WIDTH = len(" 1,023.9/1,023.9 GiB")
 _TIMES_WIDTH = len(" 1,023.9 MB/s 12:34:56")
 _WIDE, _MEDIUM = 80, 60
-"""Columns of a terminal that has room for everything, and for everything but the bar."""
+"""Least columns of a terminal to show everything, and to show everything but the bar."""
 
 
 @contextmanager
 def progress_bar(session: Session, verb: str) -> Iterator[OnProgress]:
-    """Show how far a command is while the block runs, if somebody watches."""
+    """Show the progress of a command while the block runs, if the session shows progress."""
     if not session.shows_progress:
         yield unseen
         return
@@ -127,7 +126,7 @@ def progress_bar(session: Session, verb: str) -> Iterator[OnProgress]:
 
 
 def _layout(width: int) -> tuple[list[ProgressColumn], int]:
-    """The numbers for which a terminal of this width has room, and how much they leave for the name."""
+    """Return the columns that fit into a terminal of this width, and the width they leave for the name."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.table import Column
 
@@ -144,7 +143,7 @@ def _layout(width: int) -> tuple[list[ProgressColumn], int]:
 
 
 def _cut(text: str, width: int) -> str:
-    """Text that takes at most `width` columns: a line that wraps would stay on the screen at every step."""
+    """Cut a text to at most `width` columns: a line that wraps would stay on the screen at every step."""
     from rich.text import Text
 
     line = Text(text)
@@ -153,7 +152,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def perform_shown(session: Session, store: Store, verb: Verb[R], path: str, options: Options, title: str) -> R:
-    """Perform a cold verb below a path with a progress bar; see background.perform."""
+    """Perform a cold verb below a path with a progress bar; see holder.verbs.perform."""
     from tierfs.holder.verbs import perform
 
     with progress_bar(session, title) as show:

@@ -1,9 +1,8 @@
-"""What the global options say, and how results, notes and warnings reach the user.
+"""Hold the global options, and print results, notes and warnings.
 
-Standard streams that a shell closed: their descriptors are taken, so that no file of a store gets them.
-
-A file opened as descriptor 0 would be read as input, and one opened as 1 would be written to. Reading a closed
-input and writing to a closed output fail; what is told to a closed error stream is dropped.
+`complete` takes the descriptors of standard streams that a shell closed, so that no file of a store gets them: a file
+opened as descriptor 0 would be read as input, and one opened as 1 would be written to. Reading a closed input and
+writing to a closed output fail; text for a closed error stream is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tierfs.errors import InvalidRequest
+from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.names import printable
 
 if TYPE_CHECKING:
@@ -31,15 +30,15 @@ if TYPE_CHECKING:
 _STDIN_FD, _STDOUT_FD, _STDERR_FD = 0, 1, 2
 
 _INSTEAD = {_STDIN_FD: os.O_WRONLY, _STDOUT_FD: os.O_RDONLY, _STDERR_FD: os.O_WRONLY}
-"""How /dev/null is opened in their place: the other way round where use must fail."""
+"""Mode of the /dev/null opened in place of each: the opposite of its use where use must fail."""
 
 NAME = "standard output"
 
 
 def complete() -> None:
-    """Take the descriptors of closed standard streams; the first thing a command does."""
+    """Take the descriptors of closed standard streams. Call it first."""
     closed = [fd for fd in _INSTEAD if not _is_open(fd)]
-    for fd in closed:  # ascending: each open takes the lowest that is free
+    for fd in closed:  # ascending: each open takes the lowest free descriptor
         os.open(os.devnull, _INSTEAD[fd])
         os.set_inheritable(fd, True)
     if _STDIN_FD in closed:
@@ -51,7 +50,7 @@ def complete() -> None:
 
 
 class ClosedOutput(io.TextIOWrapper):
-    """A standard output that takes nothing."""
+    """A standard output whose writes fail."""
 
     def __init__(self) -> None:
         super().__init__(_Closed(), encoding="utf-8", errors="surrogateescape", write_through=True)  # type: ignore[arg-type]
@@ -90,45 +89,50 @@ class Session:
     verbosity: int = NORMAL
 
     def require_store_path(self) -> Path:
-        """The store's directory; a usage error when none was named."""
+        """Return the store's directory. Raises UsageError if none was given."""
         if self.store_path is None:
             raise click.UsageError("no store was named: give --store DIR or set TIERFS_STORE")
         return self.store_path
 
     @property
     def store_words(self) -> tuple[str, ...]:
-        """What names the store on a command line; nothing where the environment does."""
+        """Words that name the store on a command line; empty if the environment names it."""
         path = str(self.require_store_path())
         return () if os.environ.get("TIERFS_STORE") == path else ("--store", path)
 
     def open_store(self) -> Store:
-        """Open the store that was named. Raises what app.open_store raises."""
+        """Open the given store. Raises the errors of app.open_store."""
         path = self.require_store_path()
         from tierfs.app.store import open_store
 
         return open_store(path)
 
     def result(self, data: Mapping[str, Any], text: str) -> None:
-        """Print a result: `data` with --json, else `text`, whose foreign parts are printable already."""
+        """Print a result: `data` with --json, else `text`, in which foreign names are already printable."""
         click.echo(json.dumps(data) if self.json else text)
 
     def done(self, data: Mapping[str, Any], text: str) -> None:
-        """Print what a command did; --quiet and a closed output leave it out, as the exit code says it all."""
+        """Print a summary; --quiet and a closed output suppress it, as the exit code is enough then."""
         if (self.json or self.verbosity > QUIET) and not isinstance(sys.stdout, ClosedOutput):
             self.result(data, text)
 
     def require_output(self) -> None:
-        """Raise InvalidRequest for a command whose answer must not be lost, where the output is closed."""
+        """Raise InvalidRequest if the output is closed; for commands whose answer must not be lost."""
         if isinstance(sys.stdout, ClosedOutput):
             raise InvalidRequest(f"{NAME}: closed")
 
     def note(self, text: str) -> None:
-        """Tell something on stderr that --quiet and --json leave out."""
+        """Print a note to stderr; --quiet and --json suppress it."""
         if self.verbosity > QUIET and not self.json:
             click.echo(printable(text), err=True)
 
+    def note_unpublished(self, error: TierfsError | None) -> None:
+        """Print why a change was not published to the bucket yet; nothing for None."""
+        if error is not None:
+            self.note(f"not published to the bucket yet; the holder or the next command does it: {error}")
+
     def warn(self, text: str) -> None:
-        """Warn on stderr; --quiet leaves it out."""
+        """Print a warning to stderr; --quiet suppresses it."""
         if self.verbosity <= QUIET:
             return
         if self.json:
@@ -138,7 +142,7 @@ class Session:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether somebody is there to watch a progress bar."""
+        """Whether a progress bar is shown."""
         return not self.json and self.verbosity > QUIET and sys.stderr.isatty()
 
     def start_logging(self) -> None:
@@ -149,12 +153,12 @@ class Session:
         handler = _ToTerminal(self)
         handler.setLevel(_LOG_LEVELS[self.verbosity])
         logger.addHandler(handler)
-        # Else the root decides, which a daemon sets for its log file.
+        # Without -v the root logger's level counts, which a daemon sets for its log file.
         logger.setLevel(handler.level if self.verbosity > NORMAL else logging.NOTSET)
 
 
 class _ToTerminal(logging.Handler):
-    """Log records as lines like the warnings of commands."""
+    """Print log records like the warnings of commands."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
