@@ -1,1 +1,1 @@
-"""Tests of their layer."""
+"""Tests of tierfs.metadata."""

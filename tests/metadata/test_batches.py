@@ -1,4 +1,4 @@
-"""Which versions of an application were committed: rows for a day, then a watermark."""
+"""Committed versions of an application: rows for a day, then a watermark."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def known(store: MetadataStore, *versions: int, application: str = "app") -> lis
 
 
 def replayed(store: MetadataStore, path: Path) -> list[tuple[str, int, BatchState]]:
-    """The rows that the journal of a store makes in another one."""
+    """Return the rows that a replay of a store's journal makes in another store."""
     other = MetadataStore.create(path, ManualClock())
     with store.read() as view, other.write() as txn:
         for _, data in changes.outbox(view, 0):
             replay.apply(txn, pb.Change.FromString(data))
-    found = rows(other)
+    replayed_rows = rows(other)
     other.close()
-    return found
+    return replayed_rows
 
 
 def test_each_version_of_each_application_is_its_own(store: MetadataStore) -> None:

@@ -1,4 +1,4 @@
-"""The linked list: every edit against a model that is just a sorted list."""
+"""The linked list: every edit against a model that is a sorted list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of a ledger: runs that are found by entry id, and end where the next one begins."""
+"""Entries of a ledger: runs are found by entry id, and end where the next one begins."""
 
 from __future__ import annotations
 
@@ -92,5 +92,5 @@ def test_removing_one_ledgers_entries_leaves_the_next_ones(store: TestStore) -> 
 
 
 def test_a_run_without_entries_is_refused(store: TestStore) -> None:
-    with pytest.raises(DataLoss, match="no or too many"), store.metadata.write() as txn:
+    with pytest.raises(DataLoss, match="is empty or too long"), store.metadata.write() as txn:
         txn.put(ENTRIES, tables.pair(LEDGER, 0), EntryRun())

@@ -1,4 +1,4 @@
-"""Sums over all rows are kept by whatever changes a row, and counted where an older tierfs kept none."""
+"""Sums over all rows are kept by every change, and counted where an older tierfs kept none."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def status(store: TestStore) -> StoreStatus:
 
 
 def write_as_older_tierfs(store: TestStore, *, forget: bool = False) -> None:
-    """A commit that keeps no sums; `forget`: as if there had never been any."""
+    """Make a commit that keeps no sums; `forget`: as if there had never been any."""
     environment = open_environment(store.metadata.path)
     with environment.lmdb.begin(write=True) as txn:
         txn.put(b"x", b"y", db=environment.databases[b"batches"])
@@ -160,16 +160,16 @@ def test_nothing_written_is_nothing_committed(store: TestStore) -> None:
     assert store.metadata.last_transaction_id() == before
 
 
-def test_a_chunk_that_ends_without_a_word_is_told_of(store: TestStore) -> None:
-    """The holder has to plan it; an append that fills a chunk says nothing itself."""
+def test_a_chunk_that_an_append_fills_is_reported(store: TestStore) -> None:
+    """The holder has to plan it, and an append that fills a chunk does not report it."""
     writer = store.engine.open_writer("s")
     writer.append(b"ab")
     with store.metadata.read() as txn:
         before = txn.store.next_change
     writer.append(b"cd")
     with store.metadata.read() as txn:
-        told = [touch.segment_id for _, touch in txn.scan(TOUCHES, tables.u64(before))]
-    assert store.segment("s").id in told
+        reported = [touch.segment_id for _, touch in txn.scan(TOUCHES, tables.u64(before))]
+    assert store.segment("s").id in reported
 
 
 def test_fsck_finds_wrong_sums(store: TestStore) -> None:
@@ -178,8 +178,10 @@ def test_fsck_finds_wrong_sums(store: TestStore) -> None:
         txn._tally.values[2] += 7
         txn.touch(segment_id=1)
     with store.metadata.read() as txn:
-        found = list(check_metadata(txn, ObjectTable(), Totals()))
-    assert [(one.kind, one.message) for one in found] == [(Kind.SUMS, "local_bytes is 10, but the rows add up to 3")]
+        findings = list(check_metadata(txn, ObjectTable(), Totals()))
+    assert [(finding.kind, finding.message) for finding in findings] == [
+        (Kind.SUMS, "local_bytes is 10, but the rows add up to 3")
+    ]
     store.metadata.count_sums(anew=True)
     assert kept(store) == counted(store.metadata)
 

@@ -1,10 +1,12 @@
-"""Table `batches`: which versions of which application were committed. A repeat of one of them changes nothing.
+"""Table `batches`: the committed versions of each application. Committing one of them again changes nothing.
 
-A journal may end in the middle of a batch, as an entry has a limit. So the first change of a batch names its segments
-(BEGUN) and the last one says that all are there (COMMITTED); a recovery that finds only the first takes them away.
+A journal may end in the middle of a batch, as an entry has a size limit. So the first change of a batch names its
+segments (BEGUN) and the last one marks it complete (COMMITTED); a recovery that finds only the first removes those
+segments.
 
-Versions of an application only go up. Rows older than KEPT_MS therefore make way for one that says up to where all
-counts as committed: each commit trims some of its own application, so that a stream for years keeps a day of rows.
+Versions of an application only increase. Rows older than KEPT_MS are therefore replaced by a watermark, at and below
+which every version counts as committed: each commit trims some rows of its own application, so that a stream that runs
+for years keeps one day of rows.
 """
 
 from __future__ import annotations
@@ -22,18 +24,18 @@ from tierfs.metadata.tables import BATCHES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 
 KEPT_MS = 24 * 3600 * 1000
-"""A version is told apart from those around it for a day: 43,000 rows of 100 bytes where one comes every 2 s."""
+"""Individual versions are recorded for a day: 43,000 rows of 100 bytes at one commit every 2 s."""
 
 _LOOKED_AT_PER_COMMIT = 20
-"""Rows of writes without an application: each commit looks at so many, wherever its hash leads, and drops old ones. So
-about a twentieth of the rows are older than KEPT_MS, without anything that goes through all."""
+"""Rows of writes without an application: each commit examines this many, wherever its hash leads, and drops old ones.
+So about a twentieth of the rows are older than KEPT_MS, and no full scan is needed."""
 
 _TRIMMED_PER_COMMIT = 100
-"""Each commit adds one row and may trim more, so that rows of a busy day go."""
+"""Each commit adds one row and may trim more, so that the backlog of a busy day shrinks."""
 
 
 def check(application: str, version: int) -> None:
-    """Raise InvalidRequest unless a batch can have these."""
+    """Raise InvalidRequest unless a batch can have this application and version."""
     length_bytes = len(application.encode(errors="surrogatepass"))
     if not 0 < length_bytes <= MAX_APPLICATION_BYTES or not application.isprintable():
         raise InvalidRequest(
@@ -45,24 +47,24 @@ def check(application: str, version: int) -> None:
 
 
 def of_job(job: str) -> str:
-    """The application of a write that names none: its one version is never written again."""
+    """Return the application of a write that names none: its one version is never written again."""
     return f"job {job}"
 
 
 def key(application: str, version: int) -> bytes:
-    """Rows of one application lie together, in the order of their versions."""
+    """Return the key of a row: rows of one application are adjacent, in the order of their versions."""
     return _prefix(application) + tables.u64(version)
 
 
 def key_of(message: pb.BatchRecord) -> bytes:
-    """The key that a row has to have. Raises DataLoss for a row that is damaged."""
+    """Return the key that a row has to have. Raises DataLoss for a damaged row."""
     record = BATCHES.codec.from_message(message)
     record.check()
     return key(record.application, record.number)
 
 
 def is_committed(txn: ReadTransaction, application: str, version: int) -> bool:
-    """Whether a version was committed, or lies below the watermark of its application."""
+    """Return whether a version was committed, or is not above the watermark of its application."""
     row = txn.get(BATCHES, key(application, version))
     if row is not None:
         return row.state is not BatchState.BEGUN
@@ -71,20 +73,20 @@ def is_committed(txn: ReadTransaction, application: str, version: int) -> bool:
 
 
 def begun(txn: ReadTransaction) -> list[BatchRecord]:
-    """Batches of which the journal told no end: only right after a recovery, and in a replica."""
+    """Return the batches without an end in the journal: only after a recovery, and in a replica."""
     return [row for _, row in txn.scan(BATCHES) if row.state is BatchState.BEGUN]
 
 
 def begin(txn: WriteTransaction, record: BatchRecord) -> None:
-    """Tell the journal which segments follow; the row is written by `commit`, in the same transaction."""
-    _tell(txn, replace(record, state=BatchState.BEGUN))
+    """Journal which segments follow; the row is written by `commit`, in the same transaction."""
+    _journal(txn, replace(record, state=BatchState.BEGUN))
 
 
 def commit(txn: WriteTransaction, record: BatchRecord) -> None:
-    """Write the row, tell the journal that all of the batch is there, and trim rows of the application."""
+    """Write the row, journal that the batch is complete, and trim rows of the application."""
     committed = replace(record, state=BatchState.COMMITTED, segment_ids=(), committed_ms=txn.now_ms)
     txn.put(BATCHES, key(record.application, record.number), committed)
-    _tell(txn, committed)
+    _journal(txn, committed)
     _trim(txn, record.application)
     _drop_old_jobs(txn, record.job)
 
@@ -92,7 +94,7 @@ def commit(txn: WriteTransaction, record: BatchRecord) -> None:
 def drop(txn: WriteTransaction, record: BatchRecord) -> None:
     """Forget a batch."""
     txn.delete(BATCHES.name, key(record.application, record.number))
-    _tell(txn, replace(record, state=BatchState.DROPPED, segment_ids=()))
+    _journal(txn, replace(record, state=BatchState.DROPPED, segment_ids=()))
 
 
 def replay(txn: WriteTransaction, message: pb.BatchRecord) -> None:
@@ -100,23 +102,24 @@ def replay(txn: WriteTransaction, message: pb.BatchRecord) -> None:
     record = BATCHES.codec.from_message(message)
     record.check()
     untrusted.check_times(record.committed_ms)
-    at = key(record.application, record.number)
+    row_key = key(record.application, record.number)
     if record.state is BatchState.DROPPED:
-        txn.delete(BATCHES.name, at)
+        txn.delete(BATCHES.name, row_key)
         return
     if record.state is BatchState.WATERMARK:
         _delete_up_to(txn, record)
-    txn.put(BATCHES, at, record)
+    txn.put(BATCHES, row_key, record)
 
 
 def state(txn: ReadTransaction) -> Iterator[pb.Change]:
-    """All rows as changes without sequence: what a checkpoint holds of batches."""
+    """Yield all rows as changes without sequence: the batches of a checkpoint."""
     for _, row in txn.scan(BATCHES):
         yield _change(row)
 
 
 def _trim(txn: WriteTransaction, application: str) -> None:
-    """Put a watermark in place of the oldest rows, never of the newest one. Deterministic by what is stored."""
+    """Replace the oldest rows by a watermark, never the newest one. Depends only on stored rows and the transaction's
+    time."""
     oldest = list(islice(_rows(txn, application), _TRIMMED_PER_COMMIT + 1))
     before_ms = txn.now_ms - KEPT_MS
     last: BatchRecord | None = None
@@ -129,13 +132,13 @@ def _trim(txn: WriteTransaction, application: str) -> None:
     mark = replace(last, state=BatchState.WATERMARK, job="")
     _delete_up_to(txn, mark)
     txn.put(BATCHES, key(application, mark.number), mark)
-    _tell(txn, mark)
+    _journal(txn, mark)
 
 
 def _drop_old_jobs(txn: WriteTransaction, job: str) -> None:
     before_ms = txn.now_ms - KEPT_MS
-    found = [row for _, row in islice(txn.scan(BATCHES, _prefix(job)), _LOOKED_AT_PER_COMMIT)]
-    for row in found:
+    rows = [row for _, row in islice(txn.scan(BATCHES, _prefix(job)), _LOOKED_AT_PER_COMMIT)]
+    for row in rows:
         if row.application == of_job(row.job) and row.committed_ms <= before_ms:
             drop(txn, row)
 
@@ -146,7 +149,7 @@ def _delete_up_to(txn: WriteTransaction, mark: BatchRecord) -> None:
 
 
 def _rows(txn: ReadTransaction, application: str) -> Iterator[BatchRecord]:
-    """Rows of an application, by version."""
+    """Yield the rows of an application, by version."""
     for _, row in txn.scan(BATCHES, prefix=_prefix(application)):
         yield row
 
@@ -155,7 +158,7 @@ def _prefix(application: str) -> bytes:
     return hashlib.sha256(application.encode()).digest()
 
 
-def _tell(txn: WriteTransaction, record: BatchRecord) -> None:
+def _journal(txn: WriteTransaction, record: BatchRecord) -> None:
     transaction.add(txn, _change(record))
 
 

@@ -1,8 +1,8 @@
 """Edits of a segment's linked list of chunks, as pure functions.
 
-An edit takes the chain's head (TierState) and the neighbours of the place it changes, and says which
-records to write and which to remove. The caller loads neighbours by one cursor seek, so every edit is
-O(changed chunks). A list may have gaps; it never overlaps (ChunkRecord.check).
+An edit takes the chain's head (TierState) and the neighbours of the place it changes, and returns which records to
+write and which to remove. The caller loads neighbours by one cursor seek, so every edit is O(changed chunks). A list
+may have gaps; it never overlaps (ChunkRecord.check).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tierfs.types import ByteRange, ChunkState
 
 @dataclass(frozen=True, slots=True)
 class ChainEdit:
-    """What one edit changes: the new head, records to write, start offsets to remove.
+    """Result of one edit: the new head, records to write, start offsets to remove.
 
-    `merged` says that a new chunk became part of its neighbour, so that its object has no new reference.
+    `merged`: a new chunk became part of its neighbour, so that its object has no new reference.
     """
 
     state: TierState
@@ -63,7 +63,7 @@ def insert(
 
 
 def grow_last(state: TierState, last: ChunkRecord, length: int) -> ChainEdit:
-    """The chain's last chunk grows by `length` bytes: an append to the active chunk."""
+    """Grow the chain's last chunk by `length` bytes: an append to the active chunk."""
     require(last.start_offset == state.last_chunk and last.next == 0, "not the last chunk", last.start_offset)
     return ChainEdit(replace(state, bytes=state.bytes + length), (replace(last, length=last.length + length),))
 
@@ -74,40 +74,44 @@ def remove(
     """Unlink a run of neighbouring chunks, in offset order, from between `previous` and `following`."""
     if not removed:
         return ChainEdit(state)
-    for one, other in pairwise(removed):
-        require(one.next == other.start_offset, "chunks are not neighbours", one.start_offset, other.start_offset)
+    for left, right in pairwise(removed):
+        require(left.next == right.start_offset, "chunks are not neighbours", left.start_offset, right.start_offset)
     count = state.count - len(removed)
-    left = state.bytes - sum(chunk.held_bytes for chunk in removed)
-    gone = tuple(chunk.start_offset for chunk in removed)
+    remaining_bytes = state.bytes - sum(chunk.held_bytes for chunk in removed)
+    removed_starts = tuple(chunk.start_offset for chunk in removed)
     if count == 0:
-        return ChainEdit(TierState(), remove=gone)
+        return ChainEdit(TierState(), remove=removed_starts)
     after = following.start_offset if following is not None else 0
     put = () if previous is None else (replace(previous, next=after),)
     first = after if previous is None else state.first_chunk
     last = state.last_chunk if previous is None or following is not None else previous.start_offset
-    return ChainEdit(TierState(first_chunk=first, last_chunk=last, count=count, bytes=left), put, gone)
+    return ChainEdit(
+        TierState(first_chunk=first, last_chunk=last, count=count, bytes=remaining_bytes), put, removed_starts
+    )
 
 
 def cut_first(state: TierState, first: ChunkRecord, start_offset: int) -> ChainEdit:
-    """The chain's first chunk begins at `start_offset`, which it holds; what its object has before stays there."""
-    gone = start_offset - first.start_offset
-    require(first.start_offset == state.first_chunk and 0 < gone < first.length, "no cut", first.start_offset)
+    """Let the chain's first chunk begin at `start_offset`, which it holds; its object keeps the bytes before it."""
+    cut_bytes = start_offset - first.start_offset
+    require(first.start_offset == state.first_chunk and 0 < cut_bytes < first.length, "no cut", first.start_offset)
     shorter = replace(
-        first, start_offset=start_offset, length=first.length - gone, object_offset=first.object_offset + gone
+        first, start_offset=start_offset, length=first.length - cut_bytes, object_offset=first.object_offset + cut_bytes
     )
     if not first.object_id:
         shorter = replace(shorter, object_offset=0)
     last = start_offset if state.count == 1 else state.last_chunk
-    left = state.bytes - first.held_bytes + shorter.held_bytes
+    remaining_bytes = state.bytes - first.held_bytes + shorter.held_bytes
     return ChainEdit(
-        replace(state, first_chunk=start_offset, last_chunk=last, bytes=left), (shorter,), (first.start_offset,)
+        replace(state, first_chunk=start_offset, last_chunk=last, bytes=remaining_bytes),
+        (shorter,),
+        (first.start_offset,),
     )
 
 
 def continues(previous: ChunkRecord, new: ChunkRecord) -> bool:
-    """Whether `new` is the next run of bytes of `previous`'s object, so that both can be one chunk.
+    """Return whether `new` is the next run of bytes of `previous`'s object, so that both can be one chunk.
 
-    Good and suspect are alike: the mark is not journaled, so that no boundary of a chain may depend on it.
+    Good and suspect are treated alike: the mark is not journaled, so no boundary of a chain may depend on it.
     """
     return (
         previous.object_id == new.object_id
@@ -118,20 +122,20 @@ def continues(previous: ChunkRecord, new: ChunkRecord) -> bool:
 
 
 def joined(chunks: Iterable[ChunkRecord]) -> list[ChunkRecord]:
-    """Chunks in offset order with all that continue each other as one; suspect where a part of it is."""
-    found: list[ChunkRecord] = []
+    """Return chunks in offset order, those that continue each other merged; suspect where any part of one is."""
+    merged: list[ChunkRecord] = []
     for chunk in chunks:
-        if found and continues(found[-1], chunk):
-            last = found[-1]
+        if merged and continues(merged[-1], chunk):
+            last = merged[-1]
             state = max(last.state, chunk.state)
-            found[-1] = replace(last, length=last.length + chunk.length, next=chunk.next, state=state)
+            merged[-1] = replace(last, length=last.length + chunk.length, next=chunk.next, state=state)
         else:
-            found.append(chunk)
-    return found
+            merged.append(chunk)
+    return merged
 
 
 def part(chunk: ChunkRecord, span: ByteRange, state: ChunkState) -> ChunkRecord:
-    """A range of a chunk as a chunk of its own, not linked."""
+    """Return a range of a chunk as a chunk of its own, not linked."""
     moved = span.start - chunk.start_offset if chunk.object_id else 0
     return replace(
         chunk,

@@ -1,13 +1,12 @@
-"""Cutting chunks, and giving bytes up: lost extents keep the object they were lost from, so that they can come back.
+"""Edits of chains in the database beyond link and unlink: cut chunks, lose and restore bytes, move a whole chain.
 
-The journal is told what the chain holds afterwards, neighbours included that a change makes one with the chunk, or
-that an older tierfs left beside it: a replay that merged them, or did not, comes to the same chunks.
+A lost extent keeps the object it was lost from, so that its bytes can come back. The journal receives the chain as it
+is afterwards, including neighbours that a change merges with the chunk, or that an older tierfs left beside it: a
+replay reaches the same chunks whether it merged them or not.
 
-A whole chain comes to another segment: the records of concat, changed as messages.
-
-The codec turns a message into a dataclass and back in some 15 µs; parsing, shifting and writing the message
-itself takes a fifth of that, so that 100,000 chunks are one commit that appends hardly notice. Objects are
-not touched: each chunk takes its reference along.
+`append_chain` moves a whole chain to another segment (concat) by editing the stored messages. The codec decodes and
+encodes a record in some 15 µs; parsing, shifting and writing the message itself takes a fifth of that, so that 100,000
+chunks are one commit that hardly delays appends. Objects are not touched: each chunk takes its reference along.
 """
 
 from __future__ import annotations
@@ -26,16 +25,15 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
 Part = tuple[ByteRange, ChunkState]
-"""A range of a chunk and the state it is to have."""
+"""A range of a chunk, and its new state."""
 
 
 def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> SegmentRecord:
-    """Make every byte of `span` lost in the cold chain, with the changes for the journal; idempotent.
+    """Mark every byte of `span` lost in the cold chain, and journal it; idempotent.
 
-    Chunks are cut around it; the lost part of one keeps its object. Returns the changed segment, not yet
-    written.
+    Chunks are cut around it; the lost part of a chunk keeps its object. Returns the changed segment, not yet written.
     """
-    while chunk := next((one for one in _overlapping(txn, segment, span) if not one.lost), None):
+    while chunk := next((other for other in _overlapping(txn, segment, span) if not other.lost), None):
         bad = chunk.range.intersect(span)
         kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (bad,))]
         segment = replace_chunk(txn, segment, Tier.COLD, chunk, [*kept, (bad, ChunkState.LOST)])
@@ -43,7 +41,7 @@ def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> Segm
 
 
 def fill_gaps(txn: WriteTransaction, segment: SegmentRecord, gaps: Iterable[ByteRange]) -> SegmentRecord:
-    """Link a lost extent into each gap of the cold chain, with the changes for the journal; not yet written."""
+    """Link a lost extent into each gap of the cold chain, and journal it; returns the segment, not yet written."""
     for gap in gaps:
         segment = chains.insert_lost(txn, segment, gap)
         extent = chains.chunk_at(txn, segment.id, Tier.COLD, gap.start)
@@ -53,9 +51,9 @@ def fill_gaps(txn: WriteTransaction, segment: SegmentRecord, gaps: Iterable[Byte
 
 
 def take_out(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, due_ms: int) -> SegmentRecord:
-    """Let no cold chunk hold a byte of `span`, which the local tier has; the same otherwise.
+    """Remove `span`, which the local tier has, from the cold chain; other bytes keep their chunks.
 
-    Lost extents go too, so that the bytes are offloaded again. Objects without references become garbage at
+    Lost extents are removed too, so that the bytes are offloaded again. Objects without references become garbage at
     `due_ms`.
     """
     while chunk := next(iter(_overlapping(txn, segment, span)), None):
@@ -65,7 +63,7 @@ def take_out(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, 
 
 
 def take_out_lost(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, due_ms: int) -> SegmentRecord:
-    """As take_out, of what is lost in the cold tier alone: a good copy there stays."""
+    """Remove only the lost extents of `span` from the cold chain, as take_out does: a good copy there stays."""
     for extent in _overlapping(txn, segment, span):
         if extent.lost:
             segment = take_out(txn, segment, extent.range.intersect(span), due_ms=due_ms)
@@ -73,10 +71,10 @@ def take_out_lost(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange
 
 
 def restore(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> SegmentRecord:
-    """Make a chunk good again whose bytes were all read and proved right, with the change for the journal.
+    """Mark a chunk good whose bytes were all read and verified, and journal it.
 
-    It becomes one with the neighbours that it continues, and suspect beside a suspect one. What is lost in the
-    cold tier of a local chunk's bytes is taken out, so that they are offloaded.
+    It merges with the neighbours that it continues; beside a suspect one, the result is suspect. Bytes of a local chunk
+    that the cold tier has lost are taken out there, so that they are offloaded.
     """
     segment = replace_chunk(txn, segment, tier, chunk, [(chunk.range, ChunkState.GOOD)])
     return take_out_lost(txn, segment, chunk.range, due_ms=txn.now_ms) if tier is Tier.LOCAL else segment
@@ -88,7 +86,7 @@ def set_state(
     """Set a chunk's state unless it moved; return whether that changed anything. One commit.
 
     The other copies of a suspect chunk's bytes stay, as its own failed (invariant 8). A lost chunk stays lost until it
-    is marked good: then every byte of it was read and proved right.
+    is marked good, after every byte of it was read and verified.
     """
     if not changes_state(metadata, segment_id, tier, chunk, state):
         return False
@@ -122,12 +120,12 @@ def replace_chunk(
     *,
     due_ms: int = 0,
 ) -> SegmentRecord:
-    """Put parts of a chunk, in its object, in its place; what they leave out is dropped.
+    """Replace a chunk by parts of it, in the same object; bytes in no part are dropped.
 
-    Parts become one with neighbours that they continue. Returns the changed segment, not yet written. An object
-    without references becomes garbage at `due_ms`.
+    Parts merge with neighbours that they continue. Returns the changed segment, not yet written. An object without
+    references becomes garbage at `due_ms`.
     """
-    cut = [chain.part(chunk, *one) for one in sorted(parts)]
+    cut = [chain.part(chunk, *part) for part in sorted(parts)]
     if not chunk.object_id:
         return _replace_nameless(txn, segment, chunk, cut)
     before, after = _neighbours(txn, segment, tier, [chunk, *cut])
@@ -147,7 +145,7 @@ def replace_chunk(
 
 
 def put_segment(txn: WriteTransaction, segment: SegmentRecord, *, journaled: bool) -> None:
-    """Write a segment whose chunks changed, and tell who has it open."""
+    """Write a segment whose chunks changed, and notify its readers."""
     segment = replace(segment, generation=segment.generation + 1, changed_ms=txn.now_ms)
     txn.put(SEGMENTS, tables.u64(segment.id), segment)
     if journaled:
@@ -158,7 +156,7 @@ def put_segment(txn: WriteTransaction, segment: SegmentRecord, *, journaled: boo
 def _changes(current: ChunkRecord | None, tier: Tier, chunk: ChunkRecord, state: ChunkState) -> bool:
     if current is None:
         return False
-    # What was joined to it since, nobody has read; but a local chunk that is not lost only grows by appends.
+    # Bytes joined to it since then are unverified; but a local chunk that is not lost only grows by appends.
     grows = state is not ChunkState.GOOD or (tier is Tier.LOCAL and not current.lost)
     return (
         (not current.lost or (chunk.lost and state is ChunkState.GOOD))
@@ -171,7 +169,7 @@ def _changes(current: ChunkRecord | None, tier: Tier, chunk: ChunkRecord, state:
 def _replace_nameless(
     txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, records: Sequence[ChunkRecord]
 ) -> SegmentRecord:
-    """A lost extent without an object, which only a part of the cold chain can be."""
+    """Replace a lost extent without an object, which only the cold chain can hold."""
     _unlink(txn, segment, [chunk], records)
     segment = chains.remove(txn, segment, Tier.COLD, [chunk], due_ms=0, after_sequence=0)
     for record in records:
@@ -184,33 +182,33 @@ def _replace_nameless(
 def _neighbours(
     txn: WriteTransaction, segment: SegmentRecord, tier: Tier, edges: Sequence[ChunkRecord]
 ) -> tuple[list[ChunkRecord], list[ChunkRecord]]:
-    """The chunks before and behind one that it continues, as it is or as its parts are to be; in offset order."""
+    """Return the chunks before and after one that it continues, as it is or as its parts will be; in offset order."""
     before: list[ChunkRecord] = []
     after: list[ChunkRecord] = []
     while (start := before[0].start_offset if before else edges[0].start_offset) and (
-        found := chains.chunk_at(txn, segment.id, tier, start - 1)
+        neighbour := chains.chunk_at(txn, segment.id, tier, start - 1)
     ):
-        if not any(chain.continues(found, edge) for edge in before[:1] or edges):
+        if not any(chain.continues(neighbour, edge) for edge in before[:1] or edges):
             break
-        before.insert(0, found)
-    for found in chains.chunks(txn, segment.id, tier, edges[0].end_offset):
-        if not any(chain.continues(edge, found) for edge in after[-1:] or edges):
+        before.insert(0, neighbour)
+    for neighbour in chains.chunks(txn, segment.id, tier, edges[0].end_offset):
+        if not any(chain.continues(edge, neighbour) for edge in after[-1:] or edges):
             break
-        after.append(found)
+        after.append(neighbour)
     return before, after
 
 
 def _unlink(
     txn: WriteTransaction, segment: SegmentRecord, removed: Sequence[ChunkRecord], records: Sequence[ChunkRecord]
 ) -> int:
-    """Tell the journal that chunks go; the sequence, 0 where one chunk replaces them all by its link alone."""
+    """Journal that chunks are removed; return the sequence, 0 where the link of one chunk replaces them all."""
     if len(records) == 1 and records[0].range == ByteRange(removed[0].start_offset, removed[-1].end_offset):
         return 0
     return changes.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in removed])
 
 
 def _link(txn: WriteTransaction, segment: SegmentRecord, records: Sequence[ChunkRecord]) -> None:
-    """Tell the journal of the parts: it names their object from this change on."""
+    """Journal the parts: their object is referenced from this change on."""
     holder = replace(chains.object_of(txn, records[0]), linked_sequence=txn.store.next_outbox)
     txn.put(OBJECTS, tables.u64(holder.id), holder)
     changes.cold_linked(txn, segment.id, records, (holder,))
@@ -226,10 +224,10 @@ def _overlapping(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange)
 
 
 def append_chain(txn: WriteTransaction, target: SegmentRecord, source: SegmentRecord, tier: Tier) -> TierState:
-    """Move one tier's chunks from `source` behind `target`'s end; returns the head of the target's chain.
+    """Move one tier's chunks from `source` to `target`'s end; return the head of the target's chain.
 
-    The source's chunks begin at or behind its start offset and the target has no active chunk. What moved
-    in the cold tier is journaled; both segments' records are the caller's to write.
+    The source's chunks begin at or after its start offset and the target has no active chunk. Chunks moved in the cold
+    tier are journaled; both segments' records are the caller's to write.
     """
     head, taken = target.tier_state(tier), source.tier_state(tier)
     if not taken.count:
@@ -254,15 +252,15 @@ def append_chain(txn: WriteTransaction, target: SegmentRecord, source: SegmentRe
 
 
 def _messages(txn: ReadTransaction, segment: SegmentRecord, tier: Tier) -> list[pb.ChunkRecord]:
-    """The chain's records; raises DataLoss where they disagree with each other or with the chain's head."""
+    """Return the chain's records. Raises DataLoss where they disagree with each other or with the chain's head."""
     prefix = tables.chunk_prefix(segment.id, tier)
     messages = [pb.ChunkRecord.FromString(data) for _, data in txn.scan_raw(CHUNKS.name, prefix, prefix=prefix)]
     state = segment.tier_state(tier)
     held = sum(message.length for message in messages if message.state != ChunkState.LOST)
     require((len(messages), held) == (state.count, state.bytes), "a chain and its head differ", segment.id, tier.name)
     require(messages[0].start_offset >= segment.start_offset, "a chunk before the start", segment.id, tier.name)
-    for one, other in pairwise(messages):
-        require(one.next == other.start_offset, "chunks are not neighbours", segment.id, one.start_offset)
+    for left, right in pairwise(messages):
+        require(left.next == right.start_offset, "chunks are not neighbours", segment.id, left.start_offset)
     return messages
 
 
@@ -274,11 +272,11 @@ def _shift(messages: Sequence[pb.ChunkRecord], distance: int) -> None:
 
 
 def _join(txn: WriteTransaction, target: SegmentRecord, tier: Tier, messages: list[pb.ChunkRecord]) -> bool:
-    """Link the first chunk that comes behind the target's last one; True when both became one chunk."""
+    """Link the first moved chunk after the target's last one; return True when both became one chunk."""
     last = chains.chunk_at(txn, target.id, tier, target.length)
     if last is None:
         return False
-    require(last.next == 0 and last.end_offset <= target.length, "chunks behind the end", target.id, last.start_offset)
+    require(last.next == 0 and last.end_offset <= target.length, "chunks after the end", target.id, last.start_offset)
     first: ChunkRecord = CHUNKS.codec.from_message(messages[0])
     grown, *rest = chain.joined([last, first])
     if rest:

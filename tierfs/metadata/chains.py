@@ -16,28 +16,28 @@ from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId,
 
 
 def chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> ChunkRecord | None:
-    """The chunk with the greatest start <= offset; the caller checks whether it reaches that far."""
+    """Return the chunk with the greatest start <= offset; the caller checks whether it reaches that far."""
     prefix = tables.chunk_prefix(segment_id, tier)
     return txn.at_or_before(CHUNKS, tables.chunk(segment_id, tier, offset), prefix=prefix)
 
 
 def chunks(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int = 0) -> Iterator[ChunkRecord]:
-    """Chunks of one tier from the one that holds `start` (or the next one) on, in offset order."""
+    """Yield chunks of one tier from the one that holds `start` (or the next one) on, in offset order."""
     first = chunk_at(txn, segment_id, tier, start)
     begin = start
     if first is not None and first.end_offset > start:
-        yield first  # decoded already: most lookups want this one only
+        yield first  # decoded already: most lookups need only this one
         begin = first.start_offset + 1
     yield from _from(txn, segment_id, tier, begin)
 
 
 def overlapping(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, span: ByteRange) -> Iterator[ChunkRecord]:
-    """Chunks of one tier that hold bytes of a range, in offset order."""
+    """Yield chunks of one tier that hold bytes of a range, in offset order."""
     return takewhile(lambda chunk: chunk.start_offset < span.end, chunks(txn, segment_id, tier, span.start))
 
 
 def cold_end(txn: ReadTransaction, segment: SegmentRecord, *, lost_too: bool = False) -> int:
-    """The first byte from a segment's start on that the cold tier does not have; `lost_too` counts lost bytes as had.
+    """Return the first byte from a segment's start on that the cold tier lacks; `lost_too` counts lost bytes as held.
 
     It may lie beyond the segment's end.
     """
@@ -50,12 +50,12 @@ def cold_end(txn: ReadTransaction, segment: SegmentRecord, *, lost_too: bool = F
 
 
 def ending_by(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> list[ChunkRecord]:
-    """The chunks of a chain's head that hold no byte at or behind `offset`."""
+    """Return the first chunks of a chain that end at or before `offset`."""
     return list(takewhile(lambda chunk: chunk.end_offset <= offset, _from(txn, segment_id, tier, 0)))
 
 
 def object_of(txn: ReadTransaction, chunk_record: ChunkRecord) -> ObjectRecord:
-    """The object that holds a chunk's bytes. Raises DataLoss when its record is gone."""
+    """Return the object that holds a chunk's bytes. Raises DataLoss when its record is missing."""
     record = txn.get(OBJECTS, tables.u64(chunk_record.object_id))
     require(record is not None, "a chunk names a missing object", chunk_record.object_id)
     assert record is not None
@@ -65,14 +65,14 @@ def object_of(txn: ReadTransaction, chunk_record: ChunkRecord) -> ObjectRecord:
 def insert(
     txn: WriteTransaction, segment: SegmentRecord, tier: Tier, new: ChunkRecord, holder: ObjectRecord
 ) -> SegmentRecord:
-    """Link a chunk and count the reference to its object; returns the changed segment, not yet written."""
+    """Link a chunk and count the reference to its object; return the changed segment, not yet written."""
     segment, references = link(txn, segment, tier, new)
     txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references + references))
     return segment
 
 
 def link(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, new: ChunkRecord) -> tuple[SegmentRecord, int]:
-    """Link a chunk; returns the changed segment, not yet written, and how many references its object gained."""
+    """Link a chunk; return the changed segment, not yet written, and how many references its object gained."""
     previous = following = None
     if segment.tier_state(tier).count:
         previous = chunk_at(txn, segment.id, tier, new.start_offset)
@@ -84,7 +84,7 @@ def link(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, new: ChunkRe
 def begin(
     txn: WriteTransaction, segment_id: SegmentId, tier: Tier, first: ChunkRecord, holder: ObjectRecord
 ) -> TierState:
-    """Write the first chunk of an empty chain, and its object with that one reference; returns the chain's head."""
+    """Write the first chunk of an empty chain, and its object with that one reference; return the chain's head."""
     txn.put(OBJECTS, tables.u64(holder.id), holder)
     txn.put(CHUNKS, tables.chunk(segment_id, tier, first.start_offset), first)
     at = first.start_offset
@@ -92,7 +92,7 @@ def begin(
 
 
 def insert_lost(txn: WriteTransaction, segment: SegmentRecord, lost: ByteRange) -> SegmentRecord:
-    """Link a lost extent into the cold chain (invariant 3); returns the changed segment, not yet written.
+    """Link a lost extent into the cold chain (invariant 3); return the changed segment, not yet written.
 
     Raises DataLoss where the range overlaps a chunk.
     """
@@ -106,7 +106,7 @@ def insert_lost(txn: WriteTransaction, segment: SegmentRecord, lost: ByteRange) 
 
 
 def grow_last(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, length: int) -> SegmentRecord:
-    """The active chunk grew; returns the changed segment, not yet written."""
+    """Grow the active chunk by `length` bytes; return the changed segment, not yet written."""
     edit = chain.grow_last(segment.local, last, length)
     return _apply(txn, segment, Tier.LOCAL, edit, moved=False)
 
@@ -122,7 +122,7 @@ def remove(
 ) -> SegmentRecord:
     """Unlink neighbouring chunks; objects without references become garbage.
 
-    `due_ms` and `after_sequence` say when the garbage may go. Returns the changed segment, not yet written.
+    The garbage may be deleted after `due_ms` and `after_sequence`. Returns the changed segment, not yet written.
     """
     if not removed:
         return segment
@@ -136,7 +136,7 @@ def remove(
 
 
 def cut_head(txn: WriteTransaction, segment: SegmentRecord, tier: Tier) -> SegmentRecord:
-    """Let the tier's first chunk begin where the segment does; returns the changed segment, not yet written."""
+    """Let the tier's first chunk begin where the segment does; return the changed segment, not yet written."""
     first = chunk_at(txn, segment.id, tier, segment.start_offset)
     if first is None or not first.start_offset < segment.start_offset < first.end_offset:
         return segment
@@ -145,15 +145,16 @@ def cut_head(txn: WriteTransaction, segment: SegmentRecord, tier: Tier) -> Segme
 
 
 def objects_named(txn: ReadTransaction, names: Collection[str], *, first_id: int = 0) -> set[str]:
-    """Which of the names belong to an object whose id is at least `first_id`; one pass over those."""
+    """Return those of the names that belong to an object with an id of at least `first_id`; one pass over those
+    objects."""
     return {record.name for _, record in txn.scan(OBJECTS, tables.u64(first_id)) if record.name in names}
 
 
 def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
     """Queue a file or object for deletion.
 
-    The journal is told of cold ones that have to wait, so that the bucket's next owner deletes them too. What
-    may go at once is gone before anybody could read of it.
+    Cold garbage that has to wait is journaled, so that the bucket's next owner deletes it too. Garbage that may be
+    deleted at once would be gone before another owner could read of it.
     """
     sequence = txn.store.next_garbage
     queued = replace(record, sequence=sequence)
@@ -164,7 +165,7 @@ def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
 
 
 def _from(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int) -> Iterator[ChunkRecord]:
-    """Chunks that start at or behind `start`."""
+    """Yield chunks that start at or after `start`."""
     prefix = tables.chunk_prefix(segment_id, tier)
     for _, record in txn.scan(CHUNKS, tables.chunk(segment_id, tier, start), prefix=prefix):
         yield record
@@ -186,13 +187,13 @@ def _release(txn: WriteTransaction, record: ChunkRecord, due_ms: int, after_sequ
     if not record.object_id:
         return
     holder = object_of(txn, record)
-    require(holder.references > 0, "an object lost a reference it did not have", holder.id)
+    require(holder.references > 0, "an object without references lost one", holder.id)
     if holder.references > 1:
         txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references - 1))
         return
     txn.delete(OBJECTS.name, tables.u64(holder.id))
     checksums.delete(txn, ObjectId(holder.id))
-    for location_id, name, length in _left_by(txn, holder):
+    for location_id, name, length in _deletable(txn, holder):
         garbage = GarbageRecord(
             due_ms=due_ms,
             tier=holder.tier,
@@ -205,8 +206,8 @@ def _release(txn: WriteTransaction, record: ChunkRecord, due_ms: int, after_sequ
         add_garbage(txn, garbage)
 
 
-def _left_by(txn: ReadTransaction, holder: ObjectRecord) -> Iterator[tuple[LocationId, str, int]]:
-    """What is ours to delete of an object: where, its name, its size; of its companions that is not known."""
+def _deletable(txn: ReadTransaction, holder: ObjectRecord) -> Iterator[tuple[LocationId, str, int]]:
+    """Yield location, name and size of each stored object that is ours to delete; a companion's size is unknown."""
     if not holder.foreign:
         yield holder.location_id, holder.name, holder.stored_bytes
         if holder.index_name:

@@ -1,8 +1,8 @@
 """Changes, journal entries and checkpoints: the bucket's ordered log of metadata (design §6).
 
-Changes are upserts of whole records in the bucket's view, which knows nothing of the local tier, so
-replaying one twice is harmless. Objects of the journal are framed: magic, format version, CRC32C,
-payload. Everything read back is hostile until its frame and sizes were checked.
+Changes are upserts of whole records in the bucket's view, which excludes the local tier, so replaying one twice is
+harmless. Objects of the journal are framed: magic, format version, CRC32C, payload. All input is untrusted until its
+frame and sizes were checked.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _HEADER = struct.Struct(">4sIIQ")
 
 
 class Readable(Protocol):
-    """A file, or something else that is read in order."""
+    """A file, or anything else that is read in order."""
 
     def read(self, size_bytes: int, /) -> bytes:
-        """The next bytes; fewer only at the end."""
+        """Return the next bytes; fewer only at the end."""
         ...
 
 
@@ -65,34 +65,35 @@ MAX_OBJECT_BYTES = 8 * 1024 * 1024
 """Journal objects are single PUTs and are refused above this size before they are read."""
 
 _LINK_OBJECT_BYTES = 80 * 1024**3
-"""Objects whose checksums, 2.6 MiB, a link carries: with it, an entry of 4 MiB stays below what a reader takes."""
+"""A link carries the checksums (2.6 MiB) of objects up to this size: an entry of 4 MiB with it stays below a reader's
+limit."""
 
 _RUNS_PER_CHANGE = 2048
-"""Of checksums that do not fit into their link: 2 MiB."""
+"""Checksum runs per change, for those that do not fit into their link: 2 MiB."""
 
 CHUNKS_PER_CHANGE = 5000
-"""Some 300 KB of records: far below the 4 MiB at which an entry ends, which a change cannot be split over."""
+"""Some 300 KB of records: far below the 4 MiB at which an entry ends; a change cannot be split across entries."""
 
 PACKED_PER_CHANGE = 1000
 """Segments that one change links to a pack: some 200 KB, with the longest names 700 KB."""
 
 
 _LOCAL_FIELDS = ("local", "active", "resumable", "writer", "owner_view")
-"""Of a segment: what other hosts may not know, its local chunks, writer and what a replica was told."""
+"""Fields of a segment that stay on this host: its local chunks, its writer, and the owner's view in a replica."""
 
 
 def put_segment(txn: WriteTransaction, segment: SegmentRecord) -> int:
-    """Write a segment and tell the journal; returns the change's sequence."""
+    """Write a segment and journal it; return the change's sequence."""
     return queue(txn, pb.Change(segment=_put_segment(txn, segment)))
 
 
 def segment_changed(txn: WriteTransaction, segment: SegmentRecord) -> int:
-    """A segment was created, sealed or changed; returns the change's sequence."""
+    """Journal a segment that was created, sealed or changed; return the change's sequence."""
     return queue(txn, pb.Change(segment=_bucket_view(segment)))
 
 
 def _put_segment(txn: WriteTransaction, segment: SegmentRecord) -> pb.SegmentRecord:
-    """Write a segment; returns its bucket view, as one encoding serves both."""
+    """Write a segment; return its bucket view, as one encoding serves both."""
     segment.check()
     message: pb.SegmentRecord = SEGMENTS.codec.to_message(segment)  # type: ignore[assignment]
     txn.put_raw(SEGMENTS.name, tables.u64(segment.id), message.SerializeToString(deterministic=True))
@@ -110,39 +111,39 @@ def _without_local(message: pb.SegmentRecord) -> pb.SegmentRecord:
 
 
 def segment_removed(txn: WriteTransaction, segment_id: SegmentId) -> int:
-    """A segment was deleted."""
+    """Journal that a segment was deleted."""
     return queue(txn, pb.Change(segment_removed=segment_id))
 
 
 def directory_changed(txn: WriteTransaction, directory: DirectoryRecord) -> int:
-    """A directory was created."""
+    """Journal a directory that was created or changed."""
     return queue(txn, pb.Change(directory=DIRECTORIES.codec.to_message(directory)))  # type: ignore[arg-type]
 
 
 def directory_removed(txn: WriteTransaction, directory_id: int) -> int:
-    """A directory was removed."""
+    """Journal that a directory was removed."""
     return queue(txn, pb.Change(directory_removed=directory_id))
 
 
 def location_changed(txn: WriteTransaction, location: LocationRecord) -> int:
-    """A location was added."""
+    """Journal a location that was added or changed."""
     return queue(txn, pb.Change(location=LOCATIONS.codec.to_message(location)))  # type: ignore[arg-type]
 
 
 def policy_changed(txn: WriteTransaction, policy: PolicyRecord) -> int:
-    """Settings of a directory or segment changed."""
+    """Journal changed settings of a directory or segment."""
     return queue(txn, pb.Change(policy=POLICIES.codec.to_message(policy)))  # type: ignore[arg-type]
 
 
 def owner_begins(txn: WriteTransaction, host: str) -> int:
-    """This store starts to own the bucket with its epoch."""
+    """Journal that this store starts to own the bucket with its epoch."""
     return queue(txn, _owner_begins(txn.store, txn.store.store_epoch, host, txn.now_ms))
 
 
 def takeover_entry(
     store: StoreRecord, epoch: int, attempt: str, location: LocationRecord, host: str, now_ms: int
 ) -> pb.JournalEntry:
-    """The next slot's entry, with which an owner of another epoch begins; nothing is queued."""
+    """Return the next slot's entry, with which an owner of another epoch begins; nothing is queued."""
     first = store.journal.published_sequence + 1
     changes = [
         _owner_begins(store, epoch, host, now_ms),
@@ -170,15 +171,15 @@ def _owner_begins(store: StoreRecord, epoch: int, host: str, now_ms: int) -> pb.
 def cold_linked(
     txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[ChunkRecord], objects: Sequence[ObjectRecord]
 ) -> int:
-    """Cold chunks were linked; carries their objects and checksum runs. Returns the sequence of the link.
+    """Journal cold chunks that were linked, with their objects and checksum runs; return the sequence of the link.
 
-    Checksums that are too many for one change come before it in changes of their own, so that a journal
-    that ends in between links nothing without them.
+    Checksums that are too many for one change precede it in changes of their own, so that a journal that ends in
+    between links nothing without them.
     """
     first = sequence = txn.store.next_outbox
     for change in _link_changes(txn, segment_id, chunks, objects):
         sequence = queue(txn, change)
-    if sequence > first:  # local copies and replaced objects wait for the link itself
+    if sequence > first:  # local copies and replaced objects are kept until the link itself is published
         for holder in objects:
             row = txn.get(OBJECTS, tables.u64(holder.id))
             if row is not None:
@@ -187,14 +188,14 @@ def cold_linked(
 
 
 def cold_relinked(txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence[pb.ChunkRecord]) -> None:
-    """Cold chunks, encoded already, came to a segment from another; the journal knows their objects."""
+    """Journal cold chunks, already encoded, that moved from another segment; the journal has their objects."""
     for first in range(0, len(chunks), CHUNKS_PER_CHANGE):
         part = chunks[first : first + CHUNKS_PER_CHANGE]
         queue(txn, pb.Change(cold_link=pb.ColdLink(segment_id=segment_id, chunks=part)))
 
 
 def link_pack(txn: WriteTransaction, holder: ObjectRecord, linked: Sequence[tuple[SegmentRecord, ChunkRecord]]) -> int:
-    """Write segments of which a chunk was linked to a pack, at most PACKED_PER_CHANGE, and tell the journal."""
+    """Write and journal at most PACKED_PER_CHANGE segments of which a chunk was linked to a pack."""
     described = OBJECTS.codec.to_message(holder)
     message = pb.PackLink(object=described, checksums=_runs_of(txn, holder.id))  # type: ignore[arg-type]
     for segment, chunk in linked:
@@ -205,7 +206,7 @@ def link_pack(txn: WriteTransaction, holder: ObjectRecord, linked: Sequence[tupl
 
 
 def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: Sequence[int]) -> int:
-    """Cold chunks were unlinked; returns the last change's sequence, 0 without chunks."""
+    """Journal cold chunks that were unlinked; return the last change's sequence, 0 without chunks."""
     sequence = 0
     for first in range(0, len(start_offsets), CHUNKS_PER_CHANGE):
         part = start_offsets[first : first + CHUNKS_PER_CHANGE]
@@ -214,23 +215,23 @@ def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: S
 
 
 def ledger_changed(txn: WriteTransaction, ledger: LedgerRecord) -> int:
-    """What tiering knows of a ledger changed."""
+    """Journal a changed ledger record."""
     return queue(txn, pb.Change(ledger=LEDGERS.codec.to_message(ledger)))  # type: ignore[arg-type]
 
 
 def object_changed(txn: WriteTransaction, holder: ObjectRecord) -> int:
-    """Another etag of a cold object was adopted."""
+    """Journal another etag that was adopted for a cold object."""
     return queue(txn, pb.Change(object=OBJECTS.codec.to_message(holder)))  # type: ignore[arg-type]
 
 
 def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
-    """Changes not yet known to be in the journal: sequence and serialized Change."""
+    """Yield changes not yet known to be in the journal: sequence and serialized Change."""
     for key, data in txn.scan_raw(OUTBOX_NAME, tables.u64(after + 1)):
         yield tables.read_u64(key), data
 
 
 def entry_of(txn: ReadTransaction, slot: int, first: int, last: int, attempt: str) -> pb.JournalEntry:
-    """The journal entry for a range of outbox rows. The same arguments always give the same changes."""
+    """Return the journal entry for a range of outbox rows. The same arguments always give the same changes."""
     entry = pb.JournalEntry(
         version=RECORD_VERSION,
         store_id=txn.store.store_id,
@@ -250,7 +251,7 @@ def entry_of(txn: ReadTransaction, slot: int, first: int, last: int, attempt: st
 
 
 def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
-    """The whole state of the bucket's metadata as changes without sequence: what a checkpoint holds."""
+    """Yield the whole state of the bucket's metadata as changes without sequence: the contents of a checkpoint."""
     for _, location in txn.scan(LOCATIONS):
         yield pb.Change(location=LOCATIONS.codec.to_message(location))  # type: ignore[arg-type]
     for _, directory in txn.scan(DIRECTORIES):
@@ -271,7 +272,7 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
 
 
 def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
-    """One segment as changes without sequence: its record, its own policy, its cold chain."""
+    """Yield one segment as changes without sequence: its record, its own policy, its cold chain."""
     yield pb.Change(segment=_bucket_view(segment))
     policy = txn.get(POLICIES, tables.u64(segment.id))
     if policy is not None:
@@ -287,10 +288,10 @@ def _ledger_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.C
 
 
 def _cold_chain(txn: ReadTransaction, segment: SegmentRecord, packs: set[ObjectId]) -> Iterator[pb.Change]:
-    """The links of a chain; a pack comes along with the first of its chunks only, `packs` remembers which did."""
+    """Yield the links of a chain; a pack accompanies only the first of its chunks, and is then added to `packs`."""
     for chunk in chains.chunks(txn, segment.id, Tier.COLD):
-        told = not chunk.object_id or chunk.object_id in packs
-        holders = () if told else (chains.object_of(txn, chunk),)
+        described = not chunk.object_id or chunk.object_id in packs
+        holders = () if described else (chains.object_of(txn, chunk),)
         packs.update(holder.id for holder in holders if holder.packed)
         yield from _link_changes(txn, segment.id, (chunk,), holders)
 
@@ -298,7 +299,7 @@ def _cold_chain(txn: ReadTransaction, segment: SegmentRecord, packs: set[ObjectI
 def _link_changes(
     txn: ReadTransaction, segment_id: SegmentId, chunks: Iterable[ChunkRecord], objects: Sequence[ObjectRecord]
 ) -> Iterator[pb.Change]:
-    """The link, last; before it the checksums that do not fit into it."""
+    """Yield checksums that do not fit into the link, then the link."""
     message = pb.ColdLink(segment_id=segment_id)
     message.chunks.extend(CHUNKS.codec.to_message(chunk) for chunk in chunks)  # type: ignore[misc]
     message.objects.extend(OBJECTS.codec.to_message(holder) for holder in objects)  # type: ignore[misc]
@@ -319,7 +320,7 @@ def _runs_of(txn: ReadTransaction, object_id: int) -> Iterator[pb.ChecksumRun]:
 
 
 def frame(message: Message) -> bytes:
-    """The bytes of a journal object. Raises InvalidRequest when no reader would take it."""
+    """Return the bytes of a journal object. Raises InvalidRequest when no reader would accept it."""
     payload = message.SerializeToString(deterministic=True)
     size_bytes = _HEADER.size + len(payload)
     if size_bytes > MAX_OBJECT_BYTES:
@@ -331,50 +332,50 @@ def frame(message: Message) -> bytes:
 
 
 def parse_entry(data: bytes, name: str) -> pb.JournalEntry:
-    """The journal entry in an object's bytes; raises DataLoss naming the object."""
+    """Return the journal entry in an object's bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.JournalEntry)
 
 
 def parse_manifest(data: bytes, name: str) -> pb.CheckpointManifest:
-    """The checkpoint manifest in an object's bytes; raises DataLoss naming the object."""
+    """Return the checkpoint manifest in an object's bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.CheckpointManifest)
 
 
 def parse_part(data: bytes, name: str) -> pb.CheckpointPart:
-    """The checkpoint part in an object's bytes; raises DataLoss naming the object."""
+    """Return the checkpoint part in an object's bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.CheckpointPart)
 
 
 def parse_dump_part(data: bytes, name: str) -> pb.DumpPart:
-    """The part of a dump in its framed bytes; raises DataLoss naming the file."""
+    """Return the part of a dump in its framed bytes; raises DataLoss naming the file."""
     return _parse(data, name, pb.DumpPart)
 
 
 def parse_entries_part(data: bytes, name: str) -> pb.EntriesPart:
-    """The part of a copy of entries in its framed bytes; raises DataLoss naming the object."""
+    """Return the part of a copy of entries in its framed bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.EntriesPart)
 
 
 def parse_batch_manifest(data: bytes, name: str) -> pb.BatchManifest:
-    """A part of a batch's manifest in an object's bytes; raises DataLoss naming the object."""
+    """Return the part of a batch's manifest in an object's bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.BatchManifest)
 
 
 def parse_segment_dump(data: bytes, name: str) -> pb.SegmentDump:
-    """A piece of a segment's dump in its framed bytes; raises DataLoss naming the object."""
+    """Return the piece of a segment's dump in its framed bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.SegmentDump)
 
 
 def read_framed(file: Readable, name: str) -> bytes | None:
-    """The next framed message of a file, unparsed; None at its end. Raises DataLoss before it reads too much."""
+    """Return the next framed message of a file, unparsed; None at its end. Raises DataLoss before it reads too much."""
     header = file.read(_HEADER.size)
     if not header:
         return None
     if len(header) < _HEADER.size:
-        raise DataLoss(f"{name} is cut in the middle of a header")
+        raise DataLoss(f"{name} ends in the middle of a header")
     magic, _, _, length = _HEADER.unpack(header)
     if magic != MAGIC or length > MAX_OBJECT_BYTES:
-        raise DataLoss(f"{name} is damaged, or no tierfs dump")
+        raise DataLoss(f"{name} is damaged, or not a tierfs dump")
     payload = file.read(length)
     if len(payload) < length:
         raise DataLoss(f"{name} is cut: {len(payload)} of {length} bytes of a part")
@@ -387,7 +388,7 @@ def _parse(data: bytes, name: str, kind: type[M]) -> M:
     magic, version, crc, length = _HEADER.unpack_from(data)
     payload = data[_HEADER.size :]
     if magic != MAGIC:
-        raise DataLoss(f"{name} is no object of a tierfs journal")
+        raise DataLoss(f"{name} is not an object of a tierfs journal")
     if version > RECORD_VERSION:
         raise DataLoss(f"{name} has format version {version}", remedy="upgrade tierfs")
     if length != len(payload) or crc != crc32c(payload):

@@ -19,7 +19,7 @@ RUN_BYTES = RUN_BLOCKS * CRC_BLOCK_BYTES
 
 
 def pack(crcs: Sequence[int]) -> bytes:
-    """CRCs as a run stores them."""
+    """Return CRCs as a run stores them."""
     return b"".join(crc.to_bytes(4, "big") for crc in crcs)
 
 
@@ -36,7 +36,7 @@ def put_grid(txn: WriteTransaction, object_id: ObjectId, crcs: Sequence[int]) ->
 
 
 def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRun | None:
-    """The run that covers an offset of the object, or None when it has no checksum there."""
+    """Return the run that covers an offset of the object, or None when it has no checksum there."""
     run = txn.at_or_before(CHECKSUMS, tables.pair(object_id, offset), prefix=tables.u64(object_id))
     if run is None or offset >= run.start + run.count * CRC_BLOCK_BYTES:
         return None
@@ -44,20 +44,21 @@ def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRu
 
 
 def run_behind(txn: ReadTransaction, object_id: ObjectId, offset: int) -> int | None:
-    """Where the first run behind an offset of the object begins; None when there is none."""
+    """Return the start of the first run after an offset of the object; None when there is none."""
     rows = txn.scan_raw(CHECKSUMS.name, tables.pair(object_id, offset + 1), prefix=tables.u64(object_id))
     return next((int.from_bytes(key[tables.U64_BYTES :], "big") for key, _ in rows), None)
 
 
 def runs(txn: ReadTransaction, object_id: ObjectId) -> Iterator[ChecksumRun]:
-    """All runs of an object, ascending."""
+    """Yield all runs of an object, ascending."""
     for _, run in txn.scan(CHECKSUMS, prefix=tables.u64(object_id)):
         yield run
 
 
 def runs_covering(txn: ReadTransaction, object_id: ObjectId, wanted: ByteRange) -> tuple[ChecksumRun, ...]:
-    """The runs that cover a range of an object. Raises DataLoss where there is none, NotFound without the object."""
-    found: list[ChecksumRun] = []
+    """Return the runs that cover a range of an object. Raises DataLoss where one is missing, NotFound without the
+    object."""
+    covering: list[ChecksumRun] = []
     offset = wanted.start
     while offset < wanted.end:
         run = run_at(txn, object_id, offset)
@@ -65,9 +66,9 @@ def runs_covering(txn: ReadTransaction, object_id: ObjectId, wanted: ByteRange) 
             raise NotFound(f"object {object_id} was replaced or deleted")
         if run is None:
             raise DataLoss(f"object {object_id} has no checksum at {offset}", remedy="run: tierfs fsck")
-        found.append(run)
+        covering.append(run)
         offset = run.start + run.count * CRC_BLOCK_BYTES
-    return tuple(found)
+    return tuple(covering)
 
 
 class PackedChecksums:
@@ -78,20 +79,20 @@ class PackedChecksums:
         self._cursor = txn.cursor_raw(CHECKSUMS.name)
 
     def covering(self, object_id: ObjectId, wanted: ByteRange) -> tuple[int, bytes]:
-        """The checksums that cover a range of an object: where the first block begins, and all of them, packed.
+        """Return the start of the first block, and all checksums that cover a range of an object, packed.
 
         Raises what runs_covering raises.
         """
         cursor, packed = self._cursor, b""
         first = end = wanted.start - wanted.start % RUN_BYTES
-        found = cursor.set_range(tables.pair(object_id, first))
-        while found and end < wanted.end and cursor.key() == tables.pair(object_id, end):
+        has_row = cursor.set_range(tables.pair(object_id, first))
+        while has_row and end < wanted.end and cursor.key() == tables.pair(object_id, end):
             packed += pb.ChecksumRun.FromString(cursor.value()).crcs
             end = first + len(packed) // 4 * CRC_BLOCK_BYTES
-            found = end < wanted.end and cursor.next()
+            has_row = end < wanted.end and cursor.next()
         if wanted.start < wanted.end <= end:
             return first, packed
-        runs = runs_covering(self._txn, object_id, wanted)  # runs that begin elsewhere, or what is missing
+        runs = runs_covering(self._txn, object_id, wanted)  # for runs off this grid, and for the error
         return runs[0].start, b"".join(run.crcs for run in runs)
 
 

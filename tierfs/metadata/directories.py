@@ -1,10 +1,8 @@
-"""The tree of names: lookups, listings by cursor, and changes of entries.
+"""The tree of names: lookups, listings by cursor, changes of entries, and the queue of removed entries.
 
-What was removed by name and is still to be taken apart: entries of the root under names nobody sees.
-
-A durable queue without a database of its own: the entry is moved to `.tierfs-removed-<id>`, which no listing
-shows, no path finds and nobody can create. The journal is told of an ordinary move, so the queue survives a
-recovery too.
+A removed entry that still has to be deleted waits in the root as `.tierfs-removed-<id>`, which no listing shows, no
+path finds and no request can create: a durable queue without a database of its own. The journal records it as an
+ordinary move, so the queue survives a recovery too.
 """
 
 from __future__ import annotations
@@ -31,15 +29,15 @@ class Entry:
 
 
 def lookup(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> Entry | None:
-    """The entry `name` of a directory, one that was removed too: one LMDB get."""
+    """Return the entry `name` of a directory, a removed one too: one LMDB get."""
     record = txn.get(DIRENTS, tables.dirent(parent_id, name))
     return None if record is None else Entry(name, record.kind, record.id)
 
 
 def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") -> Generator[Entry]:
-    """Entries of a directory in byte order of their names, behind `after`; streams off one cursor.
+    """Yield entries of a directory after name `after`, in byte order of their names; streams off one cursor.
 
-    Those that were removed and are still to be taken apart are left out.
+    Removed entries that still have to be deleted are skipped.
     """
     start = tables.dirent(parent_id, after) + b"\0" if after else tables.u64(parent_id)
     for key, record in txn.scan(DIRENTS, start, prefix=tables.u64(parent_id)):
@@ -49,30 +47,30 @@ def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") ->
 
 
 def is_removed(parent_id: int, name: str) -> bool:
-    """Whether a name stands for what was removed and is still to be taken apart (removals.py)."""
+    """Return whether a name stands for a removed entry that still has to be deleted."""
     return parent_id == ROOT_DIRECTORY and name.startswith(names.REMOVED_PREFIX)
 
 
 def is_going(txn: ReadTransaction, segment: SegmentRecord) -> bool:
-    """Whether a segment is, or is below, what was removed and is still to be taken apart."""
+    """Return whether a segment is, or is below, a removed entry that still has to be deleted."""
     return names.is_removed(path_of(txn, segment.parent_id, segment.name))
 
 
 def find(txn: ReadTransaction, name: str) -> Entry | None:
-    """The entry a path leads to; the empty path is the root. Raises NotDirectory behind a segment."""
+    """Return the entry at a path; the empty path is the root. Raises NotDirectory below a segment."""
     entry = Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
     for part in names.split(name):
         if entry.kind is not EntryKind.DIRECTORY:
             raise NotDirectory(f"{names.printable(name)}: {names.printable(entry.name)} is a segment, not a directory")
-        found = lookup(txn, DirectoryId(entry.id), part)
-        if found is None or is_removed(entry.id, part):
+        child = lookup(txn, DirectoryId(entry.id), part)
+        if child is None or is_removed(entry.id, part):
             return None
-        entry = found
+        entry = child
     return entry
 
 
 def must_find(txn: ReadTransaction, path: str, kind: str = "") -> Entry:
-    """The entry a path leads to; raises NotFound, which calls it a `kind`, or NotDirectory."""
+    """Return the entry at a path; raises NotFound, which calls it a `kind`, or NotDirectory."""
     entry = find(txn, path)
     if entry is None:
         raise NotFound(f"{f'{kind} ' if kind else ''}{names.printable(path)} does not exist")
@@ -80,12 +78,12 @@ def must_find(txn: ReadTransaction, path: str, kind: str = "") -> Entry:
 
 
 def directory(txn: ReadTransaction, directory_id: int) -> DirectoryRecord:
-    """The directory with this id; raises NotFound."""
+    """Return the directory with this id; raises NotFound."""
     return txn.must_get(DIRECTORIES, tables.u64(directory_id), f"directory {directory_id}")
 
 
 def segment_by_name(txn: ReadTransaction, name: str) -> SegmentRecord:
-    """The segment at a path; raises NotFound, or IsDirectory."""
+    """Return the segment at a path; raises NotFound, or IsDirectory."""
     entry = must_find(txn, name, "segment")
     if entry.kind is EntryKind.DIRECTORY:
         raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
@@ -93,7 +91,7 @@ def segment_by_name(txn: ReadTransaction, name: str) -> SegmentRecord:
 
 
 def path_of(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> str:
-    """The full name of `name` in directory `parent_id`."""
+    """Return the full name of `name` in directory `parent_id`."""
     parts = [name]
     while parent_id != ROOT_DIRECTORY:
         record = directory(txn, parent_id)
@@ -103,12 +101,12 @@ def path_of(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> str:
 
 
 def segments_at(txn: ReadTransaction, path: str) -> Iterator[tuple[str, SegmentRecord]]:
-    """Full names and records of the segment at a path, or of those below it. Raises what must_find raises."""
+    """Yield full names and records of the segment at a path, or of those below it. Raises what must_find raises."""
     return segments_below(txn, must_find(txn, path), names.join(names.split(path)))
 
 
 def segments_below(txn: ReadTransaction, entry: Entry, path: str) -> Iterator[tuple[str, SegmentRecord]]:
-    """Full names and records of a segment, or of all segments under a directory, depth first."""
+    """Yield full names and records of a segment, or of all segments under a directory, depth first."""
     if entry.kind is EntryKind.SEGMENT:
         yield path, txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(path)}")
         return
@@ -117,7 +115,7 @@ def segments_below(txn: ReadTransaction, entry: Entry, path: str) -> Iterator[tu
 
 
 def make_directories(txn: WriteTransaction, parts: tuple[str, ...]) -> tuple[DirectoryId, list[DirectoryRecord]]:
-    """Make the directories of a path that are missing; returns the last one's id and the new ones."""
+    """Make the directories of a path that are missing; return the last one's id and the new ones."""
     parent_id, made = ROOT_DIRECTORY, []
     for depth, part in enumerate(parts):
         entry = lookup(txn, parent_id, part)
@@ -154,10 +152,10 @@ def add_entry(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> No
 
 
 def put_entry(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
-    """The same for one of many names: the caller tells mounts of each, and `modify` the directory once."""
+    """Add one of many names; the caller notifies mounts of each, and calls `modify` once. Raises AlreadyExists."""
     key = tables.dirent(parent_id, entry.name)
     if txn.get_raw(DIRENTS.name, key) is not None:
-        raise AlreadyExists(f"{names.printable(entry.name)} exists already")
+        raise AlreadyExists(f"{names.printable(entry.name)} already exists")
     txn.put(DIRENTS, key, DirentRecord(kind=entry.kind, id=entry.id))
 
 
@@ -168,7 +166,7 @@ def remove_entry(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> No
 
 
 def renew_inode(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
-    """From now on the name stands for another file, as after log rotation; who has the old one open keeps it.
+    """Give the name a new inode, as after log rotation; open handles keep the old file.
 
     Returns the changed segment, not yet written.
     """
@@ -178,12 +176,12 @@ def renew_inode(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
 
 
 def is_empty(txn: ReadTransaction, directory_id: DirectoryId) -> bool:
-    """Whether the directory has no entries."""
+    """Return whether the directory has no entries."""
     return next(entries(txn, directory_id), None) is None
 
 
 def modify(txn: WriteTransaction, parent: DirectoryRecord) -> None:
-    """Names of a directory changed in this transaction."""
+    """Set the modification time of a directory of which names changed in this transaction."""
     txn.put(DIRECTORIES, tables.u64(parent.id), replace(parent, modified_ms=txn.now_ms))
 
 
@@ -194,17 +192,17 @@ def _entry_changed(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> 
 
 
 def segment_by_id(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord:
-    """The segment with this id; raises NotFound."""
+    """Return the segment with this id; raises NotFound."""
     return txn.must_get(SEGMENTS, tables.u64(segment_id), f"segment {segment_id}")
 
 
 def segment(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord | None:
-    """The segment with this id, or None."""
+    """Return the segment with this id, or None."""
     return txn.get(SEGMENTS, tables.u64(segment_id))
 
 
 def queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
-    """Take an entry's name away and queue it, with everything below it."""
+    """Remove an entry's name and queue the entry for deletion, with everything below it."""
     hidden = f"{names.REMOVED_PREFIX}{entry.id}"
     remove_entry(txn, parent_id, entry.name)
     txn.put(DIRENTS, tables.dirent(ROOT_DIRECTORY, hidden), DirentRecord(kind=entry.kind, id=entry.id))
@@ -219,7 +217,7 @@ def queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
 
 
 def bury(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
-    """Let a segment that goes in several steps end now: no byte of it is read or appended any more."""
+    """End a segment that is deleted in several steps: no byte of it is read or appended any more."""
     buried = replace(
         segment,
         status=SegmentStatus.DELETED,
@@ -235,7 +233,7 @@ def bury(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
 
 
 def next_queued(txn: ReadTransaction) -> Entry | None:
-    """Something that is queued; None when nothing is."""
+    """Return an entry that is queued; None when there is none."""
     prefix = tables.dirent(ROOT_DIRECTORY, names.REMOVED_PREFIX)
     for key, record in txn.scan(DIRENTS, prefix=prefix):
         return Entry(tables.dirent_name(key), record.kind, record.id)

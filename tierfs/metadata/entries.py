@@ -1,14 +1,13 @@
-"""Where the entries of a ledger lie in its segment: rows of `entries`, committed together with the length.
+"""Positions of a ledger's entries in its segment: rows of `entries`, committed together with the length.
 
 A row has a run of consecutive entries; the runs of a ledger follow each other without a gap, from entry 0 at the
 segment's first byte on. An entry may be empty.
 
-The copy of a ledger's rows of `entries` in the bucket: an object `ledgers/...` beside what Pulsar reads.
+The bucket holds a copy of a ledger's rows: an object `ledgers/...` beside the one Pulsar reads. The journal does not
+carry these rows, two bytes and more per entry: each checkpoint would hold all of them. A recovery and a replica read
+the copy; where it is missing, the rows are rebuilt by reading the ledger's object.
 
-The journal does not carry these rows, two bytes and more per entry: each checkpoint would hold all of them. A recovery
-and a replica take them from here; where the copy is missing, they are found by reading the ledger's object.
-
-Rows of `ledgers`: what tiering knows of a ledger besides its segment. Changes go to the journal too.
+Rows of `ledgers` hold the rest of tiering's state of a ledger. Their changes are journaled.
 """
 
 from __future__ import annotations
@@ -37,34 +36,34 @@ class PlacedEntry:
 
 @dataclass(frozen=True, slots=True)
 class StoredEntries:
-    """Consecutive entries that follow each other in an object, each behind its frame."""
+    """Consecutive entries that follow each other in an object, each after its frame."""
 
     first_entry_id: int
     entries: int
     stored_offset: int
-    """Of the first one's frame."""
+    """Position of the first one's frame."""
     frame_bytes: int
 
     @property
     def end_entry_id(self) -> int:
-        """The id behind the last entry."""
+        """Id after the last entry."""
         return self.first_entry_id + self.entries
 
 
 def count(txn: ReadTransaction, segment_id: SegmentId) -> int:
-    """How many entries a ledger has; the next one's id."""
+    """Return the number of entries of a ledger, which is the next one's id."""
     last = last_run(txn, segment_id)
     return 0 if last is None else last.end_entry_id
 
 
 def end(txn: ReadTransaction, segment_id: SegmentId) -> int:
-    """The offset behind the last entry; 0 without entries."""
+    """Return the offset after the last entry; 0 without entries."""
     last = last_run(txn, segment_id)
     return 0 if last is None else last.payload_end
 
 
 def runs(txn: ReadTransaction, segment_id: SegmentId, first_entry_id: int = 0) -> Iterator[EntryRun]:
-    """The runs of a ledger in order, from the one that has `first_entry_id` on."""
+    """Yield the runs of a ledger in order, from the one that has `first_entry_id` on."""
     prefix = tables.u64(segment_id)
     begin = txn.at_or_before(ENTRIES, tables.pair(segment_id, first_entry_id), prefix=prefix)
     start = tables.pair(segment_id, first_entry_id if begin is None else begin.first_entry_id)
@@ -73,7 +72,7 @@ def runs(txn: ReadTransaction, segment_id: SegmentId, first_entry_id: int = 0) -
 
 
 def placed(txn: ReadTransaction, segment_id: SegmentId, start: int, end: int) -> Iterator[PlacedEntry]:
-    """Entries [start, end) in order, as far as they exist."""
+    """Yield entries [start, end) in order, as far as they exist."""
     for run in runs(txn, segment_id, start) if start < end else ():
         offset = run.payload_start
         for entry_id, length in enumerate(run.lengths, run.first_entry_id):
@@ -85,9 +84,9 @@ def placed(txn: ReadTransaction, segment_id: SegmentId, start: int, end: int) ->
 
 
 def run_holding(txn: ReadTransaction, segment_id: SegmentId, offset: int) -> EntryRun | None:
-    """The run that holds the payload byte at `offset` of the segment; None when no run does.
+    """Return the run that holds the payload byte at `offset` of the segment; None when no run does.
 
-    Guesses where it may be from the average length of entries: two or three rows are read, whatever the ledger has.
+    Guesses its place from the average length of entries: two or three rows are read, however large the ledger is.
     """
     last = last_run(txn, segment_id)
     if last is None or offset >= last.payload_end:
@@ -107,7 +106,7 @@ def run_holding(txn: ReadTransaction, segment_id: SegmentId, offset: int) -> Ent
 
 
 def place(txn: WriteTransaction, segment_id: SegmentId, blocks: Iterable[StoredEntries]) -> None:
-    """Note where entries lie in the cold object of their ledger; a run ends where a block does. Idempotent."""
+    """Record where entries lie in the cold object of their ledger; a run ends where a block does. Idempotent."""
     for block in blocks:
         _place(txn, segment_id, block)
 
@@ -124,8 +123,8 @@ def _place(txn: WriteTransaction, segment_id: SegmentId, block: StoredEntries) -
 
 
 def _cut(run: EntryRun, first: int, end: int) -> Iterator[EntryRun]:
-    """A run in up to three: in front of entry `first`, up to `end`, and behind."""
-    lines = [run.first_entry_id, *(one for one in (first, end) if run.first_entry_id < one < run.end_entry_id)]
+    """Yield up to three parts of a run: before entry `first`, up to `end`, and after it."""
+    lines = [run.first_entry_id, *(line for line in (first, end) if run.first_entry_id < line < run.end_entry_id)]
     offset = run.payload_start
     for start, stop in pairwise([*lines, run.end_entry_id]):
         lengths = run.lengths[start - run.first_entry_id : stop - run.first_entry_id]
@@ -134,18 +133,18 @@ def _cut(run: EntryRun, first: int, end: int) -> Iterator[EntryRun]:
 
 
 def append(txn: WriteTransaction, segment_id: SegmentId, payload_start: int, lengths: Sequence[int]) -> int:
-    """Add entries whose payloads follow each other from `payload_start` on; returns the first one's id."""
+    """Add entries whose payloads follow each other from `payload_start` on; return the first one's id."""
     last = last_run(txn, segment_id)
     first = next_id = 0 if last is None else last.end_entry_id
-    left = tuple(lengths)
+    remaining = tuple(lengths)
     if last is not None and (room := MAX_RUN_ENTRIES - len(last.lengths)):
-        put(txn, segment_id, replace(last, lengths=last.lengths + left[:room]))
-        payload_start += sum(left[:room])
-        next_id += len(left[:room])
-        left = left[room:]
-    for at in range(0, len(left), MAX_RUN_ENTRIES):
+        put(txn, segment_id, replace(last, lengths=last.lengths + remaining[:room]))
+        payload_start += sum(remaining[:room])
+        next_id += len(remaining[:room])
+        remaining = remaining[room:]
+    for at in range(0, len(remaining), MAX_RUN_ENTRIES):
         run = EntryRun(
-            first_entry_id=next_id + at, payload_start=payload_start, lengths=left[at : at + MAX_RUN_ENTRIES]
+            first_entry_id=next_id + at, payload_start=payload_start, lengths=remaining[at : at + MAX_RUN_ENTRIES]
         )
         payload_start = run.payload_end
         put(txn, segment_id, run)
@@ -158,7 +157,7 @@ def remove(txn: WriteTransaction, segment_id: SegmentId) -> None:
 
 
 def last_run(txn: ReadTransaction, segment_id: SegmentId) -> EntryRun | None:
-    """The run of a ledger's last entries."""
+    """Return the run with a ledger's last entries; None without entries."""
     return txn.at_or_before(ENTRIES, tables.pair(segment_id, tables.MAX_U64), prefix=tables.u64(segment_id))
 
 
@@ -174,12 +173,12 @@ _RUNS_PER_PART = 256
 
 
 def object_name(segment_id: SegmentId, epoch: int, attempt: AttemptId) -> str:
-    """Name of the copy; never used twice."""
+    """Return the name of the copy; never used twice."""
     return f"{ENTRIES_PREFIX}entries-{segment_id}-e{epoch}-{attempt}"
 
 
 def encode(store_id: str, segment_id: SegmentId, runs: Iterable[EntryRun]) -> bytes:
-    """The object's bytes: parts, each framed as the journal's objects are."""
+    """Return the object's bytes: parts, each framed as the journal's objects are."""
     out = bytearray()
     part = pb.EntriesPart(version=RECORD_VERSION, store_id=store_id, segment_id=segment_id)
     for run in runs:
@@ -193,7 +192,7 @@ def encode(store_id: str, segment_id: SegmentId, runs: Iterable[EntryRun]) -> by
 
 
 def decode(file: changes.Readable, name: str, segment_id: SegmentId) -> Iterator[EntryRun]:
-    """The runs, in order. Raises DataLoss naming the object for damage, and for another ledger's."""
+    """Yield the runs in order. Raises DataLoss naming the object when it is damaged or of another ledger."""
     entry_id = offset = None
     while (framed := changes.read_framed(file, name)) is not None:
         part = changes.parse_entries_part(framed, name)
@@ -209,19 +208,19 @@ def decode(file: changes.Readable, name: str, segment_id: SegmentId) -> Iterator
 
 
 def find(txn: ReadTransaction, segment_id: SegmentId) -> LedgerRecord:
-    """What is known of a ledger; a record without anything where nothing was written yet."""
-    known: LedgerRecord | None = txn.get(LEDGERS, tables.u64(segment_id))
-    return known or LedgerRecord(segment_id=segment_id)
+    """Return the ledger's record; an empty one where nothing was written yet."""
+    ledger: LedgerRecord | None = txn.get(LEDGERS, tables.u64(segment_id))
+    return ledger or LedgerRecord(segment_id=segment_id)
 
 
 def put_ledger(txn: WriteTransaction, ledger: LedgerRecord) -> None:
-    """Write what is known of a ledger, and tell the journal."""
+    """Write and journal a ledger's record."""
     txn.put(LEDGERS, tables.u64(ledger.segment_id), ledger)
     changes.ledger_changed(txn, ledger)
 
 
 def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:
-    """Drop all rows of a segment that goes, if it is a ledger."""
+    """Drop all rows of a segment that is deleted, if it is a ledger."""
     if segment.kind is SegmentKind.LEDGER:
         remove(txn, segment.id)
         txn.delete(LEDGERS.name, tables.u64(segment.id))

@@ -1,13 +1,12 @@
 """The LMDB environment and its rules (design §5): one per process, stamped with the pid.
 
-Open it after daemonizing; a child of fork opens its own and never touches its parent's. `map_size` is large
-and sparse and never changes. After a commit that failed for anything but a full disk it is not trusted again.
+Open it after daemonizing; a child of fork opens its own and never touches its parent's. `map_size` is large and sparse
+and never changes. After a commit that failed for anything but a full disk it is not trusted again.
 
-Environments that a child of fork has from its parent: never used, never closed, and out of the way of its own.
-
-Closing one in a child is no way out. It waits for ever when a thread of the parent was writing at the moment
-of the fork, and it frees the slots of the parent's readers in the lock file that both map, so that the pages
-they read are written over. LMDB itself allows a child to open the environment anew; its locks are the process's.
+A child of fork keeps the parent's environments open and unused (`abandon`, `make_way`). Closing one in a child would
+wait for ever when a thread of the parent was writing at the moment of the fork, and would free the slots of the
+parent's readers in the lock file that both map, so that the pages they read are overwritten. LMDB itself allows a child
+to open the environment again; its locks belong to the process.
 """
 
 from __future__ import annotations
@@ -34,29 +33,29 @@ from tierfs.system.locks import LockFile
 _FILES = ("data.mdb", "lock.mdb")
 
 _paths: set[Path] = set()
-"""Of environments that a parent of this process had open."""
+"""Paths of environments that a parent of this process had open."""
 
 
 def abandon(path: Path, environment: object) -> None:
-    """In a child: keep the parent's environment as it is until this process ends."""
+    """Keep the parent's environment, in a child, as it is until this process ends."""
     processes.leak(environment)
     _paths.add(path)
 
 
 def make_way(path: Path) -> None:
-    """Before an environment is opened: have py-lmdb forget that the parent had it open.
+    """Let py-lmdb forget, before an environment is opened, that the parent had it open.
 
-    It refuses to open a file twice in a process and knows files by device and inode, in a set that a child
-    inherits and that only closing shortens.
+    It refuses to open a file twice in a process and knows files by device and inode, in a set that a child inherits and
+    that only closing shortens.
     """
     if path not in _paths:
         return
     _paths.discard(path)
-    found = [os.stat(path / name) for name in _FILES]
-    keys = frozenset(("ino", status.st_dev, status.st_ino) for status in found)
-    for thing in gc.get_objects():
-        if type(thing) is set and not thing.isdisjoint(keys):
-            thing.difference_update(keys)
+    statuses = [os.stat(path / name) for name in _FILES]
+    keys = frozenset(("ino", status.st_dev, status.st_ino) for status in statuses)
+    for candidate in gc.get_objects():
+        if type(candidate) is set and not candidate.isdisjoint(keys):
+            candidate.difference_update(keys)
 
 
 log = logging.getLogger(__name__)
@@ -68,13 +67,13 @@ MAP_SIZE_BYTES = 1 << 40
 """Address space, not disk: the file stays as small as its records."""
 
 _LOCK_FILE_BYTES = (MAX_READERS + 64) * 64
-"""Slots of 64 bytes behind a head of less than a page; LMDB takes the file as large as it is."""
+"""Slots of 64 bytes after a head of less than a page; LMDB accepts any size of the file."""
 
 _BLOCK_BYTES = 512
 """The unit of st_blocks."""
 
 _NO_ROOM_BYTES = 1 << 20
-"""A filesystem with less is full: what a write left of it, others may have freed a part of since."""
+"""A filesystem with less free space is full: space that a failed write did not use may have been freed since."""
 
 _MAX_DATABASES = 64
 
@@ -106,28 +105,29 @@ class Environment:
         processes.require_process(self.pid, f"the open metadata in {self.path}")
 
     def add_databases(self, names: Iterable[bytes]) -> None:
-        """Make databases that are missing, such as those of a newer version whose dump is loaded."""
+        """Make missing databases, such as those of a newer version whose dump is loaded."""
         with map_lmdb_errors(self.path):
             for name in names:
                 if name not in self.databases:
                     self.databases[name] = self.lmdb.open_db(name)
 
     def last_transaction_id(self) -> int:
-        """Number of the newest committed transaction of any process: what a reader that begins now sees, or less.
+        """Return the number of the newest committed transaction of any process, or less; a new reader sees that far.
 
-        Not what LMDB's info() says: it tells of a commit while that is still being synced, when new readers do
-        not see it yet. Who then remembers the number has missed the commit for good.
+        LMDB's info() is not used: it reports a commit while that is still being synced, when new readers do not see it
+        yet. A cache that remembers that number would miss the commit for good.
         """
         with self.lmdb.begin() as txn:
             return int(txn.id())
 
     def clear_dead_readers(self) -> int:
-        """Free the slots of processes that were killed in a read, which keep old pages from being used again."""
+        """Free the slots of processes that were killed in a read, which keep old pages from being reused; return how
+        many."""
         with map_lmdb_errors(self.path):
             return int(self.lmdb.reader_check())
 
     def _open_others(self) -> None:
-        """Open what a newer version made, so that a dump has it too."""
+        """Open databases of a newer version, so that a dump includes them."""
         with self.lmdb.begin() as txn, txn.cursor() as cursor:
             others = [bytes(name) for name in cursor.iternext(values=False) if name not in self.databases]
         for name in others:
@@ -140,7 +140,7 @@ class Environment:
 
 @contextmanager
 def _shared_file(path: Path) -> Iterator[int]:
-    """Descriptor of a file that all processes of the store share."""
+    """Open a file that all processes of the store share; yield its descriptor."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, osio.OWNER_FILE)
     try:
         yield fd
@@ -158,10 +158,10 @@ def _write_watch(fd: int, path: Path) -> WriteWatch:
 
 
 def _allocate_lock_file(path: Path) -> None:
-    """Have every slot of LMDB's readers on the disk: writing to the mapping of one that is not there is SIGBUS.
+    """Allocate every slot of LMDB's readers on the disk: writing to an unallocated page of a mapping is SIGBUS.
 
-    Before LMDB opens the file, for closing it later would release LMDB's own locks. A file that is there keeps
-    its size, which other processes have mapped.
+    Called before LMDB opens the file, as closing it later would release LMDB's own locks. An existing file keeps its
+    size, which other processes have mapped.
     """
     fd = osio.open_or_create(path / "lock.mdb")
     try:
@@ -191,22 +191,21 @@ def _open_lmdb(path: Path) -> lmdb.Environment:
 
 
 def create_directory(path: Path) -> None:
-    """Make the environment's directory, refusing filesystems LMDB cannot live on."""
+    """Make the environment's directory. Raises InvalidRequest on a filesystem that LMDB does not support."""
     path.mkdir(mode=osio.OWNER_DIRECTORY)
     osio.sync_directory(path.parent)
     host.refuse_network_filesystem(path)
 
 
 def open_environment(path: Path, *, create: bool = False) -> Environment:
-    """The process's environment for `path`, opened on first use and again after a fork.
+    """Return the process's environment for `path`, opened on first use and again after a fork.
 
-    `path` is absolute and free of links. `create` makes the databases of a new store; the directory must
-    exist. Raises NotFound when there is none, Conflict from another PID namespace, DataLoss for damage,
-    StorageFull.
+    `path` is absolute and free of links. `create` makes the databases of a new store; the directory must exist. Raises
+    NotFound when there is none, Conflict from another PID namespace, DataLoss for damage, StorageFull.
     """
     environment = _registry.get(path)
     if environment is not None:
-        return environment  # the way of every transaction: no system call, no lock
+        return environment  # the path of every transaction: no system call, no lock
     if not path.is_dir():
         raise NotFound(f"{path} is not a tierfs store", remedy="create one with: tierfs init")
     with _registry_lock:
@@ -216,7 +215,7 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
             make_way(path)
             environment = _registry[path] = Environment(path, create=create)
             if create:
-                osio.sync_directory(path)  # LMDB syncs what is in its files, not their names
+                osio.sync_directory(path)  # LMDB syncs the contents of its files, not their names
         return environment
 
 
@@ -229,8 +228,8 @@ def close_environment(path: Path) -> None:
 
 
 def _forget_parents() -> None:
-    """In a child of fork: begin without an environment."""
-    if _registry_lock.locked():  # by a thread of the parent, which does not exist here
+    """Start a child of fork without an environment."""
+    if _registry_lock.locked():  # held by a thread of the parent, which does not exist here
         _registry_lock.release()
     for path, environment in _registry.items():
         abandon(path, environment)
@@ -242,7 +241,7 @@ os.register_at_fork(after_in_child=_forget_parents)
 
 @contextmanager
 def map_lmdb_errors(path: Path) -> Iterator[None]:
-    """Turn LMDB's errors into ours."""
+    """Translate LMDB's errors into tierfs errors."""
     try:
         yield
     except TierfsError:
@@ -252,7 +251,7 @@ def map_lmdb_errors(path: Path) -> Iterator[None]:
     except (lmdb.MapFullError, lmdb.DiskError) as exc:
         if isinstance(exc, lmdb.MapFullError) or "No space left" in str(exc) or _has_no_room(path):
             raise _disk_full(path) from exc
-        raise DataLoss(f"{path}: the disk of the metadata fails: {exc}", remedy="run: tierfs fsck") from exc
+        raise DataLoss(f"{path}: I/O error on the disk of the metadata: {exc}", remedy="run: tierfs fsck") from exc
     except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError) as exc:
         raise DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs fsck") from exc
     except lmdb.NotFoundError as exc:
@@ -268,13 +267,13 @@ def _disk_full(path: Path) -> StorageFull:
 
 
 def _has_no_room(path: Path) -> bool:
-    """Whether a failed write was a short one: LMDB calls EIO what a full disk left unwritten (mdb_page_flush)."""
+    """Return whether a failed write was cut short by a full disk, which LMDB reports as EIO (mdb_page_flush)."""
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize < _NO_ROOM_BYTES
 
 
 def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
-    """py-lmdb raises its base class for plain errno values; only the text tells them apart."""
+    """Return the error for a plain errno value, for which py-lmdb raises its base class: only the text differs."""
     text = str(exc)
     if "No space left" in text or "Disk quota" in text or ("Input/output" in text and _has_no_room(path)):
         return _disk_full(path)

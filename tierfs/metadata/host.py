@@ -1,8 +1,7 @@
-"""Where an LMDB environment may live: on a local filesystem, used from one PID namespace at a time.
+"""Rules of the host for an LMDB environment: on a local filesystem, used from one PID namespace at a time.
 
-Who holds the one LMDB write lock: a pid in a shared mapping, and a watchdog that names it.
-
-LMDB's lock cannot be waited for with a time limit, so a thread watches those who wait.
+LMDB's one write lock cannot be waited for with a time limit. So the pid of its holder is in a mapping that all
+processes of the store share, and a watchdog thread names it to waiting writers.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ NETWORK_FILESYSTEMS = frozenset(
         "fuse.s3fs",
     }
 )
-"""LMDB's locks and shared mapping are only coherent within one kernel."""
+"""Not supported: LMDB's locks and shared mapping are only coherent within one kernel."""
 
 _CLAIM_ATTEMPTS = 50
 _CLAIM_PAUSE_S = 0.01
@@ -53,7 +52,7 @@ def refuse_network_filesystem(path: Path) -> None:
 
 
 def _filesystem_of(path: Path) -> str:
-    """Type of the filesystem that holds `path`, from the longest matching mount point."""
+    """Return the type of the filesystem that holds `path`, or "unknown"."""
     device = os.stat(path).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -66,8 +65,8 @@ def _filesystem_of(path: Path) -> str:
 def claim_pid_namespace(file: LockFile, path: Path) -> None:
     """Hold a shared lock on the file together with all users of the same PID namespace.
 
-    LMDB clears reader slots by pid, so users from two namespaces would free each other's. Raises
-    Conflict when a user of another namespace is alive. The lock goes when the file is closed.
+    LMDB clears reader slots by pid, so users from two namespaces would free each other's. Raises Conflict when a user
+    of another namespace is alive. Closing the file releases the lock.
     """
     mine = os.readlink("/proc/self/ns/pid").encode()
     for _ in range(_CLAIM_ATTEMPTS):
@@ -90,17 +89,20 @@ def claim_pid_namespace(file: LockFile, path: Path) -> None:
 log = logging.getLogger(__name__)
 
 WARN_AFTER_S = 5.0
-"""Design §5: a writer that waits longer names the holder."""
+"""Design §5: after this wait, a writer's log names the holder."""
 
 _PID = struct.Struct("<Q")
 _POLL_S = 1.0
 
 
 class WriteWatch:
-    """One per environment. `fd` is a file that all processes of the store share."""
+    """The holder of the write lock and the threads that wait for it; one per environment."""
 
     def __init__(self, fd: int) -> None:
-        """Raises OSError for a full disk, where writing to the mapping of an unallocated page would be SIGBUS."""
+        """Map `fd`, a file that all processes of the store share; raise OSError for a full disk.
+
+        The page is allocated first: writing to the mapping of an unallocated page would be SIGBUS.
+        """
         os.posix_fallocate(fd, 0, _PID.size)
         self._map = mmap.mmap(fd, _PID.size)
         self._waiting: dict[int, float] = {}
@@ -108,27 +110,28 @@ class WriteWatch:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """End the thread; idempotent. A process that opens many stores would keep one of each."""
+        """End the thread; idempotent. Otherwise a process that opens many stores would keep one thread of each."""
         self._closed.set()
 
     def waiting(self) -> None:
-        """The calling thread is about to ask for the write lock."""
+        """Note that the calling thread is about to request the write lock."""
         self._waiting[threading.get_ident()] = time.monotonic()
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="tierfs-write-watch", daemon=True)
             self._thread.start()
 
     def acquired(self) -> None:
-        """The calling thread got the lock."""
+        """Note that the calling thread got the lock."""
         self._waiting.pop(threading.get_ident(), None)
         _PID.pack_into(self._map, 0, os.getpid())
 
     def gave_up(self) -> None:
-        """The calling thread did not get the lock."""
+        """Note that the calling thread did not get the lock."""
         self._waiting.pop(threading.get_ident(), None)
 
     def released(self) -> None:
-        """The calling thread is about to give the lock back; nothing in a child of fork, whose parent has it."""
+        """Note that the calling thread is about to release the lock; does nothing in a child of fork, whose parent
+        holds it."""
         if self.holder_pid == os.getpid():
             _PID.pack_into(self._map, 0, 0)
 

@@ -1,9 +1,8 @@
-"""Where an owner stands in the bucket's journal: parts of the superblock, records.proto documents their fields.
+"""An owner's position in the bucket's journal: parts of the superblock; records.proto documents their fields.
 
-Numbers that an owner of the bucket hands out: every store epoch has a range of its own.
-
-An owner that was lost may have used ids, slots and sequences that no later owner can see: objects that it
-created and never published, a journal that is gone. A later epoch begins beyond all of them.
+Every store epoch has a range of its own for the numbers that an owner hands out. A lost owner may have used ids, slots
+and sequences that no later owner can see (objects that it created and never published, a journal that is gone); a later
+epoch begins beyond all of them.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Fencer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalState:
-    """Where this owner stands in the bucket's journal. Slots start at 1; an intent without attempt means none."""
+    """This owner's position in the bucket's journal. Slots start at 1; an intent without attempt means none."""
 
     next_slot: int = 0
     published_sequence: int = 0
@@ -62,17 +61,17 @@ class JournalState:
 
 
 _NUMBER_BITS = 32
-"""Of a number within its epoch: 136 years of one id, slot or change per second."""
+"""Bits of a number within its epoch: 136 years of one id, slot or change per second."""
 
 MAX_EPOCH = 2**31 - 32
 """More owners than there can have been; the ranges of a few more still end below 2^63."""
 
 
 def first_of(epoch: int) -> int:
-    """The first number of an epoch."""
+    """Return the first number of an epoch."""
     return epoch << _NUMBER_BITS
 
 
 def epoch_of(number: int) -> int:
-    """The epoch in whose range a number lies; that of the first owner's numbers is 0."""
+    """Return the epoch in whose range a number lies; that of the first owner's numbers is 0."""
     return number >> _NUMBER_BITS

@@ -1,12 +1,10 @@
 """Layout snapshots: where the bytes of one window of a segment live, at one instant.
 
-A snapshot is immutable and belongs to one generation of the segment. It covers a window of the
-segment, so opening a file of a million chunks loads only the chunks around the offset being read.
+A snapshot is immutable and belongs to one generation of the segment. It covers a window of the segment, so opening a
+file of a million chunks loads only the chunks around the offset being read.
 
-Chunks with their objects and checksums, read in one walk for those who read very many: plans of whole stores.
-
-Measured: a third of the time of the records one by one. Messages are read as they are stored, and of an object only
-what a reader needs.
+`placements` reads chunks with their objects and checksums in one walk, for plans of whole stores. Measured: a third of
+the time of single records, as messages are read as stored, and of an object only a reader's fields.
 """
 
 from __future__ import annotations
@@ -38,13 +36,14 @@ class PlacedChunk:
 
     @property
     def range(self) -> ByteRange:
-        """The segment's bytes it holds."""
+        """Bytes of the segment that it holds."""
         return self.chunk.range
 
     def proves(self, span: ByteRange, data: Buffer) -> bool:
-        """Whether `data`, the segment's bytes `span`, are all of the chunk and right by its own CRC32C.
+        """Return whether `data`, the segment's bytes `span`, are the whole chunk and match its own CRC32C.
 
-        Where chunks of many segments share blocks of a pack, one bad bit makes the block wrong for all of them.
+        This saves a chunk whose pack block fails: chunks of many segments share a block, and one bad bit fails it for
+        all.
         """
         own = self.chunk.bytes_crc32c
         return own is not None and span == self.range and crc32c(data) == own
@@ -54,7 +53,7 @@ class PlacedChunk:
 class Layout:
     """One window of a segment: chunks of each tier in offset order, complete inside `window`.
 
-    Lost extents without an object are left out; one that keeps its object is tried last, and may prove right.
+    Lost extents without an object are left out; one that keeps its object is tried last, and may verify.
     """
 
     segment: SegmentRecord
@@ -64,11 +63,11 @@ class Layout:
     transaction_id: int
 
     def chunks(self, tier: Tier) -> tuple[PlacedChunk, ...]:
-        """The window's chunks in one tier."""
+        """Return the window's chunks in one tier."""
         return self.local if tier is Tier.LOCAL else self.cold
 
     def holds(self, offset: int) -> bool:
-        """Whether a chunk of either tier has the byte at `offset`, which the window begins at or before."""
+        """Return whether a chunk of either tier has the byte at `offset`, which is not before the window's start."""
         return any(placed.range.start <= offset < placed.range.end for placed in (*self.local, *self.cold))
 
     @property
@@ -78,18 +77,19 @@ class Layout:
 
 
 def load(txn: ReadTransaction, segment: SegmentRecord, offset: int, chunks: int = WINDOW_CHUNKS) -> Layout:
-    """The layout around `offset`, and on from there for up to `chunks` chunks of each tier."""
+    """Return the layout around `offset`, and from there for up to `chunks` chunks of each tier."""
     at = min(max(offset, segment.start_offset), segment.length)
     start, end = segment.start_offset, segment.length
     loaded: list[tuple[PlacedChunk, ...]] = []
     for tier in (Tier.LOCAL, Tier.COLD):
-        found = tuple(islice(chains.chunks(txn, segment.id, tier, at), chunks))
-        if len(found) == chunks:
-            end = min(end, found[-1].end_offset)
+        records = tuple(islice(chains.chunks(txn, segment.id, tier, at), chunks))
+        if len(records) == chunks:
+            end = min(end, records[-1].end_offset)
         if segment.tier_state(tier).count:
-            # Before its first chunk, or in a gap, there may be others that were not loaded.
-            start = max(start, min(at, found[0].start_offset) if found else at)
-        loaded.append(tuple(PlacedChunk(one, chains.object_of(txn, one)) for one in found if one.object_id))
+            # Chunks before its first one, or in a gap, may exist and were not loaded.
+            start = max(start, min(at, records[0].start_offset) if records else at)
+        placed = (PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in records if chunk.object_id)
+        loaded.append(tuple(placed))
     return Layout(segment, ByteRange(start, max(start, end)), loaded[0], loaded[1], txn.id)
 
 
@@ -97,7 +97,7 @@ _TIERS = {tier.value: tier for tier in Tier}
 
 
 class HeldObject(NamedTuple):
-    """What a reader needs of an object. Measured: made in a tenth of the time of its record."""
+    """The fields of an object that a reader needs. Measured: made in a tenth of the time of its record."""
 
     id: ObjectId
     tier: Tier
@@ -112,32 +112,32 @@ class HeldObject(NamedTuple):
 
     @property
     def record(self) -> ObjectRecord:
-        """As storage reads it."""
+        """The object as a record, as storage reads it."""
         return ObjectRecord(**self._asdict())
 
 
 def held_object(record: ObjectRecord) -> HeldObject:
-    """The same of a record."""
+    """Return a reader's fields of an object's record."""
     return HeldObject(*(getattr(record, name) for name in HeldObject._fields))
 
 
 class Placement(NamedTuple):
-    """One chunk of a segment and where it lies."""
+    """One chunk of a segment and its place in its object."""
 
     range: ByteRange
-    """Of the segment."""
+    """Bytes of the segment."""
     object: HeldObject
     held: ByteRange
-    """Of the object."""
+    """Bytes of the object."""
     crc32c: int | None
-    """Of the chunk's own bytes, where that is known."""
+    """CRC32C of the chunk's own bytes, where it is known."""
     grid_start: int
     crcs: bytes
     """Checksums of the object's blocks, from `grid_start` on, that cover the chunk; packed."""
 
 
 def placements(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int) -> Iterator[Placement]:
-    """Chunks of one tier in order, from the one that holds `start` on, up to the first that is not good.
+    """Yield chunks of one tier in order, from the one that holds `start` on, up to the first that is not good.
 
     Raises DataLoss for records that are damaged, missing or of a newer format.
     """
@@ -168,8 +168,8 @@ def _object(txn: ReadTransaction, object_id: ObjectId) -> HeldObject:
     data = txn.get_raw(OBJECTS.name, tables.u64(object_id))
     if data is None:
         raise DataLoss(f"object {object_id} has no record", remedy="run: tierfs fsck")
-    found = pb.ObjectRecord.FromString(data)
-    if found.version > RECORD_VERSION or found.encoding:
+    message = pb.ObjectRecord.FromString(data)
+    if message.version > RECORD_VERSION or message.encoding:
         return held_object(OBJECTS.codec.decode(data))
-    tier, location_id = _TIERS[found.tier], LocationId(found.location_id)
-    return HeldObject(object_id, tier, location_id, found.name, found.length, found.etag)
+    tier, location_id = _TIERS[message.tier], LocationId(message.location_id)
+    return HeldObject(object_id, tier, location_id, message.name, message.length, message.etag)

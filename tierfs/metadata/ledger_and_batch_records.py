@@ -1,6 +1,7 @@
-"""The records of ledgers: where entries lie, and how far an offload is. records.proto documents every field.
+"""Records of ledgers and of batches; records.proto documents every field.
 
-Batches: what one write of an application made, and what its executors uploaded for it. See records.proto.
+Ledgers: positions of entries, and the progress of an offload. Batches: results of one write of an application, and the
+objects its executors uploaded for it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from tierfs.metadata.records import Record, require
 from tierfs.types import AttemptId
 
 MAX_RUN_ENTRIES = 4096
-"""Of one row of `entries`: 4 to 12 KiB, that a reader of one entry decodes in 0.1 ms."""
+"""Entries in one row of `entries`: 4 to 12 KiB, which a reader of one entry decodes in 0.1 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryRun(Record):
-    """Consecutive entries of a ledger: how long each is, and where in the segment the first one's payload lies."""
+    """Consecutive entries of a ledger: each one's length, and the place of the first one's payload in the segment."""
 
     first_entry_id: int = 0
     payload_start: int = 0
@@ -29,22 +30,22 @@ class EntryRun(Record):
 
     @property
     def end_entry_id(self) -> int:
-        """The id behind the last entry."""
+        """Id after the last entry."""
         return self.first_entry_id + len(self.lengths)
 
     @property
     def payload_end(self) -> int:
-        """Offset behind the last entry's payload."""
+        """Offset after the last entry's payload."""
         return self.payload_start + sum(self.lengths)
 
     def check(self) -> None:
-        """See Record.check."""
-        require(0 < len(self.lengths) <= MAX_RUN_ENTRIES, "a run of entries has no or too many", self.first_entry_id)
+        """Raise DataLoss unless the run has between one and MAX_RUN_ENTRIES entries."""
+        require(0 < len(self.lengths) <= MAX_RUN_ENTRIES, "a run of entries is empty or too long", self.first_entry_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadProgress:
-    """How far the offload of a ledger is (PIP-17)."""
+    """Progress of a ledger's offload (PIP-17)."""
 
     uid_msb: int = 0
     uid_lsb: int = 0
@@ -61,7 +62,7 @@ class OffloadProgress:
 
     @classmethod
     def begun(cls, uuid: UUID, driver_name: str = "", driver_properties: Mapping[str, str] | None = None) -> Self:
-        """An attempt that begins now."""
+        """Return an attempt that begins now."""
         return cls(
             uid_msb=uuid.int >> 64,
             uid_lsb=uuid.int & (1 << 64) - 1,
@@ -72,7 +73,7 @@ class OffloadProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRecord(Record):
-    """What tiering knows of a ledger besides its segment."""
+    """Tiering's state of a ledger besides its segment."""
 
     ledger_id: int = 0
     segment_id: int
@@ -89,7 +90,7 @@ MAX_APPLICATION_BYTES = 1024
 
 
 class BatchState(IntEnum):
-    """What a row, or a change of the journal, says of a batch."""
+    """State of a batch, in a row or in a change of the journal."""
 
     COMMITTED = 0
     BEGUN = 1
@@ -97,7 +98,7 @@ class BatchState(IntEnum):
     WATERMARK = 2
     """This version of the application and all below it count as committed."""
     DROPPED = 3
-    """Only in the journal: the row goes."""
+    """Only in the journal: the row is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ class BatchRecord(Record):
         return int(self.batch)
 
     def check(self) -> None:
-        """An application has a name, and its versions are numbers."""
+        """Raise DataLoss unless the application has a name and the version is a number, both within their limits."""
         named = 0 < len(self.application.encode()) <= MAX_APPLICATION_BYTES
         require(named, "a batch of an impossible application", self.application[:40])
         sound = self.batch.isascii() and self.batch.isdigit() and len(self.batch) <= len(str(MAX_BATCH))
@@ -139,16 +140,16 @@ class UploadedObject:
 
 @dataclass(frozen=True, slots=True)
 class UploadedSegment:
-    """What a task uploaded for one segment; travels from the executor to the driver."""
+    """Objects that a task uploaded for one segment; travels from the executor to the driver."""
 
     segment: str
     """Full name of the segment."""
     objects: tuple[UploadedObject, ...]
-    """Back to back from offset 0; none of a segment without bytes."""
+    """Back to back from offset 0; empty for a segment without bytes."""
     crc32c: int = 0
-    """Of all bytes."""
+    """CRC32C of all bytes."""
 
     @property
     def length(self) -> int:
         """Bytes of the segment."""
-        return sum(one.length for one in self.objects)
+        return sum(uploaded.length for uploaded in self.objects)

@@ -1,6 +1,6 @@
-"""Policies in the database: what is set where, and what holds for a segment.
+"""Policies in the database, and cold locations: the store's own and foreign ones, whose objects were adopted.
 
-Cold places: ours and those of others, whose objects were adopted.
+A policy is set on a directory or segment; a segment inherits from its directories up to the root.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tierfs.types import DirectoryId, EntryKind, LocationId
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What is set on one directory or segment."""
+    """The settings of one directory or segment."""
 
     name: str
     kind: EntryKind
@@ -29,14 +29,14 @@ class Level:
 
 
 def effective(txn: ReadTransaction, segment: SegmentRecord) -> Policy:
-    """The policy in force for a segment: its own settings, then its directories' up to the root."""
+    """Return the policy in force for a segment: its own settings, then its directories' up to the root."""
     nearest_first = (segment.id, *_directories_above(txn, segment.parent_id))
-    return inherit([_settings(txn, one) for one in reversed(nearest_first)])
+    return inherit([_settings(txn, target_id) for target_id in reversed(nearest_first)])
 
 
 def of_directory(txn: ReadTransaction, directory_id: DirectoryId) -> Policy:
-    """The policy in force for what a directory's segments do not set themselves."""
-    return inherit([_settings(txn, one) for one in reversed(list(_directories_above(txn, directory_id)))])
+    """Return the policy in force for settings that a directory's segments do not set themselves."""
+    return inherit([_settings(txn, above) for above in reversed(list(_directories_above(txn, directory_id)))])
 
 
 class Effective:
@@ -47,13 +47,13 @@ class Effective:
         self._inherited: dict[DirectoryId, Policy] = {}
 
     def of(self, segment: SegmentRecord) -> Policy:
-        """The same as `effective`."""
+        """Return the policy in force for a segment, as `effective`."""
         if _settings(self._txn, segment.id):
             return effective(self._txn, segment)
-        found = self._inherited.get(segment.parent_id)
-        if found is None:
-            found = self._inherited[segment.parent_id] = of_directory(self._txn, segment.parent_id)
-        return found
+        inherited = self._inherited.get(segment.parent_id)
+        if inherited is None:
+            inherited = self._inherited[segment.parent_id] = of_directory(self._txn, segment.parent_id)
+        return inherited
 
 
 class PolicyCache:
@@ -64,20 +64,20 @@ class PolicyCache:
         self._by_directory: dict[DirectoryId, Policy] = {}
 
     def effective(self, txn: ReadTransaction, segment: SegmentRecord) -> Policy:
-        """The same as `effective`, for most segments at the cost of one get."""
+        """Return the policy in force for a segment, as `effective`, for most segments at the cost of one get."""
         if txn.get_raw(POLICIES.name, tables.u64(segment.id)) is not None:
             return effective(txn, segment)
         if txn.id != self._transaction_id:
             self._transaction_id = txn.id
             self._by_directory.clear()
-        found = self._by_directory.get(segment.parent_id)
-        if found is None:
-            found = self._by_directory[segment.parent_id] = of_directory(txn, segment.parent_id)
-        return found
+        inherited = self._by_directory.get(segment.parent_id)
+        if inherited is None:
+            inherited = self._by_directory[segment.parent_id] = of_directory(txn, segment.parent_id)
+        return inherited
 
 
 def levels(txn: ReadTransaction, path: str) -> Iterator[Level]:
-    """The settings of a directory or segment and of all directories above it, the root's first.
+    """Yield the settings of a directory or segment and of all directories above it, the root's first.
 
     Raises NotFound or NotDirectory.
     """
@@ -91,10 +91,10 @@ def levels(txn: ReadTransaction, path: str) -> Iterator[Level]:
 def change(
     txn: WriteTransaction, path: str, *, put_settings: Mapping[str, str], unset: Collection[str] = ()
 ) -> Mapping[str, str]:
-    """Change some settings of a directory or segment, leaving the others; returns what was set there before.
+    """Change some settings of a directory or segment, leaving the others; return the settings before.
 
-    Writes nothing where nothing changes. Raises NotFound, NotDirectory or InvalidRequest: also when somewhere
-    at or below `path` bytes would be deleted before they are due to be offloaded.
+    Writes nothing where nothing changes. Raises NotFound, NotDirectory or InvalidRequest: also when bytes anywhere at
+    or below `path` would be deleted before they are due to be offloaded.
     """
     entry = directories.must_find(txn, path)
     before = _settings(txn, entry.id)
@@ -120,27 +120,27 @@ def put(txn: WriteTransaction, target_id: int, settings: Mapping[str, str]) -> N
 
 
 def inherit_from(txn: WriteTransaction, target_id: int, other_id: int) -> None:
-    """Set on a segment what is set on another one itself."""
+    """Copy the settings that are set on another segment itself."""
     settings = _settings(txn, other_id)
     if settings:
         put(txn, target_id, settings)
 
 
 def _check_below(txn: ReadTransaction, entry: Entry) -> None:
-    """The policies in force at an entry and wherever below it something is set contradict themselves nowhere."""
+    """Raise InvalidRequest where a policy in force at an entry, or at a setting below it, contradicts itself."""
     for _, record in txn.scan(POLICIES):
-        found = _place_of(txn, record.target_id)
-        if found is None:
+        place = _place_of(txn, record.target_id)
+        if place is None:
             continue
-        parent_id, name = found
+        parent_id, name = place
         above = list(_directories_above(txn, parent_id))
         if entry.id != record.target_id and entry.id not in above:
             continue
-        holds = inherit([_settings(txn, one) for one in (*reversed(above), record.target_id)])
-        conflict = retention_conflict(holds)
+        in_force = inherit([_settings(txn, target_id) for target_id in (*reversed(above), record.target_id)])
+        conflict = retention_conflict(in_force)
         if conflict is not None:
             path = directories.path_of(txn, parent_id, name) if parent_id else ""
-            offload, retention = (f"{key} {policy.format(key, policy.value_of(holds, key))}" for key in conflict)
+            offload, retention = (f"{key} {policy.format(key, policy.value_of(in_force, key))}" for key in conflict)
             raise InvalidRequest(
                 f"policy of {names.printable(path) or '/'}: {retention} would delete before {offload} offloads",
                 remedy=f"set {conflict[0]} below {conflict[1]} there",
@@ -148,13 +148,13 @@ def _check_below(txn: ReadTransaction, entry: Entry) -> None:
 
 
 def _place_of(txn: ReadTransaction, target_id: int) -> tuple[DirectoryId, str] | None:
-    """Parent and name of a directory or segment; no parent for the root, None when it is gone."""
-    found = txn.get(DIRECTORIES, tables.u64(target_id)) or txn.get(SEGMENTS, tables.u64(target_id))
-    return None if found is None else (found.parent_id, found.name)
+    """Return parent and name of a directory or segment; no parent for the root, None when it is gone."""
+    record = txn.get(DIRECTORIES, tables.u64(target_id)) or txn.get(SEGMENTS, tables.u64(target_id))
+    return None if record is None else (record.parent_id, record.name)
 
 
 def _directories_above(txn: ReadTransaction, parent_id: DirectoryId) -> Iterator[DirectoryId]:
-    """A directory and those it lies in, up to the root; nothing for no directory."""
+    """Yield a directory and its ancestors up to the root; nothing for no directory."""
     while parent_id:
         yield parent_id
         parent_id = directories.directory(txn, parent_id).parent_id
@@ -166,44 +166,44 @@ def _settings(txn: ReadTransaction, target_id: int) -> Mapping[str, str]:
 
 
 def location(txn: ReadTransaction, location_id: LocationId) -> LocationRecord:
-    """The location with this id; raises NotFound."""
+    """Return the location with this id; raises NotFound."""
     return txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
 
 
-def same_place(one: LocationRecord, other: LocationRecord) -> bool:
-    """Whether both are reached at the same URL of the same server."""
-    return (one.url, one.endpoint_url) == (other.url, other.endpoint_url)
+def same_place(place: LocationRecord, other: LocationRecord) -> bool:
+    """Return whether both are the same URL of the same server."""
+    return (place.url, place.endpoint_url) == (other.url, other.endpoint_url)
 
 
 def foreign_at(txn: ReadTransaction, wanted: LocationRecord) -> LocationRecord | None:
-    """The record of a place of others, or None when there is none."""
-    records = (record for _, record in txn.scan(LOCATIONS))
-    return next((record for record in records if not record.writable and same_place(record, wanted)), None)
+    """Return the record of a foreign location, or None."""
+    foreign = (record for _, record in txn.scan(LOCATIONS) if not record.writable)
+    return next((record for record in foreign if same_place(record, wanted)), None)
 
 
 def register_foreign(txn: WriteTransaction, wanted: LocationRecord) -> LocationRecord:
-    """The record of a place of others, made when there is none; `wanted` has no id yet.
+    """Return the record of a foreign location, made when there is none; `wanted` has no id yet.
 
-    One record per URL and server. Region and profile are those given last. What is named here is allowed
-    here, even if only a journal knew it before.
+    One record per URL and server. Region and profile are those given last. A location named by this command is allowed
+    on this host, even if only a journal knew it before.
     """
     require(not wanted.writable, "a foreign location that may be written", wanted.url)
-    found = foreign_at(txn, wanted)
-    if found is None:
+    known_record = foreign_at(txn, wanted)
+    if known_record is None:
         newest = max((record.id for _, record in txn.scan(LOCATIONS)), default=0)
         new = replace(wanted, id=LocationId(newest + 1))
     else:
-        new = replace(found, region=wanted.region, profile=wanted.profile, from_journal=False)
-    if new != found:
+        new = replace(known_record, region=wanted.region, profile=wanted.profile, from_journal=False)
+    if new != known_record:
         txn.put(LOCATIONS, tables.u32(new.id), new)
         changes.location_changed(txn, new)
     return new
 
 
 def foreign_names_below(txn: ReadTransaction, place: LocationRecord) -> set[str]:
-    """Names, relative to `place`, of adopted objects that lie below its URL.
+    """Return names, relative to `place`, of adopted objects that lie below its URL.
 
-    Servers are not compared: one has many names, and an object too many is only kept.
+    Servers are not compared: one has many names, and a false match only keeps an object.
     """
     urls = {record.id: record.url for _, record in txn.scan(LOCATIONS) if not record.writable}
     if not urls:

@@ -1,8 +1,8 @@
 """The records of the store as frozen dataclasses. records.proto documents every field.
 
-`check()` states a record's invariants and raises DataLoss when one is broken; it runs on everything
-that is written and on everything that is decoded for a change. `stored` is the message the record was
-decoded from: fields of newer versions live there and survive a rewrite.
+`check()` states a record's invariants and raises DataLoss when one is broken; it runs on everything that is written and
+on everything that is decoded for a change. `stored` is the message the record was decoded from: fields of newer
+versions live there and survive a rewrite.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TierState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterInfo:
-    """Who appends to a segment; for messages."""
+    """The process that appends to a segment; for messages."""
 
     pid: int = 0
     host: str = ""
@@ -83,7 +83,7 @@ class WriterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerView:
-    """What the owner says of a segment that a replica shows up to where the bucket holds it; length 0: the same."""
+    """The owner's state of a segment that a replica shows only as far as the bucket holds it; length 0: the same."""
 
     length: int = 0
     status: SegmentStatus = SegmentStatus.OPEN
@@ -92,7 +92,7 @@ class OwnerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestedFile:
-    """The file that a segment was copied from; mode 0: it is no copy of one."""
+    """The file that a segment was copied from; mode 0: not copied from a file."""
 
     mode: int = 0
     modified_ns: int = 0
@@ -139,17 +139,17 @@ class SegmentRecord(Record):
 
     @property
     def stream(self) -> str:
-        """Last component of the name of the stream that the segment belongs to, if only as its one member."""
+        """Last component of the name of the segment's stream, even if the segment is its only member."""
         return self.stream_name or self.name
 
     @property
     def written_bytes(self) -> int:
-        """How long the segment has become, whatever of its head is left."""
+        """Bytes ever written, including a head that was truncated since."""
         return self.length - self.first_offset
 
     @property
     def began_ms(self) -> int:
-        """When its first byte was written; segments of older versions of tierfs tell when they were created."""
+        """Time its first byte was written; for segments of older versions of tierfs, their time of creation."""
         return self.first_byte_ms or self.created_ms
 
     @property
@@ -159,11 +159,11 @@ class SegmentRecord(Record):
 
     @property
     def sealed(self) -> bool:
-        """Whether the segment takes no more bytes."""
+        """Whether the segment accepts no more bytes."""
         return self.status is not SegmentStatus.OPEN
 
     def tier_state(self, tier: Tier) -> TierState:
-        """The chain head of `tier`."""
+        """Return the chain head of `tier`."""
         return self.local if tier is Tier.LOCAL else self.cold
 
     @property
@@ -172,12 +172,13 @@ class SegmentRecord(Record):
         return self.cold.bytes >= self.length - self.start_offset and self.cold.count > 0
 
     def readable_bytes(self, tier: Tier) -> int:
-        """Bytes of `tier` that can be read: the first chunk may begin before the segment does."""
+        """Return the bytes of `tier` that can be read: the first chunk may begin before the segment does."""
         state = self.tier_state(tier)
         return max(0, state.bytes - max(0, self.start_offset - state.first_chunk)) if state.count else 0
 
     def check(self) -> None:
-        """Lengths are ordered, empty chains have no chunks, only an open segment has an active chunk."""
+        """Raise DataLoss unless lengths are ordered, empty chains have no chunks, and only an open segment has an
+        active chunk."""
         require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
         require(self.first_offset <= self.start_offset, "a segment starts before it began", self.id, self.name)
         self.local.check(self.id)
@@ -202,7 +203,7 @@ class ChunkRecord(Record):
 
     @property
     def bytes_crc32c(self) -> int | None:
-        """CRC32C of the chunk's bytes where it is known: a chunk that was cut or merged since has others."""
+        """CRC32C of the chunk's bytes where it is known; None once the chunk was cut or merged."""
         return self.crc32c if (self.crc_offset, self.crc_length) == (self.object_offset, self.length) else None
 
     @property
@@ -212,25 +213,25 @@ class ChunkRecord(Record):
 
     @property
     def lost(self) -> bool:
-        """Whether no copy of these bytes proved right (invariants 3 and 13).
+        """Whether every copy of these bytes failed verification (invariants 3 and 13).
 
-        The extent keeps the object it was lost from, so that it is found again when the bytes come back; one
-        without an object, as a recovery makes of a gap, is lost for good.
+        The extent keeps the object it was lost from, so that it is found again when the bytes come back; one without an
+        object, as a recovery makes of a gap, is lost for good.
         """
         return self.state is ChunkState.LOST
 
     @property
     def held_bytes(self) -> int:
-        """Bytes there are to read."""
+        """Bytes that can be read."""
         return 0 if self.lost else self.length
 
     @property
     def range(self) -> ByteRange:
-        """The segment's bytes that this chunk holds."""
+        """Bytes of the segment that this chunk holds."""
         return ByteRange(self.start_offset, self.end_offset)
 
     def check(self) -> None:
-        """A chunk holds bytes, and the list only goes forward without overlap."""
+        """Raise DataLoss unless the chunk holds bytes, and the list only goes forward without overlap."""
         require(self.length > 0, "a chunk without bytes", self.start_offset)
         require(self.object_id > 0 or self.lost, "only a lost chunk has no object", self.start_offset)
         require(self.next == 0 or self.next >= self.end_offset, "chunks overlap", self.start_offset, self.next)
@@ -264,7 +265,7 @@ class ObjectRecord(Record):
 
     @property
     def stored_bytes(self) -> int:
-        """Size of the file or object itself; `length` leaves out what frames a ledger's entries."""
+        """Size of the file or object itself; `length` excludes the frames of a ledger's entries."""
         return self.stored_length or self.length
 
     @property
@@ -273,7 +274,7 @@ class ObjectRecord(Record):
         return self.written_ms or self.created_ms
 
     def check(self) -> None:
-        """A cold object belongs to a location and has an etag."""
+        """Raise DataLoss unless a cold object has a location and an etag, and an encoded one a ledger."""
         require(self.tier is Tier.LOCAL or self.location_id > 0, "a cold object without a location", self.id)
         require(self.tier is Tier.LOCAL or bool(self.etag), "a cold object without an etag", self.id)
         framed = self.stored_length > self.length and self.segment_id > 0
@@ -294,15 +295,15 @@ class ChecksumRun(Record):
         return len(self.crcs) // _CRC_BYTES
 
     def covers(self, start: int, end: int) -> bool:
-        """Whether the run's blocks reach over object bytes [start, end)."""
+        """Return whether the run's blocks cover object bytes [start, end)."""
         return self.start <= start and end <= self.start + self.count * CRC_BLOCK_BYTES
 
     def crc(self, index: int) -> int:
-        """CRC32C of the run's block `index`."""
+        """Return the CRC32C of the run's block `index`."""
         return int.from_bytes(self.crcs[index * _CRC_BYTES : (index + 1) * _CRC_BYTES], "big")
 
     def check(self) -> None:
-        """Whole CRCs only."""
+        """Raise DataLoss unless the run has whole CRCs."""
         require(len(self.crcs) % _CRC_BYTES == 0, "a checksum run is cut", self.start)
 
 
@@ -352,7 +353,7 @@ class DirectoryRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocationRecord(Record):
-    """A cold place and what it was found to honour."""
+    """A cold location and the preconditions it was found to honour."""
 
     id: LocationId
     url: str
@@ -369,7 +370,7 @@ class LocationRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRecord(Record):
-    """Settings of one directory or segment; what is absent is inherited."""
+    """Settings of one directory or segment; absent ones are inherited."""
 
     target_id: int
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -392,7 +393,7 @@ class IntentRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbageRecord(Record):
-    """A file or object to delete when due and when the journal has published `after_sequence`."""
+    """A file or object to delete when it is due and the journal has published `after_sequence`."""
 
     sequence: int = 0
     due_ms: int
@@ -408,7 +409,7 @@ class GarbageRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TouchRecord(Record):
-    """What changed: an entry of a directory or an inode for mounts, a segment or policies for the holder."""
+    """One change: an entry of a directory or an inode for mounts, a segment or policies for the holder."""
 
     parent_inode: int = 0
     name: str = ""
@@ -419,7 +420,7 @@ class TouchRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord(Record):
-    """Work asked of the holder."""
+    """Work requested of the holder."""
 
     id: int
     verb: str
@@ -438,7 +439,7 @@ class RequestRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRecord(Record):
-    """Background work that failed and is tried again."""
+    """Background work that failed and is retried."""
 
     what: str
     name: str = ""

@@ -1,6 +1,6 @@
 """MetadataStore: the metadata of one store, as the rest of tierfs holds it.
 
-Whether this store may change anything (invariant 7): asked by every write transaction of a verb.
+Every write transaction of a verb asks `require_owner` whether this store may change anything (invariant 7).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tierfs.types import ROOT_DIRECTORY, ROOT_INODE, DirectoryId
 
 
 def owns_bucket(store: StoreRecord) -> bool:
-    """Whether the store may change its bucket, as far as it knows."""
+    """Return whether the store may change its bucket, as far as it knows."""
     return not store.replica and not store.journal.fenced_by_epoch
 
 
 def require_owner(store: StoreRecord) -> None:
-    """Raise Fenced when the store follows a bucket, or another store owns the bucket by now.
+    """Raise Fenced when the store follows a bucket, or another store owns the bucket now.
 
-    PermissionDenied when a newer tierfs wrote it in a way that this one can only read.
+    PermissionDenied when a newer tierfs wrote it in a format that this one can only read.
     """
     if store.min_writer_version > RECORD_VERSION:
         raise PermissionDenied(
@@ -46,13 +46,13 @@ def require_owner(store: StoreRecord) -> None:
 
 
 def is_old_backup(store: StoreRecord) -> bool:
-    """Whether a fenced store was fenced by its own later entries, so that its metadata is a copy of the past."""
+    """Return whether a fenced store was fenced by its own later entries: its metadata is then a copy of the past."""
     state = store.journal
     return state.fenced_by_epoch == store.store_epoch and state.fencer.store_id in ("", store.store_id)
 
 
 def fenced(store: StoreRecord) -> Fenced:
-    """The error of a store whose record says that it is fenced."""
+    """Return the error of a store whose record says that it is fenced."""
     if is_old_backup(store):
         return Fenced(
             "the bucket is ahead of this store's metadata, which must come from an old backup; it may only be read",
@@ -67,19 +67,19 @@ def fenced(store: StoreRecord) -> Fenced:
 _ID_BYTES = 16
 
 _users: dict[Path, WeakSet[MetadataStore]] = {}
-"""Who of this process has a store open: they share one environment."""
+"""Open stores of this process, by path: they share one environment."""
 
 COUNTED_AT_ONCE = 3000
-"""Rows per commit where all are counted: some 5 ms, so that appends hardly wait."""
+"""Rows per commit of a full count: some 5 ms, so that appends hardly wait."""
 
 
 def new_id() -> str:
-    """A random id of 32 hexadecimal digits: of a store, or of an attempt to create an object."""
+    """Return a random id of 32 hexadecimal digits: of a store, or of an attempt to create an object."""
     return secrets.token_hex(_ID_BYTES)
 
 
 class MetadataStore:
-    """Transactions on one store. Thread-safe; survives fork by opening its environment anew."""
+    """Transactions on one store. Thread-safe; survives fork by opening its environment again."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         """Open the metadata in directory `path`; raises NotFound, Conflict or DataLoss."""
@@ -97,7 +97,7 @@ class MetadataStore:
         Raises AlreadyExists.
         """
         if path.exists():
-            raise AlreadyExists(f"{path} holds a store already")
+            raise AlreadyExists(f"{path} already holds a store")
         lmdb_environment.create_directory(path)
         path = path.resolve()
         environment = lmdb_environment.open_environment(path, create=True)
@@ -106,32 +106,32 @@ class MetadataStore:
         return cls(path, clock)
 
     def read(self) -> AbstractContextManager[ReadTransaction]:
-        """A consistent read-only view."""
+        """Open a consistent read-only view."""
         return read_transaction(lmdb_environment.open_environment(self.path))
 
     def write(self) -> AbstractContextManager[WriteTransaction]:
-        """The one writer; durable when its block ends.
+        """Open the one write transaction; durable when its block ends.
 
-        Raises before the block in a store that may only be read: Fenced in a fenced one or a replica,
-        PermissionDenied in one that only a newer tierfs may write.
+        Raises before the block in a store that may only be read: Fenced in a fenced one or a replica, PermissionDenied
+        in one that only a newer tierfs may write.
         """
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner)
 
     def write_notes(self) -> AbstractContextManager[WriteTransaction]:
-        """The writer of rows that no segment depends on: requests, failures, where the store stands.
+        """Open a write transaction for rows that no segment depends on: requests, failures, the journal's position.
 
         Works in a store that may only be read, too.
         """
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock)
 
     def write_replayed(self) -> AbstractContextManager[WriteTransaction]:
-        """The writer of what the owner's journal says, into a replica."""
+        """Open a write transaction for the owner's journal, in a replica."""
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock)
 
     def count_sums(self, *, anew: bool = False) -> None:
-        """Bring the sums of a store of an older tierfs up to date, in commits of some milliseconds; else at no cost.
+        """Bring the sums of a store of an older tierfs up to date, in commits of some milliseconds; free if they are.
 
-        `anew`: count all rows again, whatever the sums say.
+        `anew`: count all rows again, whatever the sums are.
         """
         with self.read() as txn:
             complete = txn.sums is not None and not anew
@@ -141,15 +141,15 @@ class MetadataStore:
             anew = False
 
     def clear_dead_readers(self) -> int:
-        """Free the slots of readers that were killed, as the holder does now and then; returns how many."""
+        """Free the slots of readers that were killed, as the holder does now and then; return how many."""
         return lmdb_environment.open_environment(self.path).clear_dead_readers()
 
     def last_transaction_id(self) -> int:
-        """Changes whenever any process commits; costs about 2 microseconds."""
+        """Return a number that changes whenever any process commits; costs about 2 microseconds."""
         return lmdb_environment.open_environment(self.path).last_transaction_id()
 
     def close(self) -> None:
-        """Close the environment unless others of this process have the store open, too; idempotent."""
+        """Close the environment unless other users in this process have the store open; idempotent."""
         users = _users.get(self.path, WeakSet())
         users.discard(self)
         if not users:

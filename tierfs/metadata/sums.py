@@ -1,9 +1,9 @@
 """Sums over all segments, chunks and garbage rows, kept in the transaction that changes a row.
 
-WriteTransaction tells of every row it writes or deletes in a counted table, so no caller can forget. A store of an
-older tierfs is counted once, a few rows with each commit: rows up to a key are in the sums, and changes of those
-behind it wait for their turn. The row names the LMDB transaction that wrote it, as each one here does; one that the
-newest transaction did not write is void, because a tierfs that keeps no sums wrote since.
+WriteTransaction reports every row it writes or deletes in a counted table, so no caller can forget. A store of an older
+tierfs is counted once, a few rows with each commit: rows up to a key are in the sums, and changes of those after it are
+counted when the scan reaches them. The row names the LMDB transaction that wrote it, as every transaction here writes
+it; one that the newest transaction did not write is void, because a tierfs that keeps no sums wrote since.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Sums:
     """Sums over the rows of a store. New fields come last."""
 
     bytes: int = 0
-    """That can be read, of all segments."""
+    """Readable bytes of all segments."""
     local_chunks: int = 0
     local_bytes: int = 0
     local_segments: int = 0
@@ -36,10 +36,10 @@ class Sums:
     cold_chunks: int = 0
     cold_bytes: int = 0
     uncovered_bytes: int = 0
-    """That no cold chunk holds, those recorded as lost included."""
+    """Bytes that no cold chunk holds, those recorded as lost included."""
     active_segments: int = 0
     active_bytes: int = 0
-    """Of chunks that are still appended to."""
+    """Bytes of chunks that are still appended to."""
     lost_bytes: int = 0
     suspect_local_bytes: int = 0
     suspect_cold_bytes: int = 0
@@ -49,12 +49,12 @@ class Sums:
 
     @property
     def not_offloaded_bytes(self) -> int:
-        """That only the local disk holds; at most, as far as the cold tier is to be believed."""
+        """Bytes that only the local disk holds; at most, as far as the cold tier can be trusted."""
         return max(0, self.uncovered_bytes - self.lost_bytes)
 
     @property
     def pending_bytes(self) -> int:
-        """That wait to be offloaded, without those of chunks that are still appended to."""
+        """Bytes that wait to be offloaded, without those of chunks that are still appended to."""
         return max(0, self.not_offloaded_bytes - self.active_bytes)
 
 
@@ -68,7 +68,7 @@ _UNCOVERED, _ACTIVE = 6, 7
 _NOTHING = (0,) * _SEGMENT_FIELDS
 
 _STATE_TAG = b"\x48"
-"""Begins `state` in a ChunkRecord; a chunk without this byte is good, which spares parsing nearly all."""
+"""Tag of `state` in a ChunkRecord; a chunk without this byte is good, so nearly all need no parsing."""
 
 _TIER_AT = tables.U64_BYTES
 """Position of the tier in a key of `chunks`."""
@@ -78,7 +78,7 @@ Values = list[int]
 
 
 def _segment_values(data: bytes | None) -> tuple[int, ...]:
-    """What a segment adds to the first fields. A row that is damaged adds nothing, and fsck reports it."""
+    """Return a segment's contribution to the first fields. A damaged row contributes nothing, and fsck reports it."""
     try:
         row = pb.SegmentRecord.FromString(data) if data is not None else None
     except DecodeError:
@@ -104,7 +104,7 @@ def _count_chunk(values: Values, key: bytes, data: bytes, sign: int) -> None:
         return
     row = pb.ChunkRecord.FromString(data)
     if row.state == ChunkState.LOST:
-        if key[_TIER_AT] == Tier.COLD:  # what is lost in the local tier is lost in the cold one as well
+        if key[_TIER_AT] == Tier.COLD:  # bytes lost in the local tier are lost in the cold one as well
             values[_LOST] += sign * row.length
     elif row.state == ChunkState.SUSPECT:
         values[_SUSPECT_LOCAL if key[_TIER_AT] == Tier.LOCAL else _SUSPECT_COLD] += sign * row.length
@@ -132,7 +132,7 @@ Scan = Callable[[bytes, bytes], Iterable[tuple[bytes, bytes]]]
 
 
 def recount(scan: Scan) -> Sums:
-    """The sums over all rows: what the kept ones have to be."""
+    """Return the sums over all rows, with which the kept ones must agree."""
     values = [0] * _FIELDS
     for name, count in _TABLES:
         for key, data in scan(name, b""):
@@ -141,7 +141,7 @@ def recount(scan: Scan) -> Sums:
 
 
 def read(data: bytes | None, transaction_id: int) -> Tally | None:
-    """What a row says that this transaction wrote; None when it is void or not complete."""
+    """Return the tally in a row that this transaction wrote; None when it is void or not complete."""
     tally = Tally(data, transaction_id)
     return tally if tally.complete else None
 
@@ -150,13 +150,13 @@ class Tally:
     """The sums inside one write transaction."""
 
     def __init__(self, data: bytes | None, transaction_id: int) -> None:
-        """`data` is the row there is; it counts if the transaction with that number wrote it."""
+        """Start from `data`, the stored row, which counts only if the transaction with that number wrote it."""
         row = _parse(data)
         values: Values = [] if row is None or row.transaction_id != transaction_id else list(row.values)
         self.values = values if len(values) == _FIELDS else [0] * _FIELDS
         self._table, self._key = 0, b""
         self.oldest_ms = 0
-        """Bytes are on the local disk alone since then or later; 0 when none are, or since when is not known."""
+        """Earliest time since which bytes may have been on the local disk alone; 0 when none are, or it is unknown."""
         self.changed_active: set[SegmentId] = set()
         """Segments whose active chunk began or ended."""
         if row is not None and self.values is values:
@@ -180,9 +180,9 @@ class Tally:
         return self._table == len(_TABLES) and self.values[_UNCOVERED] <= self.values[_LOST]
 
     def changed(self, name: bytes, key: bytes, old: bytes | None, new: bytes | None) -> None:
-        """A row of a counted table was written (with `new`) or deleted."""
+        """Count a row of a counted table that was written (with `new`) or deleted."""
         number, count = COUNTED[name]
-        counts = number < self._table or (number == self._table and key <= self._key)  # else it is not its turn yet
+        counts = number < self._table or (number == self._table and key <= self._key)  # else the scan counts it later
         if number == 0:
             self._segment_changed(key, old, new, counts=counts)
         elif counts:
@@ -192,11 +192,11 @@ class Tally:
                 _add(count, self.values, key, new, 1)
 
     def restart(self) -> None:
-        """Count all rows anew."""
+        """Begin to count all rows again."""
         self.values, self._table, self._key = [0] * _FIELDS, 0, b""
 
     def count(self, scan: Scan, rows: int) -> None:
-        """Add the next rows to the sums, up to so many."""
+        """Add at most `rows` further rows to the sums."""
         while not self.complete and rows:
             name, count = _TABLES[self._table]
             for key, data in scan(name, self._key + b"\0" if self._key else b""):
@@ -207,7 +207,7 @@ class Tally:
             self._table, self._key = self._table + 1, b""
 
     def encode(self, transaction_id: int, now_ms: int) -> bytes:
-        """The row."""
+        """Return the row."""
         if self._all_is_cold:
             self.oldest_ms = 0
         elif self._all_was_cold:
@@ -229,12 +229,12 @@ class Tally:
             for index in range(_SEGMENT_FIELDS):
                 values[index] += after[index] - before[index]
         if before[_ACTIVE] != after[_ACTIVE] and old is not None and new is not None:
-            # Appends do not tell of a chunk that ended; whoever plans has to know.
+            # Appends do not report a chunk that ended, and the planner needs it.
             self.changed_active.add(SegmentId(tables.read_u64(key)))
 
 
 def _add(count: _Count, values: Values, key: bytes, data: bytes, sign: int) -> None:
-    """Count a row; one that is damaged counts for nothing, and fsck says so."""
+    """Count a row; a damaged one counts for nothing, and fsck reports it."""
     try:
         count(values, key, data, sign)
     except DecodeError:

@@ -1,11 +1,9 @@
-"""The databases of the LMDB environment and the record each holds. records.proto documents both.
+"""The databases of the LMDB environment, their records and their keys. records.proto documents both.
 
-The only place where dataclasses meet protobuf.
+The only place where dataclasses meet protobuf. Encoding starts from the message a record was decoded from, so fields of
+a newer version survive a rewrite by this one. Decoding damaged bytes raises DataLoss.
 
-Encoding starts from the message a record was decoded from, so fields of a newer version survive a
-rewrite by this one. Decoding damaged bytes raises DataLoss.
-
-Keys of the LMDB databases: big-endian, so that byte order is number order. All fit LMDB's 511 bytes.
+Keys are big-endian, so that byte order is number order. All fit LMDB's 511 bytes.
 """
 
 from __future__ import annotations
@@ -48,11 +46,11 @@ R = TypeVar("R", bound=Record)
 _UNSET = ("stored",)
 
 _Setter = Callable[[Any, Any], None]
-"""Of one slot of a class: sets it in a frozen instance, as `object.__setattr__` does in `__init__`."""
+"""Set one slot of a frozen instance, as `object.__setattr__` does in `__init__`."""
 
 
 class Codec(Generic[R]):
-    """Turns one record type into the bytes of one message type and back, matching fields by name."""
+    """Converts one record type to and from the bytes of one message type, matching fields by name."""
 
     def __init__(self, record_type: type[R], message_type: type[Message]) -> None:
         self._record_type = record_type
@@ -61,11 +59,11 @@ class Codec(Generic[R]):
         self._set_stored: _Setter = _setter(record_type, "stored")
 
     def decode(self, data: bytes) -> R:
-        """The record in `data`. Raises DataLoss for damage and for a version this code cannot read."""
+        """Return the record in `data`. Raises DataLoss for damage and for a version this code cannot read."""
         return self.from_message(self._parse(data), data)
 
     def from_message(self, message: Message, stored: bytes | None = None) -> R:
-        """The record of a message that is already parsed, as in journal entries."""
+        """Return the record of a parsed message, as in journal entries."""
         record: R = self._fields.read(message)
         self._set_stored(record, message.SerializeToString() if stored is None else stored)
         if record.version > RECORD_VERSION:
@@ -77,18 +75,18 @@ class Codec(Generic[R]):
         return record
 
     def to_message(self, record: R) -> Message:
-        """The message of `record`, with what its stored form holds beyond the known fields."""
+        """Return the message of `record`, with the unknown fields of its stored form."""
         message = self._parse(record.stored) if record.stored else self._message_type()
         self._fields.write(message, record, is_new=not record.stored)
         return message
 
     def encode(self, record: R) -> bytes:
-        """The bytes of `record`; deterministic, so that golden files hold."""
+        """Return the bytes of `record`; deterministic, so that golden files hold."""
         record.check()
         return self.to_message(record).SerializeToString(deterministic=True)
 
     def parse_or_none(self, data: bytes) -> Any | None:
-        """The message in `data`; None for damage. For checks, which go on."""
+        """Return the message in `data`; None for damage. For checks, which continue after it."""
         try:
             return self._message_type.FromString(data)
         except DecodeError:
@@ -102,9 +100,9 @@ class Codec(Generic[R]):
 
 
 class _Fields:
-    """How the fields of one dataclass are read from and written to a message.
+    """Reads and writes the fields of one dataclass from and to a message.
 
-    Every metadata operation passes here several times. Fields are therefore fetched together, set by the slots of
+    Every metadata operation passes here several times. Fields are therefore fetched together, and set by the slots of
     the class: the `__init__` of a frozen dataclass sets them one by one at twice the cost. Measured: a segment is
     decoded in 0.6 of the time.
     """
@@ -143,7 +141,7 @@ class _Fields:
         self._written = (*plain, *enums)
 
     def read(self, message: Message) -> Any:
-        """The record of a message. Raises DataLoss for a value of a newer version."""
+        """Return the record of a message. Raises DataLoss for a value of a newer version."""
         record = object.__new__(self._type)
         for put, value in zip(self._set_plain, self._get_plain(message), strict=True):
             put(record, value)
@@ -153,7 +151,7 @@ class _Fields:
         for name, put in self._optional:
             put(record, getattr(message, name) if message.HasField(name) else None)
         for name, put, fields, default in self._nested:
-            # Records are frozen: all that hold the default may share it.
+            # Records are frozen, so they can share the default.
             put(record, fields.read(getattr(message, name)) if message.HasField(name) else default)
         for name, put in self._maps:
             put(record, dict(getattr(message, name)))
@@ -162,7 +160,7 @@ class _Fields:
         return record
 
     def write(self, message: Message, record: object, *, is_new: bool) -> None:
-        """Set all fields; in a new message those at their default, which proto3 does not store, need no setting."""
+        """Set all fields; in a new message, fields at their default are skipped, as proto3 does not store them."""
         for name in self._written:
             value = getattr(record, name)
             if value or not is_new:
@@ -194,7 +192,7 @@ def _setter(record_type: type[Any], name: str) -> _Setter:
 
 
 def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """The attributes of these names, as a tuple."""
+    """Return a function that gets the attributes of these names, as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda item: tuple(getattr(item, name) for name in names)
@@ -254,40 +252,40 @@ MAX_U64 = 2**64 - 1
 
 
 def u32(value: int) -> bytes:
-    """Key of `locations`."""
+    """Return a key of `locations`."""
     return _U32.pack(value)
 
 
 def u64(value: int) -> bytes:
-    """Key of every database ordered by one number."""
+    """Return a key of any database ordered by one number."""
     return _U64.pack(value)
 
 
 def read_u64(key: bytes) -> int:
-    """The first number of a key."""
+    """Return the first number of a key."""
     return int(_U64.unpack_from(key)[0])
 
 
 def chunk(segment_id: int, tier: Tier, start_offset: int) -> bytes:
-    """Key of `chunks`."""
+    """Return a key of `chunks`."""
     return _CHUNK.pack(segment_id, tier, start_offset)
 
 
 def chunk_prefix(segment_id: int, tier: Tier) -> bytes:
-    """What all keys of one chain begin with."""
+    """Return the prefix of all keys of one chain."""
     return chunk(segment_id, tier, 0)[: U64_BYTES + 1]
 
 
 def pair(first: int, second: int) -> bytes:
-    """Key of `checksums`, `garbage`, `entries` and `ledgers`."""
+    """Return a key of `checksums`, `garbage`, `entries` and `ledgers`."""
     return _PAIR.pack(first, second)
 
 
 def dirent(parent_id: int, name: str) -> bytes:
-    """Key of `dirents`."""
+    """Return a key of `dirents`."""
     return _U64.pack(parent_id) + name.encode()
 
 
 def dirent_name(key: bytes) -> str:
-    """The name in a key of `dirents`."""
+    """Return the name in a key of `dirents`."""
     return key[U64_BYTES:].decode()

@@ -1,9 +1,8 @@
 """Typed access to the records inside one LMDB transaction.
 
-A change of metadata is one synchronous function over one WriteTransaction: no I/O, no await. The
-superblock is read once and written at commit if it changed.
-
-The outbox: changes of this owner that the bucket's journal does not name yet. changes.py reads it.
+A change of metadata is one synchronous function over one WriteTransaction: no I/O, no await. The superblock is read
+once and written at commit if it changed. The outbox holds changes of this owner that the bucket's journal does not name
+yet; changes.py reads it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Result = TypeVar("Result")
 SUPERBLOCK_KEY = b"superblock"
 
 MAX_TOUCHES = 100_000
-"""Rows kept in `changes`; a mount that polls every 0.25 s is never that far behind."""
+"""Rows kept in `changes`; a mount that polls every 0.25 s never lags that far."""
 
 _TRIM_BATCH = 1000
 
@@ -73,34 +72,34 @@ class ReadTransaction:
 
     @property
     def oldest_local_only_ms(self) -> int:
-        """Bytes are on the local disk alone since then or later; 0 when none are, or since when is not known."""
+        """Earliest time since which bytes may have been on the local disk alone; 0 when none are, or it is unknown."""
         tally = sums.read(self.get_raw(STORE.name, SUMS_KEY), self.id)
         return 0 if tally is None else tally.oldest_ms
 
     def get(self, table: Table[R], key: bytes) -> R | None:
-        """The record under `key`, or None."""
+        """Return the record under `key`, or None."""
         data = self._txn.get(key, db=self._databases[table.name])
         return None if data is None else table.codec.decode(data)
 
     def get_raw(self, name: bytes, key: bytes) -> bytes | None:
-        """The same, undecoded."""
+        """Return the encoded record under `key`, or None."""
         data: bytes | None = self._txn.get(key, db=self._databases[name])
         return data
 
     def must_get(self, table: Table[R], key: bytes, what: str) -> R:
-        """The record under `key`; raises NotFound naming `what`."""
+        """Return the record under `key`; raises NotFound naming `what`."""
         record = self.get(table, key)
         if record is None:
             raise NotFound(f"{what} does not exist")
         return record
 
     def scan(self, table: Table[R], start: bytes = b"", *, prefix: bytes = b"") -> Iterator[tuple[bytes, R]]:
-        """Records in key order from the first key >= `start`, as long as keys begin with `prefix`."""
+        """Yield records in key order from the first key >= `start`, as long as keys begin with `prefix`."""
         for key, data in self.scan_raw(table.name, start or prefix, prefix=prefix):
             yield key, table.codec.decode(data)
 
     def scan_raw(self, name: bytes, start: bytes = b"", *, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """The same, undecoded."""
+        """Yield encoded records, as `scan`."""
         with self._txn.cursor(db=self._databases[name]) as cursor:
             if not (cursor.set_range(start) if start else cursor.first()):
                 return
@@ -110,45 +109,46 @@ class ReadTransaction:
                 yield key, data
 
     def cursor_raw(self, name: bytes) -> lmdb.Cursor[bytes]:
-        """A cursor for many seeks; it ends with the transaction."""
+        """Return a cursor for many seeks; it ends with the transaction."""
         cursor: lmdb.Cursor[bytes] = self._txn.cursor(db=self._databases[name])
         return cursor
 
     def at_or_before(self, table: Table[R], key: bytes, *, prefix: bytes = b"") -> R | None:
-        """The record with the greatest key <= `key` that begins with `prefix`."""
+        """Return the record with the greatest key <= `key` that begins with `prefix`."""
         with self._txn.cursor(db=self._databases[table.name]) as cursor:
             if cursor.set_range(key):
                 if cursor.key() != key and not cursor.prev():
                     return None
             elif not cursor.last():
                 return None
-            found, data = cursor.item()
-        return table.codec.decode(data) if found.startswith(prefix) else None
+            found_key, data = cursor.item()
+        return table.codec.decode(data) if found_key.startswith(prefix) else None
 
     @property
     def database_names(self) -> Collection[bytes]:
-        """Every database there is, those of newer versions included."""
+        """All databases, those of newer versions included."""
         return self._databases.keys()
 
     def last_key(self, name: bytes) -> bytes | None:
-        """The greatest key of a database; None when it is empty."""
+        """Return the greatest key of a database; None when it is empty."""
         with self._txn.cursor(db=self._databases[name]) as cursor:
             return bytes(cursor.key()) if cursor.last() else None
 
     def count(self, name: bytes) -> int:
-        """Number of rows of a database."""
+        """Return the number of rows of a database."""
         return int(self._txn.stat(db=self._databases[name])["entries"])
 
 
 class WriteTransaction(ReadTransaction):
-    """The one writer of the store. Everything or nothing of it is committed."""
+    """The store's one write transaction. Committed whole or not at all."""
 
     def __init__(self, environment: Environment, txn: Any, now_ms: int) -> None:
         super().__init__(environment, txn)
         self.now_ms = now_ms
         self._store_changed = False
         self._counters: dict[str, int] = {}
-        """Counters of the superblock that moved on since it was last put together: a replace each is dear."""
+        """Counters of the superblock that advanced since it was last put together: a `replace` for each is expensive.
+        """
         self._late_changes: list[bytes] = []
         self._kept_tally: Tally | None = None
         self._dirty = False
@@ -168,7 +168,7 @@ class WriteTransaction(ReadTransaction):
         return self._tally.sums if self._tally.complete else None
 
     def count_rows(self, rows: int, *, anew: bool = False) -> bool:
-        """Add up to so many rows to sums that are not complete; True when they are. `anew`: begin at the first."""
+        """Add up to `rows` rows to incomplete sums; return whether they are complete. `anew`: begin at the first."""
         if anew:
             self._changing().restart()
         if not self._tally.complete:
@@ -176,7 +176,7 @@ class WriteTransaction(ReadTransaction):
         return self._tally.complete
 
     def note_oldest(self, since_ms: int) -> None:
-        """Since when the oldest byte has been on the local disk alone, by one who knows; 0 when none is."""
+        """Record since when the oldest byte has been on the local disk alone, as the caller found; 0 when none is."""
         self._changing().oldest_ms = since_ms
 
     def put(self, table: Table[R], key: bytes, record: R) -> None:
@@ -184,7 +184,7 @@ class WriteTransaction(ReadTransaction):
         self.put_raw(table.name, key, table.codec.encode(record))
 
     def put_raw(self, name: bytes, key: bytes, data: bytes) -> None:
-        """Write bytes that are encoded already."""
+        """Write encoded bytes."""
         tally = self._changing()
         if name in COUNTED:
             tally.changed(name, key, self._txn.replace(key, data, db=self._databases[name]), data)
@@ -192,22 +192,22 @@ class WriteTransaction(ReadTransaction):
             self._txn.put(key, data, db=self._databases[name])
 
     def delete(self, name: bytes, key: bytes) -> bool:
-        """Remove a row; False when there was none."""
+        """Remove a row; return False when there was none."""
         if name in COUNTED:
             old = self._txn.pop(key, db=self._databases[name])
             if old is not None:
                 self._changing().changed(name, key, old, None)
             return old is not None
-        found = bool(self._txn.delete(key, db=self._databases[name]))
-        self._dirty |= found
-        return found
+        deleted = bool(self._txn.delete(key, db=self._databases[name]))
+        self._dirty |= deleted
+        return deleted
 
     def put_ascending(self, name: bytes, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write many encoded rows whose keys ascend; behind the last key of the database they are appended."""
+        """Write many encoded rows whose keys ascend; after the last key of the database they are appended."""
         if not rows:
             return
         with self._txn.cursor(db=self._databases[name]) as cursor:
-            # Whole pages instead of halves, and no search: allowed only where nothing lies behind.
+            # Fills whole pages instead of halves, without a search: allowed only where no key is greater.
             at_end = not cursor.last() or cursor.key() < rows[0][0]
             if at_end or name not in COUNTED:
                 tally = self._changing()
@@ -222,11 +222,11 @@ class WriteTransaction(ReadTransaction):
         """Remove every row whose key begins with `prefix`."""
         tally = self._changing()
         with self._txn.cursor(db=self._databases[name]) as cursor:
-            found = cursor.set_range(prefix)
-            while found and cursor.key().startswith(prefix):
+            has_row = cursor.set_range(prefix)
+            while has_row and cursor.key().startswith(prefix):
                 if name in COUNTED:
                     tally.changed(name, bytes(cursor.key()), bytes(cursor.value()), None)
-                found = cursor.delete()
+                has_row = cursor.delete()
 
     def create_store(self, record: StoreRecord) -> None:
         """Write the superblock of a new store."""
@@ -239,15 +239,15 @@ class WriteTransaction(ReadTransaction):
         self._store_changed = True
 
     def allocate_id(self) -> int:
-        """A number never used before for a segment, directory, object or inode."""
+        """Return a number never used before for a segment, directory, object or inode."""
         return self._take("next_id")
 
     def touch(
         self, *, parent_inode: int = 0, name: str = "", inode: int = 0, segment_id: int = 0, policies: bool = False
     ) -> None:
-        """Tell mounts what to invalidate, and the holder what to look at again.
+        """Notify mounts of what to invalidate, and the holder of what to examine again.
 
-        `policies` of a segment changed; of a directory where no segment is named: the holder looks at all segments.
+        `policies` of a segment changed; of a directory where no segment is named: the holder examines all segments.
         """
         self._touched.add(segment_id)
         sequence = self._take("next_change")
@@ -259,17 +259,17 @@ class WriteTransaction(ReadTransaction):
             self._trim_touches(sequence - MAX_TOUCHES)
 
     def add_to_outbox(self, data: bytes) -> int:
-        """Queue a serialized Change for the journal; returns its sequence. `data` lacks the sequence."""
+        """Queue a serialized Change for the journal; return its sequence. `data` lacks the sequence."""
         sequence = self._take("next_outbox")
         self.put_raw(OUTBOX_NAME, tables.u64(sequence), data)
         return sequence
 
     def add_to_outbox_last(self, data: bytes) -> None:
-        """Queue a Change behind all others of this transaction."""
+        """Queue a Change after all others of this transaction."""
         self._late_changes.append(data)
 
     def finish(self) -> None:
-        """Queue what comes last, and write the superblock and the sums if they changed; called before the commit."""
+        """Queue the late changes, and write the superblock and the sums if they changed; called before the commit."""
         for data in self._late_changes:
             self.add_to_outbox(data)
         for segment_id in sorted(self._tally.changed_active - self._touched) if self._dirty else ():
@@ -283,13 +283,13 @@ class WriteTransaction(ReadTransaction):
             self._txn.put(SUMS_KEY, self._tally.encode(self.id, self.now_ms), db=self._databases[STORE.name])
 
     def _take(self, counter: str) -> int:
-        """The next number of one of the superblock's counters."""
+        """Return the next number of one of the superblock's counters."""
         number: int = self._counters[counter] if counter in self._counters else getattr(super().store, counter)
         self._counters[counter] = number + 1
         return number
 
     def _changing(self) -> Tally:
-        """The sums, which a transaction writes that changes anything, and no other."""
+        """Return the sums, and have them written: only a transaction that changes rows writes them."""
         self._dirty = True
         return self._tally
 
@@ -302,14 +302,14 @@ class WriteTransaction(ReadTransaction):
 
     def _trim_touches(self, below: int) -> None:
         with self._txn.cursor(db=self._databases[TOUCHES.name]) as cursor:
-            found = cursor.first()
-            while found and tables.read_u64(cursor.key()) < below:
-                found = cursor.delete()
+            has_row = cursor.first()
+            while has_row and tables.read_u64(cursor.key()) < below:
+                has_row = cursor.delete()
 
 
 @contextmanager
 def read_transaction(environment: Environment) -> Iterator[ReadTransaction]:
-    """A read-only view; never waits for the writer."""
+    """Open a read-only view; never waits for the writer."""
     with map_lmdb_errors(environment.path):
         txn = environment.lmdb.begin()
         try:
@@ -324,9 +324,9 @@ def batches(
     most: int,
     work: Callable[[Txn, list[tuple[bytes, R]]], Result],
 ) -> Iterator[Result]:
-    """Do work on all rows of a table, in key order, at most so many in each of several transactions.
+    """Apply `work` to all rows of a table in key order, at most `most` rows in each of several transactions.
 
-    A result comes after its transaction has ended. An empty table has one transaction, without rows.
+    A result is yielded after its transaction has ended. An empty table has one transaction, without rows.
     """
     start = b""
     while True:
@@ -343,10 +343,10 @@ def batches(
 def write_transaction(
     environment: Environment, clock: Clock, may_write: Callable[[StoreRecord], None] | None = None
 ) -> Iterator[WriteTransaction]:
-    """The writer's transaction: durable when the block ends, undone when it raises.
+    """Open the write transaction: durable when the block ends, undone when it raises.
 
-    `may_write` sees the superblock first and raises what forbids the change.
-    A commit that fails for anything but a full disk leaves the environment unusable for writing.
+    `may_write` sees the superblock first and raises what forbids the change. A commit that fails for anything but a
+    full disk leaves the environment unusable for writing.
     """
     if environment.broken is not None:
         raise Unavailable(f"an earlier commit failed ({environment.broken})", remedy="restart this process")
@@ -379,7 +379,7 @@ def _begin(environment: Environment) -> Any:
 
 
 def _end(environment: Environment, txn: Any) -> None:
-    """End a transaction with nothing changed. In a child of fork it is the parent's, which goes on with it."""
+    """End a transaction without changes. In a child of fork it is left to the parent, which continues with it."""
     if environment.pid != os.getpid():
         processes.leak(txn)
         return
@@ -396,15 +396,15 @@ def _commit(environment: Environment, txn: Any) -> None:
 
 
 def add(txn: WriteTransaction, change: pb.Change) -> int:
-    """Queue a change for the journal; returns its sequence."""
+    """Queue a change for the journal; return its sequence."""
     return txn.add_to_outbox(change.SerializeToString(deterministic=True))
 
 
 def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
-    """A cold object is to be deleted later, by whoever owns the bucket then.
+    """Journal that a cold object is to be deleted later, by the bucket's owner at that time.
 
-    It comes behind what else the transaction changes: a journal that ends in between must not call garbage
-    what it still links.
+    Queued after the transaction's other changes: a journal that ends in between must not list as garbage an object that
+    it still links.
     """
     change = pb.Change(garbage=GARBAGE.codec.to_message(record))  # type: ignore[arg-type]
     txn.add_to_outbox_last(change.SerializeToString(deterministic=True))

@@ -1,10 +1,9 @@
-"""What a record that comes from a bucket must fulfil before it is written here.
+"""Checks of records from a bucket before they are written here, and reading of rows that may be damaged.
 
-Whoever can write to the bucket chose every byte of it. Each check raises DataLoss.
+Every byte of a bucket may have been chosen by an attacker with write access. Each check raises DataLoss.
 
-Rows as protobuf messages, undecoded into records: for checks that must get through damaged ones.
-
-A message costs a third of a record, and nothing is refused: what cannot be parsed comes as None.
+`messages` and `message` read rows as protobuf messages, for checks that must get through damaged ones: a message costs
+a third of a record, and nothing is refused: a row that cannot be parsed is None.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
 
 MAX_ID = 2**63 - 1
-"""Of what counters hand out; below the 64 bits of a key, so that the next one exists."""
+"""Limit of numbers that counters hand out; below the 64 bits of a key, so that the next one exists."""
 
 MAX_OFFSET = 2**63 - 1
-"""Of a file (off_t)."""
+"""Limit of an offset in a file (off_t)."""
 
 MAX_NAME_BYTES = 1024
-"""Of an S3 key."""
+"""Limit of an S3 key."""
 
 OWNED_PREFIXES = ("segments/", "packs/", "uploads/", "ledgers/")
-"""Where the objects of a store lie in its location, but for those that Pulsar is to find."""
+"""Prefixes of a store's objects in its location, except for those that Pulsar reads."""
 
 MAX_TIME_MS = 253_402_300_799_000
-"""The last second of the year 9999: what a date can show."""
+"""The last second of the year 9999: the latest that a date can show."""
 
 _MAX_RUN_BLOCKS = 256
 
@@ -46,17 +45,17 @@ def require(condition: bool, message: str, *subject: object) -> None:
 
 
 def check_id(number: int, what: str) -> None:
-    """A number that a store's counter can have handed out."""
+    """Raise DataLoss unless a store's counter can have handed out the number."""
     require(0 < number <= MAX_ID, f"{what} with an impossible id", number)
 
 
 def check_times(*times_ms: int) -> None:
-    """Times that a date can show."""
+    """Raise DataLoss unless a date can show the times."""
     require(max(times_ms) <= MAX_TIME_MS, "an impossible time", max(times_ms))
 
 
 def check_component(name: str) -> None:
-    """One component of a name."""
+    """Raise DataLoss unless `name` can be one component of a name."""
     try:
         names.check_component(name)
     except InvalidRequest as exc:
@@ -64,7 +63,7 @@ def check_component(name: str) -> None:
 
 
 def check_segment(record: SegmentRecord) -> None:
-    """Ids, name and range of a segment."""
+    """Raise DataLoss unless ids, name and range of a segment are possible."""
     check_id(record.id, "a segment")
     check_id(record.parent_id, "a directory")
     check_id(record.inode, "an inode")
@@ -76,7 +75,7 @@ def check_segment(record: SegmentRecord) -> None:
 
 
 def check_directory(record: DirectoryRecord) -> None:
-    """Ids and name of a directory that is not the root."""
+    """Raise DataLoss unless ids and name of a directory other than the root are possible."""
     check_id(record.id, "a directory")
     check_id(record.parent_id, "a directory")
     check_id(record.inode, "an inode")
@@ -87,7 +86,7 @@ def check_directory(record: DirectoryRecord) -> None:
 
 
 def check_chunk(record: ChunkRecord, holder: ObjectRecord | None) -> None:
-    """A cold chunk's range, in the segment and in its object; a lost one may have none."""
+    """Raise DataLoss unless a cold chunk's range fits the segment and its object; a lost one may have no object."""
     record.check()
     require(record.end_offset <= MAX_OFFSET, "a chunk ends beyond every file", record.start_offset)
     if holder is None:
@@ -99,7 +98,8 @@ def check_chunk(record: ChunkRecord, holder: ObjectRecord | None) -> None:
 
 
 def check_object(record: ObjectRecord, own_location: int) -> None:
-    """A cold object's ids, size and name; the owner's objects lie where it writes them."""
+    """Raise DataLoss unless a cold object's ids, size and name are possible; an owned one is below the owner's
+    prefixes."""
     record.check()
     check_id(record.id, "an object")
     require(record.tier is Tier.COLD, "names a local object", record.id)
@@ -119,7 +119,8 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
 
 
 def check_object_name(name: str, *, owned: bool) -> None:
-    """A relative name without detours, below a prefix of ours when it is ours to delete."""
+    """Raise DataLoss unless a name is relative without detours, and below one of our prefixes when it is ours to
+    delete."""
     length_bytes = len(name.encode(errors="surrogatepass"))
     require(0 < length_bytes <= MAX_NAME_BYTES and "\0" not in name, "an object has an impossible name")
     steps = name.split("/")
@@ -128,13 +129,13 @@ def check_object_name(name: str, *, owned: bool) -> None:
 
 
 def is_owned_name(name: str) -> bool:
-    """Whether a store gives such names to its objects."""
+    """Return whether a store gives such names to its objects."""
     key = names.ledger_key(name)
     return name.startswith(OWNED_PREFIXES) or (key is not None and key.ledger_id is not None)
 
 
 def check_run(run: ChecksumRun, holder: ObjectRecord) -> None:
-    """A run of checksums lies inside its object and in one row."""
+    """Raise DataLoss unless a run of checksums lies inside its object and in one row."""
     run.check()
     require(0 < run.count <= _MAX_RUN_BLOCKS, "a checksum run has an impossible length", holder.id)
     last = run.start + (run.count - 1) * CRC_BLOCK_BYTES
@@ -148,13 +149,13 @@ MessageRow = tuple[bytes, Any]
 def messages(
     txn: ReadTransaction, table: Table[Any], start: bytes = b"", *, prefix: bytes = b""
 ) -> Iterator[MessageRow]:
-    """Rows in key order from the first key >= `start`, as long as keys begin with `prefix`."""
+    """Yield rows in key order from the first key >= `start`, as long as keys begin with `prefix`."""
     parse = table.codec.parse_or_none
     for key, data in txn.scan_raw(table.name, start or prefix, prefix=prefix):
         yield key, parse(data)
 
 
 def message(txn: ReadTransaction, table: Table[Any], key: bytes) -> Any | None:
-    """The message under a key; None when there is none, or none that can be parsed."""
+    """Return the message under a key; None when there is none, or none that can be parsed."""
     data = txn.get_raw(table.name, key)
     return None if data is None else table.codec.parse_or_none(data)
