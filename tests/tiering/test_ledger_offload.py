@@ -176,7 +176,7 @@ def test_open_and_empty_ledgers_are_refused(store: TestStore) -> None:
     with pytest.raises(NotFound):
         offloader(store).offload(SegmentId(999), uuid4())
     store.append("s", b"bytes")
-    with pytest.raises(InvalidRequest, match="is no ledger"):
+    with pytest.raises(InvalidRequest, match="is not a ledger"):
         offload(store, "s")
 
 

@@ -1,15 +1,14 @@
-"""The driver's part of a batch: begin a job, commit what its executors uploaded, or give it up.
+"""The driver's part of a batch: begin a job, commit the uploads of its executors, or abort it.
 
 Crash order: intent committed -> executors upload -> one listing shows every object -> segment ids reserved -> manifest
-created -> one transaction makes all segments, drops the intent and writes down that the batch is done. A driver that
-dies leaves an intent and objects: `gc` finds them once nothing was added for JOB_REST_MS (objects.py).
+created -> one transaction makes all segments, drops the intent and records that the batch is done. A driver that dies
+leaves an intent and objects: `gc` finds them once nothing was added for JOB_REST_MS (objects.py).
 
-Spark runs `begin`, `commit` and `abort` in processes of their own, so nothing is kept between them but the job's id.
+Spark runs `begin`, `commit` and `abort` in separate processes, so only the job's id is kept between them.
 
-Manifests `uploads/<job>/manifest-…`: what a commit makes of a job's objects, for who has nothing but objects.
-
-Written before the commit, so one that was never committed may lie there until its job is collected: readers take one
-manifest per version of an application, and only where every object is there.
+Manifests `uploads/<job>/manifest-…` map a job's objects to segments, for a recovery that has nothing but objects. They
+are written before the commit, so one that was never committed may exist until its job is collected: readers use one
+manifest per version of an application, and only if every object is present.
 """
 
 from __future__ import annotations
@@ -46,20 +45,20 @@ from tierfs.types import (
 )
 
 _PART_BYTES = 4 * 1024 * 1024
-"""Segments of a part end here, so that one more of the longest stays below what readers take."""
+"""Size at which a part is full: with one more segment of the longest kind it stays below the readers' limit."""
 
 _NAME = re.compile(r"uploads/(?P<job>[0-9a-f]{32})/manifest-(?P<attempt>[0-9a-f]{32})-(?P<part>[0-9]{6})")
 
 
 def is_manifest(name: str) -> bool:
-    """Whether an object's name is that of a part of a manifest."""
+    """Return whether an object's name is that of a part of a manifest."""
     return _NAME.fullmatch(name) is not None
 
 
 def attempt_of(name: str) -> str:
-    """Which manifest a part belongs to; empty for other names."""
-    found = _NAME.fullmatch(name)
-    return found["attempt"] if found is not None else ""
+    """Return the attempt of a manifest's part, which identifies the manifest; empty for other names."""
+    match = _NAME.fullmatch(name)
+    return match["attempt"] if match is not None else ""
 
 
 def put_manifest(
@@ -71,7 +70,7 @@ def put_manifest(
     seal: bool,
     now_ms: int,
 ) -> list[str]:
-    """Write the manifest of a batch whose segment ids are reserved; returns the names of its parts."""
+    """Write the manifest of a batch whose segment ids are reserved; return the names of its parts."""
     attempt = new_id()
     head = pb.BatchManifest(
         version=RECORD_VERSION,
@@ -114,30 +113,30 @@ def _copy(head: pb.BatchManifest, number: int) -> pb.BatchManifest:
 
 
 def _describe(segment_id: int, uploaded: UploadedSegment) -> pb.UploadedSegment:
-    objects = [pb.UploadedObject(name=one.name, length=one.length, crc32c=one.crc32c) for one in uploaded.objects]
+    objects = [pb.UploadedObject(name=made.name, length=made.length, crc32c=made.crc32c) for made in uploaded.objects]
     return pb.UploadedSegment(segment_id=segment_id, name=uploaded.segment, length=uploaded.length, objects=objects)
 
 
 MAX_SEGMENTS = 100_000
-"""Of one batch: its transaction takes half a minute (measured: 10,000 take 3 s), in which nobody else commits."""
+"""Most segments of a batch: its transaction takes half a minute (measured: 10,000 take 3 s) and blocks all commits."""
 
 _GARBAGE_PER_COMMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit did."""
+    """Result of a commit."""
 
     segments: int = 0
     bytes: int = 0
     repeated: bool = False
-    """Whether the version had been committed before, so that nothing was changed."""
+    """Whether the version had been committed before, so that nothing changed."""
     sequence: int = 0
-    """The change at which the journal names all of it."""
+    """Sequence of the change with which the journal names all segments."""
 
 
 class BatchJobs:
-    """Jobs of one store that writes to one cold place. Thread-safe; any process may have one."""
+    """Jobs of one store and one cold location. Thread-safe; any process may use it."""
 
     def __init__(self, metadata: MetadataStore, storage: ChunkStorage, location_id: LocationId) -> None:
         self._metadata = metadata
@@ -145,9 +144,9 @@ class BatchJobs:
         self._location_id = location_id
 
     def begin(self, into: str) -> UploadPlan:
-        """Note that a job begins, so that nobody takes its objects for garbage; returns what executors must know.
+        """Write the intent of a new job, which protects its objects from `gc`; return the plan for its executors.
 
-        Raises Fenced, and NotDirectory where `into` runs through a segment; then nothing is noted.
+        Raises Fenced, and NotDirectory where `into` runs through a segment; then no intent is written.
         """
         job = new_id()
         with self._metadata.write() as txn:
@@ -167,7 +166,7 @@ class BatchJobs:
             return UploadPlan(txn.store.store_id, txn.store.store_epoch, job, object_bytes)
 
     def require_possible(self, into: str) -> None:
-        """Raise what `begin` raises, with nothing noted."""
+        """Raise as `begin` would, without writing an intent."""
         with self._metadata.read() as txn:
             store.require_owner(txn.store)
             _policy(txn, into)
@@ -178,8 +177,8 @@ class BatchJobs:
         """Make all segments of the job, exactly once per application and version. Idempotent.
 
         Raises AlreadyExists for a name that is taken, InvalidRequest, Unavailable for an object that is missing,
-        DataLoss for one that differs, Conflict for a job that was given up, Fenced, StorageFull, and what the
-        storage raises; then nothing is committed, and the same call may succeed later.
+        DataLoss for one that differs, Conflict for a job that was abandoned, Fenced, StorageFull, and storage
+        errors; then nothing is committed, and the same call may succeed later.
         """
         batches.check(application, version)
         if len(segments) > MAX_SEGMENTS:
@@ -212,40 +211,39 @@ class BatchJobs:
         record, store = self._reserve(job, application, version, len(uploaded))
         now_ms = self._metadata.clock.now_ms()
         manifest = put_manifest(self._storage, store, record, uploaded, seal=seal, now_ms=now_ms)
-        used = {one.name for segment in uploaded for one in segment.objects}
+        used = {item.name for segment in uploaded for item in segment.objects}
         with self._metadata.write() as txn:
             made = batch_commit.commit(txn, Batch(record, uploaded, seal, self._location_id))
-            left = [one for one in listed.values() if not made or one.name not in used]
-            self._add_garbage(txn, left)
+            self._add_garbage(txn, [stored for stored in listed.values() if not made or stored.name not in used])
             if not made:
                 self._add_garbage(txn, [StoredObject(name, 0, "") for name in manifest])
         if not made:
             return self._repeated()
         with self._metadata.read() as view:
             sequence = view.store.next_outbox - 1
-        return Committed(len(uploaded), sum(one.length for one in uploaded), sequence=sequence)
+        return Committed(len(uploaded), sum(segment.length for segment in uploaded), sequence=sequence)
 
     def abort(self, job: str) -> int:
-        """Make the objects of a job garbage; returns how many. Nothing of one that was committed or given up."""
+        """Make the objects of a job garbage; return their number, 0 for a job that was committed or abandoned."""
         with self._metadata.write() as txn:
             if not txn.delete(INTENTS.name, job.encode()):
                 return 0
         return self._discard(job)
 
     def _discard(self, job: str) -> int:
-        """All objects of a job without an intent, which can commit no more. What comes later `gc` finds."""
-        found = list(self._listed(job).values())
-        for first in range(0, len(found), _GARBAGE_PER_COMMIT):
+        """Make all objects of a job without an intent garbage: it cannot commit. `gc` finds later uploads."""
+        stored = list(self._listed(job).values())
+        for first in range(0, len(stored), _GARBAGE_PER_COMMIT):
             with self._metadata.write() as txn:
-                self._add_garbage(txn, found[first : first + _GARBAGE_PER_COMMIT])
-        return len(found)
+                self._add_garbage(txn, stored[first : first + _GARBAGE_PER_COMMIT])
+        return len(stored)
 
     def _repeated(self) -> Committed:
         with self._metadata.read() as txn:
             return Committed(repeated=True, sequence=txn.store.next_outbox - 1)
 
     def _is_committed(self, application: str, version: int, segments: Sequence[UploadedSegment]) -> bool:
-        """Whether a version was committed; raises what is wrong with names if not."""
+        """Return whether a version was committed; if not, raise for names that cannot be made."""
         with self._metadata.read() as txn:
             done = batches.is_committed(txn, application, version)
             if not done:
@@ -253,10 +251,10 @@ class BatchJobs:
         return done
 
     def _listed(self, job: str) -> dict[str, StoredObject]:
-        return {one.name: one for one in self._storage.list(job_prefix(job))}
+        return {stored.name: stored for stored in self._storage.list(job_prefix(job))}
 
     def _reserve(self, job: str, application: str, version: int, segments: int) -> tuple[BatchRecord, StoreRecord]:
-        """Ids of the segments, which the manifest names before they are made."""
+        """Reserve the ids of the segments: the manifest names them before they are made."""
         with self._metadata.write() as txn:
             require_job(txn, job)
             ids = tuple(txn.allocate_id() for _ in range(segments))
@@ -264,41 +262,48 @@ class BatchJobs:
         return BatchRecord(application=application, batch=str(version), segment_ids=ids, job=job), store
 
     def _add_garbage(self, txn: WriteTransaction, objects: Iterable[StoredObject]) -> None:
-        for one in objects:
+        for stored in objects:
             garbage = GarbageRecord(
-                due_ms=txn.now_ms, tier=Tier.COLD, location_id=self._location_id, name=one.name, length=one.length_bytes
+                due_ms=txn.now_ms,
+                tier=Tier.COLD,
+                location_id=self._location_id,
+                name=stored.name,
+                length=stored.length_bytes,
             )
             chains.add_garbage(txn, garbage)
 
 
 def verified(segments: Sequence[UploadedSegment], listed: Mapping[str, StoredObject]) -> list[UploadedSegment]:
-    """The segments with the etags of a listing. Raises Unavailable or DataLoss for what is not there as it was sent."""
-    return [replace(one, objects=tuple(_checked(each, listed) for each in one.objects)) for one in segments]
+    """Return the segments with the etags of a listing.
+
+    Raises Unavailable for an object that is missing, DataLoss for one that differs from the upload.
+    """
+    return [replace(made, objects=tuple(_checked(item, listed) for item in made.objects)) for made in segments]
 
 
-def _checked(one: UploadedObject, listed: Mapping[str, StoredObject]) -> UploadedObject:
-    found = listed.get(one.name)
-    if found is None:
-        raise Unavailable(f"{one.name} was uploaded and is not in the bucket", remedy="run the job again")
-    if found.length_bytes != one.length or len(one.crcs) != 4 * -(-one.length // CRC_BLOCK_BYTES):
-        raise DataLoss(f"{one.name} has {found.length_bytes} of {one.length} bytes", remedy="run the job again")
-    return replace(one, etag=found.etag)
+def _checked(uploaded: UploadedObject, listed: Mapping[str, StoredObject]) -> UploadedObject:
+    name, stored = uploaded.name, listed.get(uploaded.name)
+    if stored is None:
+        raise Unavailable(f"{name} was uploaded and is not in the bucket", remedy="run the job again")
+    if stored.length_bytes != uploaded.length or len(uploaded.crcs) != 4 * -(-uploaded.length // CRC_BLOCK_BYTES):
+        raise DataLoss(f"{name} has {stored.length_bytes} of {uploaded.length} bytes", remedy="run the job again")
+    return replace(uploaded, etag=stored.etag)
 
 
 def _policy(txn: ReadTransaction, into: str) -> Policy:
-    """The policy below a directory. Raises NotDirectory, or InvalidRequest where what is cold is not read."""
+    """Return the policy below a directory. Raises NotDirectory, or InvalidRequest if cold bytes are not read there."""
     policy = policies.of_directory(txn, _nearest_directory(txn, into))
     if policy.read_priority is ReadPriority.LOCAL_ONLY:
         where = printable(into) or "/"
         raise InvalidRequest(
-            f"what is below {where} is read from the local disk only, and a distributed write goes elsewhere",
+            f"{where} is read from the local disk only, and a distributed write goes to the cold tier",
             remedy=f"tierfs policy set {where} read_priority=local-first",
         )
     return policy
 
 
 def _nearest_directory(txn: ReadTransaction, path: str) -> DirectoryId:
-    """The directory of a path, or the one above that there is. Raises NotDirectory."""
+    """Return the directory of a path, or its nearest existing ancestor. Raises NotDirectory."""
     parts = split(path)
     for depth in range(len(parts), 0, -1):
         entry = directories.find(txn, join(parts[:depth]))

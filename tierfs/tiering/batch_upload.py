@@ -1,8 +1,8 @@
-"""An executor's part of a batch: the bytes of a segment become objects `uploads/<job>/…`, with no store at hand.
+"""An executor's part of a batch: upload the bytes of a segment as objects `uploads/<job>/…`, without a store at hand.
 
-The bytes come one after another and nobody knows how many there will be. They are gathered up to `object_bytes` and
-put as one object each, so memory holds no more than that, and an upload needs nothing but what every put needs.
-Objects that belong to no commit are garbage: this deletes what it can, `gc` finds the rest.
+The bytes arrive in sequence and their number is not known in advance. They are gathered up to `object_bytes` and put
+as one object each, so memory holds no more than that, and an upload needs only the rights of a put. Objects that
+belong to no commit are garbage: the upload deletes as many as it can, `gc` finds the rest.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tierfs.types import MIB, AttemptId
 log = logging.getLogger(__name__)
 
 MAX_OBJECT_BYTES = 64 * MIB
-"""Largest object of a batch, as it is gathered in memory; consolidation makes larger ones where policy wants them."""
+"""Largest object of a batch, as it is gathered in memory; consolidation makes larger ones if the policy allows."""
 
 _CRC_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class UploadPlan:
-    """What an upload must know of its job; travels to executors."""
+    """Parameters of a job's uploads; sent to its executors."""
 
     store_id: str
     store_epoch: int
@@ -45,20 +45,20 @@ class UploadPlan:
 
     @property
     def prefix(self) -> str:
-        """Where the job's objects lie."""
+        """Prefix of the names of the job's objects."""
         return job_prefix(self.job)
 
 
 def job_prefix(job: str) -> str:
-    """Where the objects of a job lie."""
+    """Return the prefix of the names of a job's objects."""
     return f"{JOBS_PREFIX}{job}/"
 
 
 class SegmentUpload:
-    """Uploads one segment. Not thread-safe; end it with `finish`, or with `abort` or an error inside its block."""
+    """Upload of one segment. Not thread-safe; end it with `finish`, `abort`, or an error inside its block."""
 
     def __init__(self, storage: ChunkStorage, plan: UploadPlan, partition: int, segment: str) -> None:
-        """Raises InvalidRequest for a name that no segment can have. Nothing is sent yet."""
+        """Begin an upload; nothing is sent yet. Raises InvalidRequest for a name that no segment can have."""
         parts = split(segment)
         if not parts or partition < 0:
             raise InvalidRequest(f"partition {partition} cannot write segment {printable(segment)!r}")
@@ -85,7 +85,7 @@ class SegmentUpload:
         return len(self._gathered)
 
     def write(self, data: Buffer) -> None:
-        """Add bytes. Raises what the storage raises; then nothing of the upload is left."""
+        """Add bytes. Raises storage errors; then the upload is aborted."""
         self._require_open()
         view = memoryview(data).cast("B")
         while view:
@@ -96,25 +96,25 @@ class SegmentUpload:
                 self._or_abort(self._send)
 
     def send(self) -> None:
-        """Send what was gathered, as a smaller object than it would become. Raises as `write`."""
+        """Send the gathered bytes now, as a smaller object. Raises as `write`."""
         self._require_open()
         if self._gathered:
             self._or_abort(self._send)
 
     def finish(self) -> UploadedSegment:
-        """Send the rest; returns what the driver commits, and the same if called again. Raises as `write`."""
+        """Send the rest and return the record for the driver's commit; idempotent. Raises as `write`."""
         if self._result is None:
             self.send()
             self._result = UploadedSegment(self.segment, tuple(self._objects), self._whole.crc32c)
         return self._result
 
     def abort(self) -> None:
-        """End an upload that is not finished, as `discard` does; idempotent."""
+        """Discard an upload that is not finished; idempotent."""
         if self._result is None:
             self.discard()
 
     def discard(self) -> None:
-        """Delete what was uploaded, as far as that is possible, finished or not; idempotent."""
+        """Delete the uploaded objects, finished or not, as far as possible; idempotent."""
         self._discarded, self._result = True, None
         self._gathered = bytearray()
         sent, self._sent = self._sent, []
@@ -131,22 +131,22 @@ class SegmentUpload:
             raise
 
     def _send(self) -> None:
-        """Put what was gathered as one object."""
+        """Put the gathered bytes as one object."""
         data, self._gathered = self._gathered, bytearray()
-        found = grid_of([data])
-        start, crc = self._whole.length_bytes, found.crc32c
+        grid = grid_of([data])
+        start, crc = self._whole.length_bytes, grid.crc32c
         end = start + len(data)
         attempt = AttemptId(new_id())
         name = f"{self._where}-{start:020d}-{end:020d}-e{self._plan.store_epoch}-c{crc:08x}"
-        self._sent.append(name)  # first: an object may be there after an error
+        self._sent.append(name)  # first: an object may exist after an error
         stored = self._storage.put(name, BufferSource(data), metadata=self._describe(start, end, attempt, crc))
         if stored.length_bytes != len(data):
             raise DataLoss(f"{name}: {stored.length_bytes} of {len(data)} bytes arrived", remedy="run the job again")
-        self._objects.append(UploadedObject(name, len(data), stored.etag, crc, checksums.pack(found.grid()), attempt))
+        self._objects.append(UploadedObject(name, len(data), stored.etag, crc, checksums.pack(grid.grid()), attempt))
         self._whole = self._whole.then(Stretch(len(data), crc))
 
     def _describe(self, start: int, end: int, attempt: AttemptId, crc: int) -> dict[str, str]:
-        """What an object says of itself, as those of an offload do; its segment has no number yet."""
+        """Return an object's user metadata, like that of an offload; the segment has no id yet."""
         return {
             "format": str(RECORD_VERSION),
             "store": self._plan.store_id,

@@ -1,6 +1,7 @@
-"""What there is to do, as pure functions: chunks of both tiers in, actions out.
+"""The chunks of a segment that could move between the tiers, and the actions that move them.
 
-Which of a segment's chunks could move between the tiers: the records that planning works on.
+`offload_actions`, `evictable` and `cold_copies` are pure: chunks of both tiers in, actions or chunks out. The functions
+with a transaction read the records that planning works on.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ class OffloadAction:
     segment_id: SegmentId
     chunks: tuple[ChunkRecord, ...]
     object_bytes: int = 0
-    """Largest object of the segment's policy."""
+    """Largest object that the segment's policy allows."""
     ledger: bool = False
     """Whether the bytes are a whole ledger, which has objects of its own kind."""
 
     @classmethod
     def of_ledger(cls, segment_id: SegmentId, length: int) -> Self:
-        """Make a whole ledger cold, whatever chunks it has."""
+        """Return the action that makes a whole ledger cold, independent of its chunks."""
         return cls(segment_id, (ChunkRecord(start_offset=0, length=length, object_id=ObjectId(0)),), ledger=True)
 
     @property
@@ -49,23 +50,23 @@ class PackAction:
 
     @property
     def bytes(self) -> int:
-        """How many of them become cold."""
+        """Bytes that become cold."""
         return sum(action.range.length_bytes for action in self.actions)
 
 
 _LARGEST_PART = 16
-"""What makes less than this part of an object shares one: at 64 MiB, below 4 MiB. A request costs 12 to 16 ms,
-as much as moving 4 MiB does (measured on Ceph RGW; docs/design/0013-packs.md)."""
+"""Runs below this fraction of an object share one: at 64 MiB, those below 4 MiB. A request costs 12 to 16 ms, as much
+as moving 4 MiB does (measured on Ceph RGW; docs/design/0013-packs.md)."""
 
 
 def is_small(action: OffloadAction, below_bytes: int) -> bool:
-    """Whether the action's object would be small enough to share one; 0 packs nothing. A ledger shares none."""
+    """Return whether the action's object would be small enough to share one; 0 packs nothing, a ledger shares none."""
     return not action.ledger and action.range.length_bytes < min(below_bytes, action.object_bytes // _LARGEST_PART)
 
 
 @dataclass(slots=True)
 class Packer:
-    """Collects what is too small for an object of its own, and says when it makes one together."""
+    """Collector of actions that are too small for an object of their own; returns a group when it fills one."""
 
     below_bytes: int
     """See is_small."""
@@ -73,11 +74,11 @@ class Packer:
     _bytes: dict[int, int] = field(default_factory=dict)
 
     def takes(self, action: OffloadAction) -> bool:
-        """Whether the action's object would be small."""
+        """Return whether the action's object would be small."""
         return is_small(action, self.below_bytes)
 
     def add(self, action: OffloadAction) -> OffloadAction | PackAction | None:
-        """Take an action; returns what is full by it. Objects of one size limit come together."""
+        """Add an action; return the group that it completes, if any. A group has one size limit."""
         object_bytes = action.object_bytes
         group, size = self._groups.setdefault(object_bytes, []), self._bytes.get(object_bytes, 0)
         full = None
@@ -88,14 +89,14 @@ class Packer:
         return full
 
     def rest(self) -> list[OffloadAction | PackAction]:
-        """What is left, whether it fills an object or not."""
+        """Take out the remaining groups, full or not."""
         groups = [group for group in self._groups.values() if group]
         self._groups, self._bytes = {}, {}
         return [_packed(group) for group in groups]
 
 
 def _packed(group: list[OffloadAction]) -> OffloadAction | PackAction:
-    """One that is alone shares nothing."""
+    """Return the action of a group; a single one shares no object."""
     return group[0] if len(group) == 1 else PackAction(tuple(group))
 
 
@@ -107,10 +108,10 @@ def offload_actions(
     *,
     start_offset: int = 0,
 ) -> Iterator[OffloadAction]:
-    """Objects to make so that every sealed local chunk is cold; each at most `object_bytes`, or one chunk.
+    """Yield the objects that make every sealed local chunk cold; each at most `object_bytes`, or one chunk.
 
-    A chunk is taken unless cold chunks hold all of its bytes, but for those below `start_offset`, where the
-    segment begins. Both inputs are in offset order.
+    A chunk is included unless cold chunks hold all of its bytes from `start_offset`, the segment's begin, on. Both
+    inputs are in offset order.
     """
     covered = ranges.Cover(chunk.range for chunk in cold)
     missing = (
@@ -134,9 +135,9 @@ def evictable(
     cold_before_ms: int,
     start_offset: int = 0,
 ) -> Iterator[ChunkRecord]:
-    """Local chunks whose every byte is in good cold chunks that the journal names (invariant 4).
+    """Yield the local chunks whose every byte is in good cold chunks that the journal names (invariant 4).
 
-    `cold_before_ms`: only cold objects made before then count, which is how the deletion lag works.
+    `cold_before_ms`: only cold objects made up to then count, which implements the deletion lag.
     """
     copies = cold_copies(sealed_local, cold, published_sequence=published_sequence, start_offset=start_offset)
     for chunk, cold_since_ms in copies:
@@ -151,10 +152,9 @@ def cold_copies(
     published_sequence: int,
     start_offset: int = 0,
 ) -> Iterator[tuple[ChunkRecord, int]]:
-    """Local chunks whose every byte is in good cold chunks that the journal names, and since when (ms).
+    """Yield the local chunks whose every byte is in good cold chunks that the journal names, and since when (ms).
 
-    Bytes below `start_offset`, where the segment begins, count for nothing. Both inputs are in offset order
-    and streamed.
+    Bytes below `start_offset`, the segment's begin, do not count. Both inputs are in offset order and streamed.
     """
     trusted = (
         placed
@@ -180,32 +180,32 @@ def cold_copies(
 
 
 def _wanted(chunk: ChunkRecord, start_offset: int) -> ByteRange:
-    """The bytes of a chunk that can be read: the first chunk may begin before its segment does."""
+    """Return the readable bytes of a chunk: the first chunk may begin before its segment does."""
     return ByteRange(max(chunk.start_offset, min(start_offset, chunk.end_offset)), chunk.end_offset)
 
 
 def _covered_since(wanted: ByteRange, placed: Iterable[PlacedChunk]) -> int | None:
-    """When the newest of the objects that hold all of `wanted` was made; None when a byte is missing."""
-    holding = [found for found in placed if found.range.intersect(wanted)]
-    if not ranges.covers((found.range for found in holding), wanted):
+    """Return when the newest of the objects that hold all of `wanted` was made; None when a byte is missing."""
+    holding = [chunk for chunk in placed if chunk.range.intersect(wanted)]
+    if not ranges.covers((chunk.range for chunk in holding), wanted):
         return None
-    return max((found.object.created_ms for found in holding), default=0)
+    return max((chunk.object.created_ms for chunk in holding), default=0)
 
 
 def runs(chunks: Iterable[ChunkRecord]) -> Iterator[list[ChunkRecord]]:
-    """Cut chunks into runs of neighbours in the list: each one's `next` is the one behind it."""
+    """Cut chunks into runs of neighbours in the list: the `next` of each is the one after it."""
     return ranges.runs(chunks, lambda run, chunk: run[-1].next == chunk.start_offset)
 
 
 def sealed_local_chunks(txn: ReadTransaction, segment: SegmentRecord, start: int = 0) -> Iterator[ChunkRecord]:
-    """Local chunks but the active one, in offset order."""
+    """Yield the local chunks except the active one, in offset order."""
     for chunk in chains.chunks(txn, segment.id, Tier.LOCAL, start):
         if not (segment.active and chunk.start_offset == segment.local.last_chunk):
             yield chunk
 
 
 def placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[PlacedChunk]:
-    """Cold chunks from where local ones begin, with their objects."""
+    """Yield the cold chunks from the first local one on, with their objects."""
     for chunk in chains.chunks(txn, segment.id, Tier.COLD, segment.local.first_chunk):
         if not chunk.lost:
             yield PlacedChunk(chunk, chains.object_of(txn, chunk))
@@ -214,7 +214,7 @@ def placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[Placed
 def objects_to_make(
     txn: ReadTransaction, segment: SegmentRecord, object_bytes: int | None = None
 ) -> Iterator[OffloadAction]:
-    """The cold objects that make every sealed local chunk cold, each of at most `object_bytes`, or as policy says.
+    """Yield the objects that make every sealed local chunk cold, of at most `object_bytes` (default: the policy's).
 
     A ledger becomes cold as a whole, once it is closed.
     """
@@ -229,9 +229,9 @@ def objects_to_make(
 
 
 def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
-    """Where planning starts: behind the cold chain when it has no gaps, else where local bytes begin."""
+    """Return the offset to plan from: the end of the cold chain if it has no gaps, else the begin of local bytes."""
     cold = segment.cold
-    first_local = max(segment.start_offset, segment.local.first_chunk)  # not linear in what is cold alone
+    first_local = max(segment.start_offset, segment.local.first_chunk)  # not linear in chunks that are only cold
     last = chains.chunk_at(txn, segment.id, Tier.COLD, cold.last_chunk) if cold.count else None
     if last is None or cold.first_chunk > segment.start_offset:
         return first_local
@@ -240,6 +240,6 @@ def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
 
 
 def ended_ms(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> int:
-    """When a local chunk was complete: as the next one began, or with the segment's last append."""
+    """Return when a local chunk was complete: at the begin of the next one, or at the segment's last append."""
     following = chains.chunk_at(txn, segment.id, Tier.LOCAL, chunk.next) if chunk.next else None
     return segment.modified_ms if following is None else chains.object_of(txn, following).created_ms

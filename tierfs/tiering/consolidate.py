@@ -1,9 +1,9 @@
-"""Consolidate: one ConsolidateAction puts one chunk in the place of neighbouring cold ones.
+"""Consolidate: replace neighbouring cold chunks by one, as a ConsolidateAction says.
 
-Crash order as in objects.py: composed, and read back once against the checksums of the pieces. The commit revalidates
-the pieces, swaps the sublist and queues the change for the journal. The old objects become garbage that is due after
-the grace period and not before the journal names the new one: open readers finish, and the bucket alone is enough at
-every moment.
+Crash order as in objects.py: the object is composed, and read back once against the checksums of the pieces. The commit
+revalidates the pieces, swaps the sublist and queues the change for the journal. The old objects become garbage that is
+due after the grace period and not before the journal names the new one: open readers finish, and at every moment the
+bucket alone is enough for a recovery.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Consolidated:
-    """What one action did."""
+    """Result of one action."""
 
     bytes: int = 0
-    """Of the new object; 0 when no byte had to move."""
+    """Bytes of the new object; 0 when no byte had to move."""
     client_bytes: int = 0
-    """How many of them were read and uploaded again; the server copied the rest."""
+    """Bytes of it that were read and uploaded again; the server copied the rest."""
 
 
 class Consolidate:
-    """Carries out consolidate actions. Thread-safe."""
+    """Executor of consolidate actions. Thread-safe."""
 
     def __init__(self, metadata: MetadataStore, cold: ColdTier, *, grace_ms: int) -> None:
-        """`grace_ms`: how long replaced objects stay for readers that still hold their layout."""
+        """Prepare for actions. `grace_ms`: how long replaced objects stay, for readers that hold the old layout."""
         self._metadata = metadata
         self._etags = Etags(metadata)
         self._cold = cold
         self._grace_ms = grace_ms
 
     def run(self, action: ConsolidateAction, progress: Callable[[int], None]) -> Consolidated:
-        """Carry out an action; `progress` is told of bytes as they are read back.
+        """Carry out an action; `progress` is called with the bytes that are read back.
 
-        Raises ChunksMoved when the chunks are not what they were, DataLoss when a piece is damaged (its chunk is
-        then suspect) or the copy is, Fenced, and what the storage raises; the old chunks stay in every case.
+        Raises ChunksMoved when the chunks changed since the plan, DataLoss when a piece is damaged (its chunk is
+        then suspect) or the copy is, Fenced, and storage errors; the old chunks stay in every case.
         """
         if action.merges:
             self._merge(action)
@@ -63,7 +63,7 @@ class Consolidate:
         try:
             return self._copy(action, progress)
         except EtagDiffers as exc:
-            log.info("%s: copied or restored, perhaps; tried again under its present etag", exc)
+            log.info("%s: perhaps copied or restored; trying again under its current etag", exc)
             self._meet_etags(action)
         return self._copy(action, progress)
 
@@ -76,43 +76,43 @@ class Consolidate:
     def _pieces(self, action: ConsolidateAction) -> tuple[CheckedPiece, ...]:
         with self._metadata.read() as txn:
             _, placed = _revalidated(txn, action)
-            return tuple(_piece(txn, one, action.range, self._etags.of(one.object)) for one in placed)
+            return tuple(_piece(txn, chunk, action.range, self._etags.of(chunk.object)) for chunk in placed)
 
     def _meet_etags(self, action: ConsolidateAction) -> None:
-        """See which etags the objects have now; whether their bytes are right the copy shows, which is read back."""
+        """Note the objects' current etags. Reading the copy back will show whether their bytes are right."""
         with self._metadata.read() as txn:
-            holders = [one.object for one in _revalidated(txn, action)[1]]
+            holders = [chunk.object for chunk in _revalidated(txn, action)[1]]
         for holder in holders:
-            found = self._cold.storage.stat(holder.name)
-            if found.etag != holder.etag:
-                self._etags.meet(holder, found.etag, found.length_bytes)
+            stored = self._cold.storage.stat(holder.name)
+            if stored.etag != holder.etag:
+                self._etags.meet(holder, stored.etag, stored.length_bytes)
 
     def _expected(self, action: ConsolidateAction, pieces: Sequence[CheckedPiece]) -> tuple[Stretch, ...]:
-        found: list[Stretch] = []
+        stretches: list[Stretch] = []
         for index, checked in enumerate(pieces):
             try:
-                found += stretches_of(self._cold.storage, checked)
+                stretches += stretches_of(self._cold.storage, checked)
             except Mismatch:
                 chain_edits.set_state(
                     self._metadata, action.segment_id, Tier.COLD, action.chunks[index], ChunkState.SUSPECT
                 )
                 raise
-        return tuple(found)
+        return tuple(stretches)
 
     def _merge(self, action: ConsolidateAction) -> None:
-        """One chunk for several that follow each other in one object; no byte moves."""
+        """Replace chunks that follow each other in one object by one chunk; no byte moves."""
         with self._metadata.write() as txn:
             segment, placed = _revalidated(txn, action)
-            # Held while the chunks go, so that it does not become garbage.
+            # One more reference until the swap is done, so that the object does not become garbage.
             holder = replace(placed[0].object, references=placed[0].object.references + 1)
             txn.put(OBJECTS, tables.u64(holder.id), holder)
-            (chunk,) = chain.joined(one.chunk for one in placed)
+            (chunk,) = chain.joined(each.chunk for each in placed)
             holder = replace(holder, references=holder.references - len(placed) - 1)
             _swap(txn, segment, placed, chunk, holder, self._grace_ms)
 
 
 class ConsolidateRecipe(objects.Recipe[Consolidated]):
-    """The object that takes the place of an action's chunks."""
+    """Recipe for the object that replaces an action's chunks."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
         progress: Callable[[int], None],
         grace_ms: int,
     ) -> None:
-        """`expected`: the checksums of the pieces."""
+        """Begin an attempt. `expected`: the checksums of the pieces."""
         super().__init__(joined(expected).crc32c)
         self._metadata = metadata
         self._action = action
@@ -147,7 +147,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
         return composed
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
-        """Read the object back, against the checksums that the bytes had."""
+        """Read the object back and compare it with the checksums of its sources."""
         try:
             return read_back(storage, stored, self._expected, self._progress).grid()
         except Mismatch as exc:
@@ -161,9 +161,9 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
             segment, placed = _revalidated(txn, self._action)
             holder = replace(
                 record,
-                # Since when its bytes have been cold, for the deletion lag: copying does not make them new.
-                created_ms=max(one.object.created_ms for one in placed),
-                written_ms=max(one.object.written_by_ms for one in placed),
+                # The deletion lag counts from when the bytes became cold: copying does not make them new.
+                created_ms=max(each.object.created_ms for each in placed),
+                written_ms=max(each.object.written_by_ms for each in placed),
                 linked_sequence=txn.store.next_outbox,
             )
             span = self._action.range
@@ -172,7 +172,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
         return Consolidated(made.stored.length_bytes, self._client_bytes)
 
     def _blame(self, storage: ChunkStorage, offset: int) -> None:
-        """Find out whether the copy is damaged or the piece it was made of."""
+        """Mark the source chunk suspect and raise Mismatch if the damage is in it; return if only the copy is bad."""
         for index, checked in enumerate(self._pieces):
             if offset < checked.piece.length_bytes:
                 try:
@@ -193,10 +193,12 @@ def _swap(
     holder: ObjectRecord,
     grace_ms: int,
 ) -> None:
-    """Put a chunk in the place of others, in the chain and the journal. One change names the new chunk and no unlink
-    goes with it: between two, the bucket would show a gap."""
+    """Replace chunks by one, in the chain and the journal.
+
+    One change names the new chunk, without an unlink: between two changes the bucket would show a gap.
+    """
     linked = changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
-    replaced = [one.chunk for one in placed]
+    replaced = [each.chunk for each in placed]
     due_ms = txn.now_ms + grace_ms
     segment = chains.remove(txn, segment, Tier.COLD, replaced, due_ms=due_ms, after_sequence=linked)
     holder = replace(holder, linked_sequence=linked)
@@ -206,7 +208,7 @@ def _swap(
 
 
 def _revalidated(txn: ReadTransaction, action: ConsolidateAction) -> tuple[SegmentRecord, list[PlacedChunk]]:
-    """The segment and the chunks, if they still are what the action was planned for."""
+    """Return the segment and its placed chunks. Raises ChunksMoved if they changed since the action's plan."""
     segment = directories.segment(txn, action.segment_id)
     if segment is None:
         raise ChunksMoved(f"segment {action.segment_id} was deleted meanwhile")
@@ -222,7 +224,7 @@ def _revalidated(txn: ReadTransaction, action: ConsolidateAction) -> tuple[Segme
 
 
 def _bytes_of(chunk: ChunkRecord) -> tuple[object, ...]:
-    """What makes a chunk the one that was planned with, whatever its neighbours."""
+    """Return the fields that identify a planned chunk, independent of its neighbours."""
     return chunk.object_id, chunk.object_offset, chunk.length, chunk.state
 
 

@@ -1,9 +1,9 @@
-"""Consolidating the segments below a path: what there is to do, a bounded number of objects at once, a report.
+"""Find and run consolidations: `Consolidation` for a command, `ConsolidationWatch` for the background writer.
 
-Finding cold chunks to consolidate without being asked, kept current by the database's own list of changes.
-
-What is large enough at the beginning of a segment stays so: each look begins where the last one found small
-chunks. A new holder, or a change of a directory's policy, looks at everything once.
+A command plans the segments below a path and makes a bounded number of objects in parallel. The watch is kept current
+from the database's own list of changes. Chunks that are large enough at the beginning of a segment stay so: each look
+begins at the first small chunks of the last one. A new holder, or a change of a directory's policy, looks at
+everything once.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from tierfs.tiering.snapshot import SLICE_S, TouchedSegments
 from tierfs.types import LocationId, SegmentId, Tier
 
 _PASSES = 8
-"""Times a segment is planned anew: very many tiny chunks become one in two, and others may move them."""
+"""Plans per segment: very many tiny chunks become one in two passes, and other processes may move them."""
 
 _WINDOW_CHUNKS = 10_000
-"""Chunks of a segment planned at once: some 18 MB. Neighbours on both sides of a border are joined in a later pass."""
+"""Chunks of a segment in one plan: some 18 MB. Neighbours on both sides of a border are joined in a later pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidateReport:
-    """What a consolidation did, or would do."""
+    """Result of a consolidation, done or planned."""
 
     segments: int = 0
-    """Whose chunks changed."""
+    """Segments whose chunks changed."""
     objects_before: int = 0
     """Chunks that were replaced."""
     objects_after: int = 0
     bytes: int = 0
-    """Of new objects."""
+    """Bytes of new objects."""
     client_bytes: int = 0
-    """How many of them went through this machine; the server copied the rest."""
+    """Bytes of them that went through this machine; the server copied the rest."""
     merged_chunks: int = 0
-    """Chunks that became part of their neighbour, as both were parts of one object; no byte moved for it."""
+    """Chunks that became part of their neighbour, as both were parts of one object; no byte moved."""
     journal_entries: int = 0
 
     def plus(self, action: ConsolidateAction, done: Consolidated) -> ConsolidateReport:
-        """With one more action."""
+        """Return the sum with one more action."""
         if action.merges:
             return replace(self, merged_chunks=self.merged_chunks + len(action.chunks) - 1)
         return replace(
@@ -73,7 +73,7 @@ class ConsolidateReport:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What there is to do among neighbouring chunks of a segment, and where the next ones begin."""
+    """Actions for a range of a segment's chunks, and the begin of the next range."""
 
     actions: tuple[ConsolidateAction, ...] = ()
     next_offset: int | None = None
@@ -87,15 +87,15 @@ def asked_for(
     start: int = 0,
     window_chunks: int = _WINDOW_CHUNKS,
 ) -> Window:
-    """What can be consolidated from `start` on, however few chunks it is. Adopted objects may be copied too."""
+    """Plan all that can be consolidated from `start` on, however few chunks; adopted objects may be copied too."""
     object_bytes = policies.effective(txn, segment).object_bytes
     eligible = Eligible(location_id, txn.store.journal.published_sequence, foreign=True)
     join = consolidate_plan.when_asked(object_bytes)
-    found = list(islice(chains.chunks(txn, segment.id, Tier.COLD, max(start, segment.start_offset)), window_chunks))
-    placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in found if not chunk.lost)
-    known = SegmentChunks(segment.id, segment.range, placed)
-    actions = tuple(plan(known, eligible, join, consolidate_plan.relocation(settings)))
-    return Window(actions, found[-1].end_offset if len(found) == window_chunks else None)
+    chunks = list(islice(chains.chunks(txn, segment.id, Tier.COLD, max(start, segment.start_offset)), window_chunks))
+    placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in chunks if not chunk.lost)
+    cold = SegmentChunks(segment.id, segment.range, placed)
+    actions = tuple(plan(cold, eligible, join, consolidate_plan.relocation(settings)))
+    return Window(actions, chunks[-1].end_offset if len(chunks) == window_chunks else None)
 
 
 class Consolidation:
@@ -120,7 +120,7 @@ class Consolidation:
         self.done = ConsolidateReport()
 
     def would_do(self, segments: Sequence[tuple[str, SegmentId]]) -> ConsolidateReport:
-        """What `run` would do first; nothing is changed. How many bytes go through here shows only by doing it."""
+        """Report the first pass of `run` and change nothing. `client_bytes` stays 0: only a run can measure it."""
         for _, segment_id in segments:
             for actions in self._windows(segment_id):
                 for action in actions:
@@ -128,14 +128,14 @@ class Consolidation:
         return replace(self.done, segments=len(self._changed))
 
     def run(self, segments: Sequence[tuple[str, SegmentId]], publish: Callable[[], int]) -> ConsolidateReport:
-        """Consolidate until there is nothing more to do; all is tried, then the first error raised.
+        """Consolidate until nothing is left to do; raise the first error after all actions were attempted.
 
-        `publish` is called before each pass, as only what the journal names is touched, and at the end.
+        `publish` is called before each pass, because only chunks that the journal names are changed, and at the end.
         """
         entries = publish()
         for _ in range(_PASSES):
             with Pool(self._settings.objects_in_parallel, "tierfs-consolidate") as pool:
-                segments = [one for one in segments if self._run_segment(pool, *one)]
+                segments = [named for named in segments if self._run_segment(pool, *named)]
             entries += publish()
             if not segments:
                 break
@@ -146,20 +146,20 @@ class Consolidation:
         return replace(self.done, segments=len(self._changed), journal_entries=entries)
 
     def _run_segment(self, pool: Pool, name: str, segment_id: SegmentId) -> bool:
-        """Whether there may be more to do."""
+        """Carry out a segment's actions; return whether there may be more to do."""
         return any([self._run_actions(pool, name, actions) for actions in self._windows(segment_id)])
 
     def _run_actions(self, pool: Pool, name: str, actions: Sequence[ConsolidateAction]) -> bool:
-        """Whether it makes sense to look at the segment again."""
+        """Carry out the actions of one window; return whether the segment is worth planning again."""
         copies = [action for action in actions if not action.merges]
         self._meter.total_bytes += sum(action.range.length_bytes for action in copies)
         for action in actions:
-            if action.merges:  # before the others, which count on it
+            if action.merges:  # before the others, which build on it
                 self._try(name, action)
         return bool(actions) and all(pool.run(partial(self._try, name), copies))
 
     def _windows(self, segment_id: SegmentId) -> Iterator[Sequence[ConsolidateAction]]:
-        """The actions of one window after another, each planned when the one before is done."""
+        """Yield the actions of one window after another, each planned when the one before is done."""
         start: int | None = 0
         while start is not None:
             with self._metadata.read() as txn:
@@ -171,8 +171,7 @@ class Consolidation:
             start = window.next_offset
 
     def _try(self, name: str, action: ConsolidateAction) -> bool:
-        """Whether it makes sense to look at the segment again."""
-
+        """Carry out one action; return whether the segment is worth planning again."""
         try:
             done = self._consolidate.run(action, partial(self._meter, item=name))
         except ChunksMoved:
@@ -194,15 +193,15 @@ _SCAN_ROWS = 500
 """Segments read per transaction by a pass over all: some 2 ms."""
 
 _LOOKS = 500
-"""Segments looked at per call at most."""
+"""Most segments looked at per call."""
 
 _WATCH_WINDOW_CHUNKS = 2000
-"""Chunks of a segment looked at per call: some 60 ms and 4 MiB. A segment of 100,000 is looked at in 50 calls; all of
-it at once took seconds of the interpreter, anew for each object made, and 15 ms of every read meanwhile."""
+"""Chunks of a segment looked at per call: some 60 ms and 4 MiB. A segment of 100,000 takes 50 calls; all of it in one
+call took seconds of the interpreter, again for each object made, and 15 ms of every read meanwhile."""
 
 
 class ConsolidationWatch:
-    """One look after another. One thread at a time."""
+    """Finder of the next consolidation of a store. One thread at a time."""
 
     def __init__(self, metadata: MetadataStore, location_id: LocationId, settings: OffloadSettings) -> None:
         self._metadata = metadata
@@ -212,25 +211,25 @@ class ConsolidationWatch:
         self._seen_transaction = -1
         self._published = 0
         self._waiting: set[SegmentId] = set()
-        """Some of whose chunks the journal does not name yet."""
+        """Segments with chunks that the journal does not name yet."""
         self._settled: dict[SegmentId, int] = {}
-        """Offset up to which chunks are large enough."""
+        """Offset up to which a segment's chunks are large enough."""
         self._reached: dict[SegmentId, int] = {}
-        """Where the next look at a segment goes on that was too long for one."""
+        """Offset at which the next look continues, for segments that are too long for one."""
         self._scan_from: bytes | None = None
-        """Key of the next segment of a pass over all; None when there is no such pass."""
+        """Key of the next segment of a pass over all; None if no pass is in progress."""
         self._again = False
         """Whether another pass follows, as policies changed in the middle of this one."""
         self.pending: dict[SegmentId, None] = {}
-        """To be looked at, in this order."""
+        """Segments to look at, in this order."""
         self.more = False
-        """Whether the last call ended before it had looked at all."""
+        """Whether the last call ended with segments left to look at."""
 
     def next(self, may_try: Callable[[SegmentId], bool]) -> ConsolidateAction | None:
-        """Something to do for a segment that `may_try` allows; None when there is nothing, or not yet.
+        """Return an action for a segment that `may_try` allows; None if there is none yet.
 
-        Raises DataLoss for a segment whose records are damaged; the next call goes on with the others.
-        Costs microseconds while nothing was committed, else a slice of time: `more` then says whether it was too short.
+        Raises DataLoss for a segment whose records are damaged; the next call continues with the others. Costs
+        microseconds while nothing was committed, else a slice of time; `more` is set if that was too short.
         """
         newest = self._metadata.last_transaction_id()
         self.more = False
@@ -242,19 +241,19 @@ class ConsolidationWatch:
         for looks, segment_id in enumerate(self._candidates(), 1):
             if not may_try(segment_id):
                 continue
-            action = self._looked_at(segment_id)
+            action = self._action_for(segment_id)
             if action is not None:
                 return action
             del self.pending[segment_id]
             if segment_id in self._reached:
-                self.pending[segment_id] = None  # behind the others
+                self.pending[segment_id] = None  # after the others
             long = segment_id in self._reached or self._metadata.clock.monotonic_s() - started_s >= SLICE_S
             if long or looks >= _LOOKS:
                 self.more = True
                 return None
         return None
 
-    def _looked_at(self, segment_id: SegmentId) -> ConsolidateAction | None:
+    def _action_for(self, segment_id: SegmentId) -> ConsolidateAction | None:
         try:
             with self._metadata.read() as txn:
                 return self._look_at(txn, segment_id)
@@ -263,20 +262,20 @@ class ConsolidationWatch:
             raise
 
     def is_known(self, segment_id: SegmentId) -> bool:
-        """Whether a segment is to be looked at, or may be: a pass over all has not met every one yet."""
+        """Return whether a segment is queued, or may be: a pass over all has not reached every one yet."""
         return segment_id in self.pending or self._scan_from is not None
 
     def _candidates(self) -> Iterator[SegmentId]:
-        """Segments to look at; those of a pass over all as they are met."""
+        """Yield the segments to look at: queued ones, then those of a pass over all as it reaches them."""
         yield from list(itertools.islice(self.pending, _LOOKS))
         while self._scan_from is not None:
             with self._metadata.read() as txn:
                 rows = list(itertools.islice(messages(txn, SEGMENTS, self._scan_from), _SCAN_ROWS))
             self._scan_from = rows[-1][0] + b"\0" if len(rows) == _SCAN_ROWS else b"" if self._again else None
             self._again = self._again and len(rows) == _SCAN_ROWS
-            found = [SegmentId(row.id) for _, row in rows if row is not None and policy.may_have_work(row)]
-            self.pending.update(dict.fromkeys(found))
-            yield from found
+            segment_ids = [SegmentId(row.id) for _, row in rows if row is not None and policy.may_have_work(row)]
+            self.pending.update(dict.fromkeys(segment_ids))
+            yield from segment_ids
 
     def _refresh(self) -> None:
         touched = self._touched.since_last()
@@ -321,16 +320,16 @@ class ConsolidationWatch:
         return None
 
     def _chunks(self, txn: ReadTransaction, segment: SegmentRecord, begin: int) -> tuple[SegmentChunks, bool]:
-        """The first chunk, whose head may be cut off, and a window of those from `begin` on; whether there are more."""
+        """Return the first chunk, whose head may be cut off, with a window from `begin` on; and whether it was full."""
         first = itertools.islice(chains.chunks(txn, segment.id, Tier.COLD, segment.start_offset), 1)
-        behind = chains.chunks(txn, segment.id, Tier.COLD, max(segment.start_offset, begin))
-        window = list(itertools.islice(behind, _WATCH_WINDOW_CHUNKS))
+        following = chains.chunks(txn, segment.id, Tier.COLD, max(segment.start_offset, begin))
+        window = list(itertools.islice(following, _WATCH_WINDOW_CHUNKS))
         chunks = {chunk.start_offset: chunk for chunk in (*first, *window)}
-        placed = tuple(PlacedChunk(one, chains.object_of(txn, one)) for one in chunks.values() if not one.lost)
+        placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in chunks.values() if not chunk.lost)
         return SegmentChunks(segment.id, segment.range, placed), len(window) == _WATCH_WINDOW_CHUNKS
 
 
 def _end_of_large(found: SegmentChunks, largest_bytes: int) -> int:
-    """Where the small chunks begin that stand at the end; 0 when all are small."""
-    large = (one.chunk.end_offset for one in reversed(found.chunks) if found.live(one).length_bytes > largest_bytes)
+    """Return the offset at which the small chunks at the end begin; 0 when all are small."""
+    large = (item.chunk.end_offset for item in reversed(found.chunks) if found.live(item).length_bytes > largest_bytes)
     return next(large, 0)

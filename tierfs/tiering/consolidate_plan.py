@@ -1,13 +1,10 @@
-"""Which cold chunks of a segment become one object, as pure functions: chunks in offset order in, actions out.
+"""Choose the cold chunks of a segment that become one object: pure functions from chunks in offset order to actions.
 
-Nothing here reads a database or a clock. A plan is checked again by whoever carries it out; one that is carried
-out twice is harmless.
+Nothing here reads a database or a clock. The executor checks a plan again; carrying one out twice is harmless.
 
-When cold chunks are joined without being asked: a pure function of a segment's record, policy and settings.
-
-A segment that grows: once enough small neighbours make an object at least twice as long as each of them. So a byte
-is copied at most once per doubling of the object it lies in, and never again once that is half of object_bytes.
-A segment that is sealed and all cold: once more, whatever is small, as nothing will come to it.
+The background writer joins chunks of a growing segment once enough small neighbours make an object at least twice as
+long as each of them. So a byte is copied at most once per doubling of its object, and never again once that is half of
+object_bytes. A segment that is sealed and all cold is joined once more, all its small chunks, as it cannot grow.
 """
 
 from __future__ import annotations
@@ -23,74 +20,74 @@ from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId
 
 MAX_PIECES = 5000
-"""Chunks joined at once: half of the parts an upload may have, and one commit of some 50 ms."""
+"""Chunks joined in one object: half of the parts an upload may have, and one commit of some 50 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolidateAction:
-    """Put one chunk in the place of neighbouring ones."""
+    """Replace neighbouring chunks by one."""
 
     segment_id: SegmentId
     chunks: tuple[ChunkRecord, ...]
     range: ByteRange
-    """The segment's bytes that the new chunk holds: those of the chunks that can still be read."""
+    """The segment's bytes that the new chunk holds: the still readable ones of the chunks."""
     merges: bool = False
-    """The chunks follow each other in one object, so that no byte has to move."""
+    """Whether the chunks follow each other in one object, so that no byte has to move."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinLimits:
-    """Which chunks are joined. Lengths are those of the bytes that can still be read."""
+    """Limits for joining chunks. Lengths count the bytes that can still be read."""
 
     object_bytes: int
     """Largest object made."""
     largest_bytes: int
     """Chunks longer than this stay as they are."""
     fewest: int = 2
-    """Neighbours that are worth a new object."""
+    """Smallest number of neighbours that is worth a new object."""
     doubling: bool = False
-    """Only where the new object is at least twice as long as each of its chunks: then a byte is copied at most
-    once for every doubling of the object it lies in, however the segment grows."""
+    """Whether the new object must be at least twice as long as each of its chunks: then a byte is copied at most
+    once per doubling of its object, independent of how the segment grows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelocateLimits:
-    """Which objects are copied to leave their dead bytes behind."""
+    """Limits for copying the live bytes out of mostly dead objects."""
 
     dead_percent: int
-    """At least this much of an object is dead."""
+    """Smallest dead share of such an object."""
     min_bytes: int
-    """Smaller objects waste too little."""
+    """Smallest such object: smaller ones waste too little."""
     max_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentChunks:
-    """A segment's cold chunks in offset order, as far as they are known."""
+    """Some or all of a segment's cold chunks, in offset order."""
 
     segment_id: SegmentId
     readable: ByteRange
     chunks: tuple[PlacedChunk, ...]
-    """Lost extents are left out: like a gap they end a run."""
+    """Without lost extents: like a gap they end a run."""
 
     def live(self, placed: PlacedChunk) -> ByteRange:
-        """The bytes of a chunk that can still be read."""
+        """Return the bytes of a chunk that can still be read."""
         return placed.range.intersect(self.readable)
 
 
 @dataclass(frozen=True, slots=True)
 class Eligible:
-    """Which chunks may be touched at all."""
+    """Filter of the chunks that may be changed at all."""
 
     location_id: LocationId
-    """A server copies only from where it writes to."""
+    """Location of eligible objects: a server copies only inside the location it writes to."""
     published_sequence: int
-    """The journal names them."""
+    """Newest change that the journal names; only chunks linked up to it are eligible."""
     foreign: bool
-    """Whether bytes of adopted objects may be copied. Those objects stay, so that their bytes are there twice."""
+    """Whether bytes of adopted objects may be copied. Those objects stay, so the bytes then exist twice."""
 
     def __call__(self, placed: PlacedChunk) -> bool:
-        """Whether this one may."""
+        """Return whether a chunk is eligible."""
         return (
             placed.chunk.state is ChunkState.GOOD
             and placed.object.encoding is PayloadEncoding.RAW
@@ -103,7 +100,7 @@ class Eligible:
 def plan(
     found: SegmentChunks, eligible: Callable[[PlacedChunk], bool], join: JoinLimits, relocate: RelocateLimits
 ) -> Iterator[ConsolidateAction]:
-    """What to do, in this order: merges first, as what follows counts on them."""
+    """Yield the actions in the order of execution: merges first, as the others build on them."""
     merged = list(_merged(found.chunks))
     yield from merge_actions(found)
     found = replace(found, chunks=tuple(merged))
@@ -119,7 +116,7 @@ def plan(
 
 
 def merge_actions(found: SegmentChunks) -> Iterator[ConsolidateAction]:
-    """Chunks that follow each other in one object become one chunk."""
+    """Yield the merges of chunks that follow each other in one object."""
     for run in _continued(found.chunks):
         if len(run) > 1:
             chunks = tuple(placed.chunk for placed in run)
@@ -128,15 +125,15 @@ def merge_actions(found: SegmentChunks) -> Iterator[ConsolidateAction]:
 
 
 def groups(run: Sequence[PlacedChunk], lengths: Sequence[int], limits: JoinLimits) -> Iterator[Sequence[PlacedChunk]]:
-    """Cut a run of neighbours into the chunks of one new object each; those that stay are in none."""
+    """Cut a run of neighbours into groups of one new object each; chunks that stay are in none."""
     for start, end in cuts(lengths, limits):
         yield run[start:end]
 
 
 def cuts(lengths: Sequence[int], limits: JoinLimits) -> Iterator[tuple[int, int]]:
-    """The same by lengths alone: half-open ranges of indices, ascending.
+    """Cut a run by lengths alone; yield half-open ranges of indices, ascending.
 
-    As many as fit from left to right, so that two neighbouring results never fit into one object.
+    Each takes as many as fit, from left to right, so that two neighbouring results never fit into one object.
     """
     start = total = 0
     for index, length in enumerate(lengths):
@@ -148,7 +145,7 @@ def cuts(lengths: Sequence[int], limits: JoinLimits) -> Iterator[tuple[int, int]
 
 
 def _worth_it(lengths: Sequence[int], start: int, end: int, limits: JoinLimits) -> Iterator[tuple[int, int]]:
-    """The whole stretch if it is worth an object; else what is on either side of its largest chunk."""
+    """Yield the whole stretch if it is worth an object; else try the parts on both sides of its largest chunk."""
     pending = [(start, end)]
     while pending:
         start, end = pending.pop()
@@ -163,9 +160,9 @@ def _worth_it(lengths: Sequence[int], start: int, end: int, limits: JoinLimits) 
 
 
 def mostly_dead(found: SegmentChunks, limits: RelocateLimits) -> set[ObjectId]:
-    """Objects whose bytes are dead but for a few, which copying them elsewhere would free.
+    """Return the objects with only a few live bytes, which would be freed by copying those elsewhere.
 
-    Never one of which chunks of other segments hold parts, and never an adopted one: those would stay.
+    Objects that chunks of other segments hold parts of, and adopted ones, are excluded: they would stay.
     """
     live_bytes: dict[ObjectId, int] = {}
     chunks: dict[ObjectId, int] = {}
@@ -192,7 +189,7 @@ def _action(found: SegmentChunks, group: Sequence[PlacedChunk]) -> ConsolidateAc
 def _runs(
     found: SegmentChunks, eligible: Callable[[PlacedChunk], bool], largest_bytes: int
 ) -> Iterator[list[PlacedChunk]]:
-    """Runs of eligible neighbours, none of them too long, without a gap between them."""
+    """Cut the chunks into runs of eligible neighbours without gaps, none longer than `largest_bytes`."""
     fitting = (
         placed for placed in found.chunks if eligible(placed) and 0 < found.live(placed).length_bytes <= largest_bytes
     )
@@ -204,7 +201,7 @@ def _continued(chunks: Iterable[PlacedChunk]) -> Iterator[list[PlacedChunk]]:
 
 
 def _merged(chunks: Iterable[PlacedChunk]) -> Iterator[PlacedChunk]:
-    """The chunks as they are after the merges."""
+    """Yield the chunks as they are after the merges."""
     for run in _continued(chunks):
         length = sum(placed.chunk.length for placed in run)
         holder = replace(run[0].object, references=run[0].object.references - len(run) + 1)
@@ -212,17 +209,17 @@ def _merged(chunks: Iterable[PlacedChunk]) -> Iterator[PlacedChunk]:
 
 
 def largest_small_bytes(object_bytes: int) -> int:
-    """Chunks longer than this are large enough: two of them would not fit into one object."""
+    """Return the largest length of a small chunk: two longer ones do not fit into one object."""
     return (object_bytes - 1) // 2
 
 
 def when_asked(object_bytes: int) -> JoinLimits:
-    """What a command joins: all that is small."""
+    """Return the limits of a command: it joins all small chunks."""
     return JoinLimits(object_bytes, largest_small_bytes(object_bytes))
 
 
 def unasked(segment: SegmentRecord, object_bytes: int, settings: OffloadSettings) -> JoinLimits:
-    """What the background writer joins."""
+    """Return the limits of the background writer for a segment."""
     if segment.sealed and segment.cold.bytes >= segment.length - segment.start_offset:
         return when_asked(object_bytes)
     small = largest_small_bytes(object_bytes)
@@ -230,11 +227,11 @@ def unasked(segment: SegmentRecord, object_bytes: int, settings: OffloadSettings
 
 
 def relocation(settings: OffloadSettings) -> RelocateLimits:
-    """When an object is copied to leave its dead bytes behind."""
+    """Return the limits for copying the live bytes out of mostly dead objects."""
     return RelocateLimits(settings.relocate_dead_percent, settings.relocate_min_bytes, settings.relocate_max_bytes)
 
 
 def may_have_work(segment: SegmentRecord) -> bool:
-    """Whether it is worth loading a segment's chunks; costs nothing."""
+    """Return whether a segment's chunks are worth loading; reads only its record."""
     cold = segment.cold
     return cold.count > 1 or (cold.count == 1 and segment.start_offset > cold.first_chunk)

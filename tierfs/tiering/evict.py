@@ -1,7 +1,7 @@
 """Evict: drop local chunks whose bytes are safely cold (invariant 4).
 
-What may go is decided again inside the transaction that removes it, from the records of that moment.
-The files become garbage that is due at once; a reader that still holds them open reads on.
+The decision is made again inside the transaction that removes the chunks, from the records of that moment.
+The files become garbage that is due at once; a reader that still holds them open continues to read them.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from tierfs.tiering.candidates import evictable, placed_cold, runs, sealed_local
 from tierfs.types import SegmentId, SegmentKind, Tier
 
 _BATCH_CHUNKS = 1000
-"""Chunks removed per commit: some 10 ms, so that appends hardly wait."""
+"""Chunks removed per commit: some 10 ms, to keep appends from waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """What was dropped, or would be."""
+    """Chunks and bytes that were dropped, or would be."""
 
     chunks: int = 0
     bytes: int = 0
 
     def plus(self, chunks: list[ChunkRecord]) -> Evicted:
-        """With more chunks."""
+        """Return the sum with more chunks."""
         return Evicted(self.chunks + len(chunks), self.bytes + sum(chunk.length for chunk in chunks))
 
 
 def evict(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int) -> Evicted:
-    """Drop every local chunk of a segment that may go; idempotent.
+    """Drop every evictable local chunk of a segment; idempotent.
 
-    `cold_before_ms`: cold objects newer than this do not count yet (the deletion lag).
+    `cold_before_ms`: cold objects made after this time do not count yet (the deletion lag).
     """
     total = Evicted()
     while True:
@@ -57,16 +57,16 @@ def evict(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int
 
 
 def _note_ledger(txn: WriteTransaction, segment: SegmentRecord) -> None:
-    """The context of a ledger says that its local bytes are gone before their files are (PIP-17)."""
+    """Record in a ledger's context that its local bytes are deleted, before their files are (PIP-17)."""
     if segment.kind is not SegmentKind.LEDGER or segment.local.count:
         return
-    known = entries.find(txn, segment.id)
-    if known.offload.complete and not known.offload.local_deleted:
-        entries.put_ledger(txn, replace(known, offload=replace(known.offload, local_deleted=True)))
+    ledger = entries.find(txn, segment.id)
+    if ledger.offload.complete and not ledger.offload.local_deleted:
+        entries.put_ledger(txn, replace(ledger, offload=replace(ledger.offload, local_deleted=True)))
 
 
 def would_evict(txn: ReadTransaction, segment: SegmentRecord, *, cold_before_ms: int) -> Evicted:
-    """What `evict` would drop now."""
+    """Count the chunks that `evict` would drop now."""
     return Evicted().plus(list(_evictable(txn, segment, cold_before_ms)))
 
 

@@ -1,14 +1,14 @@
-"""Making cold objects: one way for offload, packs, consolidation and ledgers.
+"""Make cold objects: one routine for offload, packs, consolidation and ledgers.
 
-Crash order: intent committed -> object written -> verified -> one commit that takes the intent's place with the
-object's record and links it (`Recipe.link`), with the change for the journal. A crash, or an error, leaves an intent
-whose object no record names: it is abandoned, so the object becomes garbage. That happens at once after an error, and
+Crash order: intent committed -> object written -> verified -> one commit that replaces the intent by the object's
+record and links it (`Recipe.link`), with the change for the journal. A crash or an error leaves an intent whose
+object no record names: it is abandoned, so the object becomes garbage. That happens at once after an error, and
 after a crash when the next holder begins (`abandon_all`). A commit that finds its intent gone links nothing: another
-holder took the object for a dead one's, and deletes it.
+holder took the object for a dead process's, and deletes it.
 
-The intent of a job, as distributed writers have, names all objects below `uploads/<job>/`. Its driver is no process
-that could hold a lock: Spark runs the beginning and the commit of a write in workers of their own. So a job lives as
-long as anything comes of it, and outlives the holder; `gc` ends the dead ones (dead_uploads.py).
+The intent of a job, as distributed writers have, names all objects below `uploads/<job>/`. Its driver is not a process
+that could hold a lock: Spark runs the beginning and the commit of a write in separate workers. So a job lives as long
+as objects are added to it, and outlives the holder; `gc` ends the dead ones (dead_uploads.py).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 JOBS_PREFIX = "uploads/"
 
 JOB_REST_MS = 24 * 3600 * 1000
-"""A job to which nothing was added for so long has no driver any more. A guess: tasks compute for less."""
+"""Time without a new object after which a job counts as dead. A guess: tasks compute for less."""
 
 _SECOND_DELETE_MS = 3600 * 1000
-"""A PUT that was cut off may still be carried out by the server: its object is deleted once more later."""
+"""Delay of the second deletion: a server may still carry out a PUT that was cut off."""
 
 
 class ChunksMoved(Conflict):
@@ -54,7 +54,7 @@ class ColdTier:
     location_id: LocationId
     storage: ChunkStorage
     require_ours: Callable[[], None]
-    """Raises unless the place was seen to be ours a moment ago (Publisher.require_recent_ownership)."""
+    """Raises unless ownership of the bucket was confirmed recently (Publisher.require_recent_ownership)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class Description:
     segment_id: SegmentId = SegmentId(0)
     """0 for an object of several segments."""
     start_offset: int = 0
-    """Of its first byte in the segment."""
+    """Offset of its first byte in the segment."""
     beside: tuple[str, ...] = ()
-    """Names of objects that are made with it and go with it."""
+    """Names of objects that are made and deleted with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Made:
     """An object that was written and verified, and that no record names yet."""
 
     intents: tuple[IntentRecord, ...]
-    """Its own first, then those of the objects beside it."""
+    """The object's own intent first, then those of the objects beside it."""
     stored: StoredObject
     grid: Sequence[int]
     crc32c: int
@@ -88,12 +88,12 @@ class Made:
         return self.intents[0].name
 
     def record(self, txn: WriteTransaction, object_id: ObjectId) -> ObjectRecord:
-        """Take the place of the intent: drop it, write the checksums and return the object's record, to be linked.
+        """Drop the intent, write the checksums and return the object's record, to be linked in its place.
 
         Raises ChunksMoved when the intent is gone: the object is garbage by now, and linking it would lose bytes.
         """
         if not all([txn.delete(INTENTS.name, intent.attempt.encode()) for intent in self.intents]):
-            raise ChunksMoved(f"{printable(self.name)}: another holder took this object for a dead one's")
+            raise ChunksMoved(f"{printable(self.name)}: another holder discarded this object as a dead process's")
         checksums.put_grid(txn, object_id, self.grid)
         intent = self.intents[0]
         return ObjectRecord(
@@ -111,37 +111,40 @@ class Made:
 
 
 class Recipe(ABC, Generic[R]):
-    """An object to be made: its steps, which `make` calls once each and in this order."""
+    """The steps that make one object; `make` calls each once and in this order."""
 
     not_linked: tuple[type[TierfsError], ...] = (TierfsError,)
     """Errors of `link` after which it is certain that no record names the object."""
 
     def __init__(self, crc32c: int) -> None:
-        """`crc32c`: of all bytes, known before they are written."""
+        """Choose the attempt's id. `crc32c`: of all bytes, known before they are written."""
         self.attempt = AttemptId(new_id())
         self.crc32c = crc32c
 
     @abstractmethod
     def describe(self, txn: WriteTransaction) -> Description:
-        """Revalidate what the object is made of, in the transaction of its intent; raise ChunksMoved if it changed."""
+        """Revalidate the sources in the transaction of the intent and return the object's description.
+
+        Raises ChunksMoved if they changed.
+        """
 
     @abstractmethod
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        """Write the object."""
+        """Write the object and return it as stored."""
 
     @abstractmethod
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
-        """Check the bytes and return the CRCs of their blocks; raise DataLoss for damage. Its size was checked."""
+        """Check the bytes and return the CRCs of their blocks. Raises DataLoss for damage; `make` checked the size."""
 
     @abstractmethod
     def link(self, made: Made) -> R:
-        """Revalidate the chunks and commit the object's record (`Made.record`) with what links it."""
+        """Revalidate the chunks and commit the object's record (`Made.record`) together with its links."""
 
 
 def make(metadata: MetadataStore, cold: ColdTier, recipe: Recipe[R]) -> R:
-    """Make one cold object, in the crash order above; returns what `link` returned.
+    """Make one cold object, in the crash order above, and return the result of `link`.
 
-    Raises Fenced, WrongColdTier, and what the steps and the storage raise; then no record names the object.
+    Raises Fenced, WrongColdTier, and errors of the steps and the storage; then no record names the object.
     """
     cold.require_ours()
     with metadata.write() as txn:
@@ -166,7 +169,7 @@ def make(metadata: MetadataStore, cold: ColdTier, recipe: Recipe[R]) -> R:
 def _intend(
     txn: WriteTransaction, cold: ColdTier, attempt: AttemptId, description: Description
 ) -> tuple[IntentRecord, ...]:
-    """Note the object, and those beside it, before they are written."""
+    """Write the intents of the object and of those beside it, before the objects are written."""
     intents = [
         IntentRecord(
             attempt=attempt,
@@ -193,7 +196,7 @@ def _give_up(metadata: MetadataStore, intents: Sequence[IntentRecord], error: Ti
 
 
 def abandon_intent(metadata: MetadataStore, intent: IntentRecord) -> None:
-    """Make the object of an intent garbage; one whose intent is gone was given up already, or became a chunk."""
+    """Make the object of an intent garbage. Does nothing if the intent is gone: it was abandoned or linked."""
     with metadata.write() as txn:
         if not txn.delete(INTENTS.name, intent.attempt.encode()):
             return
@@ -206,33 +209,36 @@ def abandon_intent(metadata: MetadataStore, intent: IntentRecord) -> None:
 
 
 def abandon_all(metadata: MetadataStore) -> int:
-    """Turn what a crashed holder was making into garbage; call it as the holder before any other work."""
+    """Turn the unfinished objects of a crashed holder into garbage and return their number.
+
+    Call it as the holder, before any other work.
+    """
     with metadata.read() as txn:
-        left = [intent for _, intent in txn.scan(INTENTS) if not is_job(intent)]
-    for intent in left:
+        intents = [intent for _, intent in txn.scan(INTENTS) if not is_job(intent)]
+    for intent in intents:
         abandon_intent(metadata, intent)
-    return len(left)
+    return len(intents)
 
 
 def is_job(intent: IntentRecord) -> bool:
-    """Whether an intent is that of a job."""
+    """Return whether an intent is that of a job."""
     return intent.name.startswith(JOBS_PREFIX) and intent.name.endswith("/")
 
 
 def jobs(txn: ReadTransaction) -> dict[str, IntentRecord]:
-    """Jobs that may still be committed, by where their objects lie."""
+    """Return the jobs that may still be committed, by the prefix of their objects."""
     return {intent.name: intent for _, intent in txn.scan(INTENTS) if is_job(intent)}
 
 
 def object_name(
     segment_path: str, segment_id: SegmentId, span: ByteRange, epoch: int, attempt: AttemptId, crc: int | None
 ) -> str:
-    """Name of a cold object (design §6); never used twice.
+    """Return the name of a cold object (design §6); never used twice.
 
-    It holds the CRC32C of all bytes, so that a copy that drops all else proves itself; older objects have none.
+    It contains the CRC32C of all bytes, so that a copy without metadata can be verified; older objects have none.
     """
-    known = "" if crc is None else f"-c{crc:08x}"
-    return f"segments/{segment_path}/{segment_id}/chunk-{span.start:020d}-{span.end:020d}-e{epoch}-{attempt}{known}"
+    suffix = "" if crc is None else f"-c{crc:08x}"
+    return f"segments/{segment_path}/{segment_id}/chunk-{span.start:020d}-{span.end:020d}-e{epoch}-{attempt}{suffix}"
 
 
 def describe_range(
@@ -240,16 +246,16 @@ def describe_range(
 ) -> Description:
     """Describe an object of one segment's bytes."""
     name = object_name(segment_path, segment_id, span, txn.store.store_epoch, attempt, crc)
-    said = object_metadata(txn.store, segment_path, segment_id, span, attempt, crc)
-    return Description(name, span.length_bytes, said, segment_id, span.start)
+    metadata = object_metadata(txn.store, segment_path, segment_id, span, attempt, crc)
+    return Description(name, span.length_bytes, metadata, segment_id, span.start)
 
 
 def object_metadata(
     store: StoreRecord, segment_path: str, segment_id: SegmentId, span: ByteRange, attempt: AttemptId, crc: int
 ) -> dict[str, str]:
-    """What an object says of itself, so that a store can be rebuilt from objects alone. ASCII, under 2 KiB.
+    """Return an object's user metadata, from which a store can be rebuilt without a journal. ASCII, under 2 KiB.
 
-    A name is base64url: at most 800 bytes of it stay under S3's limit, percent-encoding would not.
+    The name is base64url: names of up to 800 bytes stay under S3's limit, with percent-encoding they would not.
     """
     return {
         "format": str(RECORD_VERSION),
@@ -265,7 +271,7 @@ def object_metadata(
 
 
 def pack_metadata(store: StoreRecord, attempt: AttemptId, crc: int) -> dict[str, str]:
-    """What a pack says of itself to those who do not read its index."""
+    """Return a pack's user metadata, for readers that do not read its index."""
     return {
         "format": str(RECORD_VERSION),
         "store": store.store_id,

@@ -1,4 +1,4 @@
-"""Offload: one OffloadAction becomes one verified cold object; crash order as in objects.py."""
+"""Offload: make one verified cold object of one OffloadAction, in the crash order of objects.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Offload:
-    """Carries out offload actions. Thread-safe."""
+    """Executor of offload actions. Thread-safe."""
 
     def __init__(self, metadata: MetadataStore, files: ChunkFiles, cold: ColdTier) -> None:
         self._metadata = metadata
@@ -33,10 +33,10 @@ class Offload:
         self._cold = cold
 
     def run(self, action: OffloadAction) -> int:
-        """Make the action's bytes cold; returns how many. Idempotent: nothing is uploaded twice for good.
+        """Make the action's bytes cold and return their number. Idempotent: a second upload does not stay.
 
         Raises ChunksMoved when the chunks moved meanwhile, DataLoss when a source is damaged (its chunk is
-        then suspect), Fenced, WrongColdTier, and what the storage raises; the local bytes stay in every case.
+        then suspect), Fenced, WrongColdTier, and storage errors; the local bytes stay in every case.
         """
         self._cold.require_ours()
         with closing(ChunkSource(self._files, self._sources(action))) as source:
@@ -55,7 +55,7 @@ class Offload:
 
 
 class OffloadRecipe(objects.Recipe[None]):
-    """The object of one action."""
+    """Recipe for the object of one action."""
 
     def __init__(self, metadata: MetadataStore, action: OffloadAction, source: ChunkSource, crc32c: int) -> None:
         super().__init__(crc32c)
@@ -74,7 +74,7 @@ class OffloadRecipe(objects.Recipe[None]):
         return storage.put(description.name, self._source, metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
-        """Check what was sent by our checksums; the server checked what arrived."""
+        """Check the sent bytes against our checksums; the server checked those that arrived."""
         return _suspecting(self._metadata, self._action, self._source.verified_grid).grid()
 
     def link(self, made: Made) -> None:
@@ -90,13 +90,13 @@ class OffloadRecipe(objects.Recipe[None]):
             )
             chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
             linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
-            changes.put_segment(txn, linked)  # first: a chunk beyond the length is taken for a crashed concat
+            changes.put_segment(txn, linked)  # first: replay takes a chunk beyond the length for a crashed concat
             changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
 
 def _suspecting(metadata: MetadataStore, action: OffloadAction, check: Callable[[], T]) -> T:
-    """Return the result of a check of the source; damage that it finds makes the action's chunks suspect."""
+    """Return the result of a check of the source; mark the action's chunks suspect if it finds damage."""
     try:
         return check()
     except DamagedChunk as exc:
@@ -107,7 +107,7 @@ def _suspecting(metadata: MetadataStore, action: OffloadAction, check: Callable[
 
 
 def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:
-    """The segment and the local objects, if the chunks are still what the action was planned for."""
+    """Return the segment and its local objects. Raises ChunksMoved if the chunks changed since the action's plan."""
     segment = directories.segment(txn, action.segment_id)
     if segment is None:
         raise ChunksMoved(f"segment {action.segment_id} was deleted meanwhile")
@@ -124,11 +124,12 @@ def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRec
 
 
 def _place(chunk: ChunkRecord) -> tuple[ObjectId, int, int]:
-    """Which bytes a chunk consists of."""
+    """Return the object, offset and length that identify a chunk's bytes."""
     return chunk.object_id, chunk.object_offset, chunk.length
 
 
 def source_chunk(txn: ReadTransaction, chunk: ChunkRecord, holder: ObjectRecord) -> SourceChunk:
+    """Return a local chunk with the block checksums of its file."""
     crcs = tuple(run.crc(index) for run in checksums.runs(txn, holder.id) for index in range(run.count))
     held = ByteRange(chunk.object_offset, chunk.object_offset + chunk.length)
     return SourceChunk(holder.name, holder.length, crcs, held)

@@ -1,4 +1,4 @@
-"""The uploads of one `offload` command: a bounded number at once, all of them tried, the first error kept."""
+"""The uploads of one `offload` command: a bounded number in parallel, all attempted, the first error kept."""
 
 from __future__ import annotations
 
@@ -28,12 +28,10 @@ from tierfs.tiering.packing import Packed, PackOffload
 from tierfs.types import ChunkState, SegmentId
 
 _REPLANS = 3
-"""Times a plan is made anew because chunks moved under it; somebody else made progress each time."""
-
+"""Plans made again because chunks moved meanwhile; another process made progress each time."""
 
 _PLANNED_TOGETHER = 200
 """Segments planned in one transaction: some 20 ms."""
-
 
 Named = list[tuple[str, SegmentId]]
 """Segments with their full names."""
@@ -41,7 +39,7 @@ Named = list[tuple[str, SegmentId]]
 
 @dataclass(frozen=True, slots=True)
 class OffloadReport:
-    """What an offload did."""
+    """Result of an offload."""
 
     segments: int = 0
     objects: int = 0
@@ -53,7 +51,7 @@ class OffloadReport:
 
 
 class Upload:
-    """One run; used once."""
+    """One run of the command; used once."""
 
     def __init__(
         self,
@@ -64,7 +62,7 @@ class Upload:
         report: OnProgress,
         total_bytes: int,
     ) -> None:
-        """`offload` makes one object, and tells how many bytes became cold; raises as Offload.run."""
+        """Prepare a run. `offload` makes one object and returns the bytes that became cold; raises as Offload.run."""
         self._metadata = metadata
         self._offload = offload
         self._packs = packs
@@ -73,16 +71,17 @@ class Upload:
         self._report = report
         self._total = total_bytes
         self._names: dict[SegmentId, str] = {}
-        """Of segments that were planned."""
+        """Names of planned segments."""
         self._moved: dict[SegmentId, str] = {}
         self._uploaded: set[SegmentId] = set()
         self._error: TierfsError | None = None
         self.done = OffloadReport()
 
     def run(self, segments: Named, list_segments: Callable[[], Named]) -> OffloadReport:
-        """Upload what is not cold; segments whose chunks moved meanwhile are planned anew.
+        """Upload all bytes that are not cold; plan segments again whose chunks moved meanwhile.
 
-        They may have moved to another segment by concat, so `list_segments` is then asked.
+        A concat may have moved the chunks to another segment, so `list_segments` is then called. Raises the first
+        error after all uploads were attempted, Conflict if segments keep changing.
         """
         with Pool(self._in_parallel, "tierfs-offload") as pool:
             for _ in range(_REPLANS):
@@ -100,15 +99,15 @@ class Upload:
         return replace(self.done, segments=len(self._uploaded), already_cold_bytes=cold)
 
     def _moved_meanwhile(self, list_segments: Callable[[], Named]) -> Named:
-        """What to look at once more."""
+        """Return the segments to plan again."""
         moved, self._moved = self._moved, {}
         with self._metadata.read() as txn:
-            found = (directories.segment(txn, segment_id) for segment_id in moved)
-            gone = any(segment is None or directories.is_going(txn, segment) for segment in found)
+            segments = (directories.segment(txn, segment_id) for segment_id in moved)
+            gone = any(segment is None or directories.is_going(txn, segment) for segment in segments)
         return list_segments() if gone else [(name, segment_id) for segment_id, name in moved.items()]
 
     def _actions(self, segments: Named) -> Iterator[OffloadAction | PackAction]:
-        """The objects to make, planned as they are needed; small ones are packed."""
+        """Yield the objects to make, planned on demand; small ones are packed."""
         for first in range(0, len(segments), _PLANNED_TOGETHER):
             for action in self._plan(segments[first : first + _PLANNED_TOGETHER]):
                 ready = self._packer.add(action) if self._packer.takes(action) else action
@@ -132,12 +131,12 @@ class Upload:
                     if segment is not None:
                         actions += list(objects_to_make(txn, segment, effective.of(segment).object_bytes))
                         self._refuse_suspect(txn, name, segment)
-                except DataLoss as exc:  # the others are uploaded all the same
+                except DataLoss as exc:  # the other segments are still uploaded
                     self._error = self._error or exc
         return actions
 
     def _refuse_suspect(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> None:
-        """Chunks found damaged are not copied: unless they are cold, the command must not end as if they were."""
+        """Record an error for damaged chunks without a cold copy: they are not uploaded, so the command must fail."""
         if txn.sums is not None and not txn.sums.suspect_local_bytes:
             return
         suspect = [chunk for chunk in sealed_local_chunks(txn, segment) if chunk.state is ChunkState.SUSPECT]
@@ -147,16 +146,16 @@ class Upload:
             published_sequence=txn.store.next_outbox,
             start_offset=segment.start_offset,
         )
-        left = {chunk.start_offset for chunk in suspect} - {chunk.start_offset for chunk, _ in cold}
-        if left:
+        uncopied = {chunk.start_offset for chunk in suspect} - {chunk.start_offset for chunk, _ in cold}
+        if uncopied:
             self._error = self._error or DataLoss(
-                f"{names.printable(name)}: the chunk at {min(left)} is damaged, and there is no other copy of it",
-                remedy="see what is left of it, and keep that: tierfs fsck --deep --repair",
+                f"{names.printable(name)}: the chunk at {min(uncopied)} is damaged and has no other copy",
+                remedy="rescue its readable bytes: tierfs fsck --deep --repair",
             )
 
     def _note(self, action: OffloadAction | PackAction, packed: Packed | TierfsError) -> None:
         actions = action.actions if isinstance(action, PackAction) else (action,)
-        named = {one.segment_id: self._names[one.segment_id] for one in actions}
+        named = {part.segment_id: self._names[part.segment_id] for part in actions}
         if isinstance(packed, ChunksMoved):
             self._moved.update(named)
             return

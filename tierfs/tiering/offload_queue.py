@@ -1,10 +1,8 @@
-"""Offload queue: the objects to make, in the order in which they are to be made, without ever sorting them all.
+"""Offload queue: the objects to make, in the order of their uploads, without ever sorting them all.
 
 An object waits until `offload_after` has passed, is ready, is taken by an upload, or rests because its upload
 failed. Each change costs O(log n); so does each object taken. Ledgers are due also once their managed ledger has too
-much that is not offloaded (PIP-17).
-
-Ordered: keys in order of what they are ranked by, with changes in O(log n); the queues of the planner.
+many bytes that are not offloaded (PIP-17). `Ordered` is the heap of these and of the planner's other queues.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ from tierfs.types import DirectoryId, SegmentId
 K = TypeVar("K")
 
 Rank = tuple[int, ...]
-"""What keys are ordered by; the smallest comes first."""
+"""Sort key of a queue; the smallest is first."""
 
 _SLACK = 64
-"""Entries that no longer count before a heap is rebuilt, besides one for each that does."""
+"""A heap is rebuilt when its stale entries outnumber the valid ones by this many."""
 
 
 class Ordered(Generic[K]):
-    """A heap whose keys may change their rank or leave. Keys of equal rank come in order of the keys themselves."""
+    """A heap whose keys may be removed or change their rank. Keys of equal rank are ordered by the keys themselves."""
 
     def __init__(self) -> None:
         self._ranks: dict[K, Rank] = {}
@@ -41,7 +39,7 @@ class Ordered(Generic[K]):
         return key in self._ranks
 
     def __iter__(self) -> Iterator[K]:
-        """The keys, in no order."""
+        """Return the keys, in no order."""
         return iter(self._ranks)
 
     def put(self, key: K, *rank: int) -> None:
@@ -55,11 +53,11 @@ class Ordered(Generic[K]):
             heapify(self._heap)
 
     def remove(self, key: K) -> bool:
-        """Take a key out; False when it was not there."""
+        """Remove a key; return whether it was present."""
         return self._ranks.pop(key, None) is not None
 
     def first(self) -> tuple[Rank, K] | None:
-        """The smallest rank and its key; None when empty."""
+        """Return the smallest rank and its key; None when empty."""
         while self._heap:
             rank, key = self._heap[0]
             if self._ranks.get(key) == rank:
@@ -68,14 +66,14 @@ class Ordered(Generic[K]):
         return None
 
     def pop_below(self, limit: int) -> Iterator[K]:
-        """Take out every key whose rank begins with at most `limit`, in order."""
+        """Remove and yield, in order, every key whose rank begins with at most `limit`."""
         while (first := self.first()) is not None and first[0][0] <= limit:
             del self._ranks[first[1]]
             heappop(self._heap)
             yield first[1]
 
     def ascending(self) -> Iterator[tuple[Rank, K]]:
-        """Ranks and keys in order, none taken out; costs O(log n) for each one consumed. No changes meanwhile."""
+        """Yield ranks and keys in order and remove none; costs O(log n) each. No changes are allowed meanwhile."""
         seen: list[tuple[Rank, K]] = []
         try:
             while (first := self.first()) is not None:
@@ -90,20 +88,20 @@ class Ordered(Generic[K]):
 
 
 _MOST_DUE = 64
-"""Ledgers of one managed ledger that are due at once; the next ones are when these are cold."""
+"""Ledgers of one managed ledger that are due at the same time; the next ones are due when these are cold."""
 
 ObjectKey = tuple[SegmentId, int]
 """Segment and start offset of an object to make."""
 
 
 def key_of(pending: PendingObject) -> ObjectKey:
-    """Names an object to make for as long as its first chunk waits."""
+    """Return the key of an object to make; it stays the same while the object's first chunk waits."""
     return pending.action.segment_id, pending.action.range.start
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """Objects that may be taken: by age once their time has come, by size for times of pressure."""
+    """Objects that may be taken: by age once their wait is over, by size under pressure."""
 
     oldest: Ordered[ObjectKey]
     largest: Ordered[ObjectKey]
@@ -114,20 +112,20 @@ class _Ready:
 
 
 class OffloadQueue:
-    """Objects to make of all segments. One thread at a time."""
+    """The objects to make of all segments. One thread at a time."""
 
     def __init__(self, is_small: Callable[[PendingObject], bool]) -> None:
-        """`is_small` tells which objects may be taken several at once."""
+        """Begin empty. Objects that `is_small` selects may be taken together."""
         self._is_small = is_small
         self._pending: dict[ObjectKey, tuple[PendingObject, int]] = {}
-        """With the time at which it is ready."""
+        """Each object with the time at which it is ready."""
         self._taken: set[ObjectKey] = set()
         self._waiting: Ordered[ObjectKey] = Ordered()
         self._resting: Ordered[ObjectKey] = Ordered()
         self._ended: Ordered[ObjectKey] = Ordered()
         self._ready = {small: _Ready(Ordered(), Ordered()) for small in (False, True)}
         self.bytes = 0
-        """Of all objects to make."""
+        """Bytes of all objects to make."""
 
     def __contains__(self, key: ObjectKey) -> bool:
         return key in self._pending
@@ -140,23 +138,23 @@ class OffloadQueue:
 
     @property
     def oldest_ms(self) -> int | None:
-        """Since when the object that waits longest has been complete."""
+        """Time at which the object that waits longest was complete; None when there is none."""
         first = self._ended.first()
         return None if first is None else first[0][0]
 
     def replace(self, old: Iterable[PendingObject], new: Iterable[PendingObject], wait_ms: int) -> None:
-        """Objects of a segment come in the place of others; they are ready so long after they were complete."""
+        """Replace the objects of a segment; the new ones are ready `wait_ms` after they were complete."""
         following = {key_of(pending): (pending, pending.ended_ms + wait_ms) for pending in new}
         for pending in old:
             key = key_of(pending)
             if self._pending.get(key) != following.get(key):
                 self._drop(key)
-        for key, found in following.items():
+        for key, entry in following.items():
             if key not in self._pending:
-                self._add(key, *found)
+                self._add(key, *entry)
 
     def advance(self, now_ms: int) -> None:
-        """Let those be ready whose time has come."""
+        """Make the objects ready whose wait or rest is over."""
         for key in self._resting.pop_below(now_ms):
             self._offer(key)
         for key in self._waiting.pop_below(now_ms):
@@ -164,11 +162,11 @@ class OffloadQueue:
             self._ready_of(key).oldest.put(key, pending.ended_ms, -pending.bytes)
 
     def take(self, *, pressed: bool, group_bytes: int = 0, least_small: int = 0) -> tuple[PendingObject, ...]:
-        """The next object to make, or the next small ones of together at most `group_bytes`; none when none is ready.
+        """Take the next object, or the next small ones of at most `group_bytes` together; none when none is ready.
 
-        Nor do they make more than one object of any of their policies, or have more entries than a pack can.
-        Oldest first; `pressed`, whatever their age, and the largest first, else small ones only when there are
-        `least_small`. What was taken comes back by `release`.
+        A group never exceeds one object of any of its policies, or the entries of a pack. Order: oldest first, small
+        ones only if there are at least `least_small`; when `pressed`, the largest first, of any age and size. Call
+        `release` or `rest` for each taken object.
         """
         small_too = pressed or len(self._ready[True].oldest) >= least_small
         first = self._first(pressed, (False, True) if small_too else (False,))
@@ -186,21 +184,21 @@ class OffloadQueue:
         return tuple(taken)
 
     def hasten(self, key: ObjectKey) -> None:
-        """Let an object be ready at once, however long it would wait; until it is replaced by another one."""
-        found = self._pending.get(key)
-        if found is not None and found[1]:
-            self._pending[key] = found[0], 0
+        """Make an object ready at once, without its wait, until it is replaced by another one."""
+        entry = self._pending.get(key)
+        if entry is not None and entry[1]:
+            self._pending[key] = entry[0], 0
             if key in self._waiting:
                 self._waiting.put(key, 0)
 
     def release(self, key: ObjectKey) -> None:
-        """An upload ended, well or not: what is still to be made may be taken again."""
+        """End an upload, successful or not: an object that is still to be made may be taken again."""
         self._taken.discard(key)
         if key in self._pending:
             self._offer(key)
 
     def rest(self, key: ObjectKey, until_ms: int) -> None:
-        """Let an object that failed wait until its pause is over."""
+        """Let a failed object rest until a time."""
         self._taken.discard(key)
         if key in self._pending:
             self._ready_of(key).remove(key)
@@ -208,15 +206,15 @@ class OffloadQueue:
             self._resting.put(key, until_ms)
 
     def wake(self) -> None:
-        """Let everything that rests be ready, as something works again."""
+        """End all rests, as uploads work again."""
         for key in self._resting.pop_below(_FOREVER_MS):
             self._offer(key)
 
     def in_order(self, *, pressed: bool) -> list[PendingObject]:
-        """Everything that could be taken now, in order; costs as much as there is. For tests."""
+        """Return all objects that could be taken now, in order. Costs O(n log n); for tests."""
         queues = [ready.largest if pressed else ready.oldest for ready in self._ready.values()]
-        found = sorted(entry for queue in queues for entry in queue.ascending())
-        return [self._pending[key][0] for _, key in found]
+        ordered = sorted(entry for queue in queues for entry in queue.ascending())
+        return [self._pending[key][0] for _, key in ordered]
 
     def _add(self, key: ObjectKey, pending: PendingObject, ready_ms: int) -> None:
         self._pending[key] = pending, ready_ms
@@ -226,7 +224,7 @@ class OffloadQueue:
             self._offer(key)
 
     def _drop(self, key: ObjectKey) -> None:
-        """Forget an object; one that is being made stays taken."""
+        """Forget an object; one whose upload is in progress stays taken."""
         if key not in self._pending:
             return
         self._ready_of(key).remove(key)
@@ -236,15 +234,15 @@ class OffloadQueue:
         self.bytes -= self._pending.pop(key)[0].bytes
 
     def _offer(self, key: ObjectKey) -> None:
-        """Let an object be taken: at once under pressure, else when its time has come."""
+        """Offer an object: at once under pressure, else when its wait is over."""
         pending, ready_ms = self._pending[key]
         self._waiting.put(key, ready_ms)
         self._ready_of(key).largest.put(key, -pending.bytes, pending.ended_ms)
 
     def _first(self, pressed: bool, sizes: Iterable[bool]) -> ObjectKey | None:
         queues = (self._ready[small].largest if pressed else self._ready[small].oldest for small in sizes)
-        found = [first for queue in queues if (first := queue.first()) is not None]
-        return min(found)[1] if found else None
+        firsts = [first for queue in queues if (first := queue.first()) is not None]
+        return min(firsts)[1] if firsts else None
 
     def _take(self, key: ObjectKey) -> PendingObject:
         self._ready_of(key).remove(key)
@@ -260,16 +258,16 @@ _FOREVER_MS = 2**63
 
 
 class _ManagedLedger:
-    """Its ledgers that are on the local disk alone."""
+    """The ledgers of a managed ledger that are on the local disk alone."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self.closed: Ordered[SegmentId] = Ordered()
-        """By ledger id."""
+        """Closed ledgers, by ledger id."""
 
 
 class SizeTrigger:
-    """Sums of the ledgers whose policy has `offload_above_bytes`. One thread at a time."""
+    """Offload by size: sums of the ledgers whose policy has `offload_above_bytes`. One thread at a time."""
 
     def __init__(self) -> None:
         self._views: dict[SegmentId, SegmentSummary] = {}
@@ -300,12 +298,12 @@ class SizeTrigger:
             del self._managed[view.ledger.managed_ledger]
 
     def _due(self, managed: _ManagedLedger) -> Iterator[ObjectKey]:
-        left = managed.bytes
+        remaining_bytes = managed.bytes
         for (_, segment_id), _ in zip(managed.closed.ascending(), range(_MOST_DUE), strict=False):
             view = self._views[segment_id]
             above_bytes = view.policy.offload_above_bytes
-            if above_bytes is None or left <= above_bytes:
+            if above_bytes is None or remaining_bytes <= above_bytes:
                 return
             (pending,) = view.pending
-            left -= pending.bytes
+            remaining_bytes -= pending.bytes
             yield key_of(pending)

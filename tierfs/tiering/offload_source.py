@@ -1,9 +1,9 @@
-"""The bytes of an offload: neighbouring chunks as one Source, every byte's CRC checked on the way.
+"""The bytes of an offload: neighbouring chunks as one Source, with every byte's CRC checked during the upload.
 
-A chunk is a file or, after a concat, a part of one. Reads cut the bytes where either grid has a line: that
-of the files they come from, and that of the object they become. The CRCs of these cuts combine to both, so
-one pass over the bytes both verifies the source and yields the object's own grid. Where a chunk begins or
-ends inside a block of its file, the rest of that block is read besides, to check the block at all.
+A chunk is a file or, after a concat, a part of one. Reads cut the bytes at the lines of two grids: that of the source
+files and that of the new object. The CRCs of these cuts combine to both, so one pass over the bytes verifies the
+source and yields the object's own grid. If a chunk begins or ends inside a block of its file, the rest of that block
+is read too, because only a whole block can be checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tierfs.types import CRC_BLOCK_BYTES, ByteRange
 
 @dataclass(frozen=True, slots=True)
 class SourceChunk:
-    """One chunk: its file with the CRC32C of each of its committed blocks, and which of its bytes it is."""
+    """One chunk: its file, the CRC32C of each committed block of the file, and the range that the chunk holds."""
 
     name: str
     file_length: int
@@ -38,7 +38,7 @@ class SourceChunk:
         return self.held.length_bytes
 
     def block(self, index: int) -> ByteRange:
-        """The file's block number `index`."""
+        """Return the range of the file's block number `index`."""
         start = index * CRC_BLOCK_BYTES
         return ByteRange(start, min(start + CRC_BLOCK_BYTES, self.file_length))
 
@@ -54,7 +54,7 @@ class _SourcePart:
     """In the object."""
     chunk: SourceChunk
     fd: int = -1
-    """Below 0: opened for each use."""
+    """Below 0: the file is opened for each use."""
 
     @property
     def end(self) -> int:
@@ -62,18 +62,18 @@ class _SourcePart:
 
     @property
     def shift(self) -> int:
-        """From offsets in the object to offsets in the file."""
+        """Difference between an offset in the file and the same byte's offset in the object."""
         return self.chunk.held.start - self.start
 
 
 _NOTHING = Stretch()
 
 _KEPT_OPEN = 64
-"""Files of a source kept open; those of one with more are opened for each use: they are small."""
+"""Files that a source keeps open; a source with more opens each one per use: they are small."""
 
 
 class DamagedChunk(DataLoss):
-    """A chunk of a source is not what its checksums say, or too short, or gone; `index` counts the source's chunks."""
+    """A source chunk contradicts its checksums, is too short or is missing; `index` is its number in the source."""
 
     def __init__(self, index: int, cause: TierfsError) -> None:
         super().__init__(str(cause), remedy=cause.remedy)
@@ -82,17 +82,17 @@ class DamagedChunk(DataLoss):
 
 
 class ChunkSource:
-    """A Source over chunk files, and bytes of memory behind them. Thread-safe; close it."""
+    """A Source over chunk files and, after them, a tail of bytes in memory. Thread-safe; close it."""
 
     def __init__(self, files: ChunkFiles, chunks: Sequence[SourceChunk], *, keeps_open: bool = True) -> None:
-        """Open the files; raises NotFound. Without `keeps_open` each use opens them, and tells what is missing."""
+        """Open the files; raises NotFound. Without `keeps_open` each use opens them and reports a missing one."""
         self._files = files
         self._parts: list[_SourcePart] = []
         self._starts: list[int] = []
         self._cuts: dict[int, Stretch] = {}
         self._lock = threading.Lock()
         self._tail = memoryview(b"")
-        self._known: list[Stretch] = []
+        self._crcs: list[Stretch] = []
         at = 0
         keeps_open = keeps_open and len(chunks) <= _KEPT_OPEN
         try:
@@ -112,24 +112,24 @@ class ChunkSource:
         return self._tail_start + len(self._tail)
 
     def add_tail(self, data: Buffer) -> None:
-        """Bytes behind those of the files, before any is read."""
+        """Append bytes after those of the files; call it before any read."""
         self._tail = memoryview(data)
 
     def chunk_crcs(self) -> list[Stretch]:
-        """Length and CRC32C of each chunk, from the files' checksums.
+        """Return the length and CRC32C of each chunk, from the files' checksums.
 
-        Only blocks that a chunk shares with others are read. Raises DamagedChunk for one that does not match.
+        Reads only the blocks that a chunk shares with others. Raises DamagedChunk for one that does not match.
         """
-        if not self._known:
-            self._known = [self._part_crc(index) for index in range(len(self._parts))]
-        return self._known
+        if not self._crcs:
+            self._crcs = [self._part_crc(index) for index in range(len(self._parts))]
+        return self._crcs
 
     def crc32c(self) -> int:
-        """CRC32C of all bytes; as `chunk_crcs`."""
+        """Return the CRC32C of all bytes. Reads and raises as `chunk_crcs`."""
         return joined([*self.chunk_crcs(), Stretch.of(self._tail)]).crc32c
 
     def read(self, offset: int, length_bytes: int) -> Buffer:
-        """Exactly these bytes, in a buffer of their own. Raises DataLoss when a file is too short."""
+        """Return exactly these bytes, in a buffer of their own. Raises DataLoss when a file is too short."""
         buffer = memoryview(bytearray(length_bytes))
         end = offset + length_bytes
         cuts: dict[int, Stretch] = {}
@@ -150,7 +150,7 @@ class ChunkSource:
         return buffer
 
     def verified_grid(self) -> GridBuilder:
-        """The object's checksums, once everything was read. Raises DamagedChunk naming a file that is damaged."""
+        """Return the object's checksums after everything was read. Raises DamagedChunk, which names the file."""
         starts = sorted(self._cuts)
         for index, part in enumerate(self._parts):
             mine = starts[bisect_left(starts, part.start) : bisect_left(starts, part.end)]
@@ -161,14 +161,14 @@ class ChunkSource:
         return grid
 
     def damaged(self) -> list[DamagedChunk]:
-        """Every chunk that is not what its checksums say. Reads all files."""
-        found: list[DamagedChunk] = []
+        """Return every chunk that contradicts its checksums. Reads all files."""
+        damages: list[DamagedChunk] = []
         for index in range(len(self._parts)):
             try:
                 self._check(index)
             except DamagedChunk as exc:
-                found.append(exc)
-        return found
+                damages.append(exc)
+        return damages
 
     def close(self) -> None:
         """Close the files; idempotent."""
@@ -185,7 +185,7 @@ class ChunkSource:
                     raise _damaged(part.chunk)
 
     def _verify(self, index: int, part: _SourcePart, cuts: Sequence[tuple[int, Stretch]]) -> None:
-        """Compare what was read, with the rest of the blocks at both ends, to the file's checksums."""
+        """Compare the bytes read, completed to whole blocks at both ends, with the file's checksums."""
         by_block: dict[int, Stretch] = {}
         for start, cut in cuts:
             block = (start + part.shift) // CRC_BLOCK_BYTES
@@ -217,7 +217,7 @@ class ChunkSource:
 
     @contextmanager
     def _opened(self, index: int) -> Iterator[int]:
-        """The descriptor of a chunk's file. What is wrong with it is raised as DamagedChunk."""
+        """Yield the descriptor of a chunk's file. Raises DamagedChunk for any failure of the file."""
         part = self._parts[index]
         fd = part.fd
         try:
@@ -233,22 +233,22 @@ class ChunkSource:
 
 
 def _pieces(chunk: SourceChunk, index: int) -> tuple[ByteRange, ByteRange, ByteRange]:
-    """A block of the file: what lies in it before the chunk, of the chunk, and behind the chunk."""
+    """Split a block of the file into the bytes before, inside and after the chunk."""
     block = chunk.block(index)
     inside = block.intersect(chunk.held)
     return ByteRange(block.start, inside.start), inside, ByteRange(inside.end, block.end)
 
 
 def _checked_block(part: _SourcePart, fd: int, index: int) -> Stretch:
-    """The chunk's bytes in one block of the file."""
+    """Return length and CRC32C of the chunk's bytes in one block of the file. Raises DataLoss for a damaged block."""
     before, inside, after = _pieces(part.chunk, index)
     expected = _expected(part.chunk, index)
     if not before and not after:
         return Stretch(inside.length_bytes, expected)
-    found = _read_crc(part, fd, inside)
-    if joined([_read_crc(part, fd, before), found, _read_crc(part, fd, after)]).crc32c != expected:
+    held = _read_crc(part, fd, inside)
+    if joined([_read_crc(part, fd, before), held, _read_crc(part, fd, after)]).crc32c != expected:
         raise _damaged(part.chunk)
-    return found
+    return held
 
 
 def _expected(chunk: SourceChunk, index: int) -> int:
@@ -258,7 +258,7 @@ def _expected(chunk: SourceChunk, index: int) -> int:
 
 
 def _read_crc(part: _SourcePart, fd: int, wanted: ByteRange) -> Stretch:
-    """Length and CRC32C of some bytes of a file."""
+    """Return length and CRC32C of a range of a file."""
     if not wanted:
         return _NOTHING
     view = memoryview(bytearray(wanted.length_bytes))
@@ -267,7 +267,7 @@ def _read_crc(part: _SourcePart, fd: int, wanted: ByteRange) -> Stretch:
 
 
 def _fill(part: _SourcePart, fd: int, view: memoryview, offset: int) -> None:
-    """Read from an offset of the file."""
+    """Fill a buffer from an offset of the file. Raises DataLoss if the file ends too early."""
     with map_os_errors(part.chunk.name):
         done = osio.read_all(fd, view, offset)
     if done < len(view):

@@ -1,9 +1,9 @@
-"""Packing: one PackAction becomes one verified cold object that chunks of many segments share.
+"""Packing: make one verified cold object of one PackAction, shared by chunks of many segments.
 
-Crash order as in objects.py, but for several commits of bounded size, each of which revalidates its sources, links
-their chunks and queues the change for the journal. The first one drops the intent: from then on the object has
-references, and a crash leaves chunks local that are packed anew. What moved meanwhile, or turns out to be damaged, is
-left out; its bytes in the object are dead.
+Crash order as in objects.py, except that there are several commits of bounded size, each of which revalidates its
+sources, links their chunks and queues the change for the journal. The first one drops the intent: from then on the
+object has references, and a crash leaves chunks local that are packed again. Chunks that moved meanwhile or prove to
+be damaged are left out; their bytes in the object are dead.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ Failures = tuple[tuple[OffloadAction, TierfsError], ...]
 log = logging.getLogger(__name__)
 
 _BATCH = 200
-"""Chunks looked at or linked in one transaction: some 40 ms in which nobody else can commit."""
+"""Chunks read or linked in one transaction: some 40 ms in which no other thread can commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What became of a PackAction."""
+    """Result of a PackAction."""
 
     bytes: int = 0
     segments: tuple[SegmentId, ...] = ()
-    """Whose bytes are cold by it."""
+    """Segments whose bytes became cold."""
     moved: tuple[SegmentId, ...] = ()
-    """Whose chunks changed meanwhile: plan again."""
+    """Segments whose chunks changed meanwhile: plan again."""
     failed: Failures = ()
-    """What was left out, and why."""
+    """Actions that were left out, and why."""
 
     def plus(self, other: Packed) -> Packed:
-        """Both together."""
+        """Return the sum of both."""
         return Packed(
             self.bytes + other.bytes,
             (*self.segments, *other.segments),
@@ -66,7 +66,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class _PackPart:
-    """One action of a pack, with what a transaction found of it."""
+    """One action of a pack, with its segment's path and its sources as a transaction read them."""
 
     action: OffloadAction
     path: str
@@ -74,8 +74,8 @@ class _PackPart:
 
 
 @dataclass(frozen=True, slots=True)
-class _FoundChunk:
-    """What is linked: a segment as it is, an action on it, and where its bytes lie in the pack."""
+class _LinkedPart:
+    """One part to link: the segment's current record, the action on it, and the entry with its place in the pack."""
 
     segment: SegmentRecord
     action: OffloadAction
@@ -83,7 +83,7 @@ class _FoundChunk:
 
 
 class PackOffload:
-    """Carries out pack actions. Thread-safe."""
+    """Executor of pack actions. Thread-safe."""
 
     def __init__(self, metadata: MetadataStore, files: ChunkFiles, cold: ColdTier) -> None:
         self._metadata = metadata
@@ -91,32 +91,32 @@ class PackOffload:
         self._cold = cold
 
     def run(self, action: PackAction) -> Packed:
-        """Make the action's bytes cold, all that did not move and are not damaged. Idempotent, as Offload.run.
+        """Make the action's bytes cold, except moved and damaged ones. Idempotent, as Offload.run.
 
-        A damaged chunk becomes suspect, and the others are packed without it. Raises Fenced, WrongColdTier and what
-        the storage raises; the local bytes stay in every case.
+        A damaged chunk becomes suspect, and the others are packed without it. Raises Fenced, WrongColdTier and
+        storage errors; the local bytes stay in every case.
         """
         self._cold.require_ours()
-        parts, left = self._gather(action.actions)
+        parts, omitted = self._gather(action.actions)
         parts.sort(key=lambda part: (part.path.split("/"), part.action.range.start))  # as a listing shows them
         while parts:
             try:
-                return self._make(parts).plus(left)
+                return self._make(parts).plus(omitted)
             except DamagedChunk as exc:
                 parts, failed = self._without_damaged(parts, exc)
-                left = left.plus(Packed(failed=failed))
-        return left
+                omitted = omitted.plus(Packed(failed=failed))
+        return omitted
 
     def _without_damaged(self, parts: Sequence[_PackPart], first: DamagedChunk) -> tuple[list[_PackPart], Failures]:
-        """The parts that are not damaged, and what is wrong with the others: one local read spares as many uploads."""
+        """Return the undamaged parts, and the damage of the others. One local read saves an upload per damaged part."""
         with closing(self._source(parts)) as source:
-            damages = {_owner_of(parts, one.index): one for one in (*source.damaged(), first)}
-        failed = tuple((parts[at].action, self._judged(parts[at].action, one)) for at, one in damages.items())
+            damages = {_owner_of(parts, damage.index): damage for damage in (*source.damaged(), first)}
+        failed = tuple((parts[at].action, self._judged(parts[at].action, damage)) for at, damage in damages.items())
         return [part for at, part in enumerate(parts) if at not in damages], failed
 
     def _source(self, parts: Sequence[_PackPart]) -> ChunkSource:
-        """Files are opened one by one: one that is missing costs its own segment alone."""
-        return ChunkSource(self._files, [one for part in parts for one in part.sources], keeps_open=False)
+        """Return the source of some parts. It opens files one by one: a missing file fails only its own segment."""
+        return ChunkSource(self._files, [chunk for part in parts for chunk in part.sources], keeps_open=False)
 
     def _gather(self, actions: Sequence[OffloadAction]) -> tuple[list[_PackPart], Packed]:
         parts: list[_PackPart] = []
@@ -131,12 +131,12 @@ class PackOffload:
                     except ChunksMoved as exc:
                         log.debug("packing: %s", exc)
                         moved.append(action.segment_id)
-                    except TierfsError as exc:  # its records are damaged: the others go their way
+                    except TierfsError as exc:  # its records are damaged: the others are still packed
                         failed.append((action, exc))
         return parts, Packed(moved=tuple(moved), failed=tuple(failed))
 
     def _judged(self, action: OffloadAction, damage: DamagedChunk) -> TierfsError:
-        """Mark what is damaged; a file that is missing may be there again."""
+        """Mark damaged chunks suspect and return the error. A missing file is not marked: it may appear again."""
         if isinstance(damage.cause, DataLoss):
             for chunk in action.chunks:
                 chain_edits.set_state(self._metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
@@ -151,7 +151,7 @@ class PackOffload:
 
 
 class PackRecipe(objects.Recipe[Packed]):
-    """The pack of some parts."""
+    """Recipe for the pack of some parts."""
 
     def __init__(
         self, metadata: MetadataStore, store: StoreRecord, parts: Sequence[_PackPart], source: ChunkSource
@@ -172,85 +172,85 @@ class PackRecipe(objects.Recipe[Packed]):
         """See Recipe.describe. Moved parts are left out when the pack is linked."""
         self._object_id = ObjectId(txn.allocate_id())
         name = pack_name(self._object_id, self._store.store_epoch, self.attempt, self.crc32c)
-        said = objects.pack_metadata(self._store, self.attempt, self.crc32c)
-        return Description(name, self._source.length_bytes, said)
+        metadata = objects.pack_metadata(self._store, self.attempt, self.crc32c)
+        return Description(name, self._source.length_bytes, metadata)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
         """See Recipe.write."""
         return storage.put(description.name, self._source, metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
-        """Check what was sent by our checksums; the server checked what arrived."""
+        """Check the sent bytes against our checksums; the server checked those that arrived."""
         return self._source.verified_grid().grid()
 
     def link(self, made: Made) -> Packed:
-        """Link everything, one batch after another; of one in which a segment's records are damaged each alone."""
+        """Link all parts, one batch after another; link a batch with damaged records part by part."""
         done = Packed()
         for batch in _batches(self._parts):
             try:
                 done = done.plus(self._link_some(made, batch, first=not done.segments))
             except (DataLoss, NotFound):
-                for one in batch:
-                    done = done.plus(self._link_one(made, one, first=not done.segments))
+                for pair in batch:
+                    done = done.plus(self._link_one(made, pair, first=not done.segments))
         if not done.segments:
             objects.abandon_intent(self._metadata, made.intents[0])
         return done
 
-    def _link_one(self, made: Made, one: tuple[_PackPart, PackEntry], *, first: bool) -> Packed:
+    def _link_one(self, made: Made, pair: tuple[_PackPart, PackEntry], *, first: bool) -> Packed:
         try:
-            return self._link_some(made, [one], first=first)
+            return self._link_some(made, [pair], first=first)
         except (DataLoss, NotFound) as exc:
-            return Packed(failed=((one[0].action, exc),))
+            return Packed(failed=((pair[0].action, exc),))
 
     def _link_some(self, made: Made, batch: Sequence[tuple[_PackPart, PackEntry]], *, first: bool) -> Packed:
-        """One commit; the first one makes the pack's record."""
+        """Link parts in one commit; the first one makes the pack's record."""
         with self._metadata.write() as txn:
-            # No record: all that was linked to it is gone by now, and it with them.
-            known = None if first else txn.get(OBJECTS, tables.u64(self._object_id))
-            found = list(_unmoved(txn, batch)) if first or known is not None else []
-            if found:
-                _link_batch(txn, known or made.record(txn, self._object_id), found)
-        linked = tuple(one.action.segment_id for one in found)
-        there = set(linked)
-        moved = (part.action.segment_id for part, _ in batch if part.action.segment_id not in there)
-        return Packed(sum(one.action.range.length_bytes for one in found), linked, tuple(moved))
+            # No record after the first commit: all chunks linked to the pack are gone by now, and it with them.
+            holder = None if first else txn.get(OBJECTS, tables.u64(self._object_id))
+            unmoved = list(_unmoved(txn, batch)) if first or holder is not None else []
+            if unmoved:
+                _link_batch(txn, holder or made.record(txn, self._object_id), unmoved)
+        linked = tuple(part.action.segment_id for part in unmoved)
+        unmoved_ids = set(linked)
+        moved = (part.action.segment_id for part, _ in batch if part.action.segment_id not in unmoved_ids)
+        return Packed(sum(part.action.range.length_bytes for part in unmoved), linked, tuple(moved))
 
 
 def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[DirectoryId, str]) -> _PackPart:
-    """An action as it is now. Raises ChunksMoved, and what damaged records raise."""
+    """Return the part of an action, from the current records. Raises ChunksMoved, and DataLoss for damaged records."""
     segment, holders = revalidated(txn, action)
     parent = directory_paths.get(segment.parent_id)
     if parent is None:
         parent = directories.path_of(txn, segment.parent_id, "")
         directory_paths[segment.parent_id] = parent
     path = f"{parent}{segment.name}"
-    if names.is_removed(path):  # an index must not tell the name that it is hidden under
+    if names.is_removed(path):  # the index must not contain the name that a removed segment is hidden under
         raise ChunksMoved(f"segment {segment.id} was removed meanwhile")
     return _PackPart(action, path, tuple(source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True)))
 
 
-def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_PackPart, PackEntry]]) -> Iterator[_FoundChunk]:
-    """Those whose chunks still are what their actions were planned for."""
+def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_PackPart, PackEntry]]) -> Iterator[_LinkedPart]:
+    """Yield the parts whose chunks did not change since the actions' plan."""
     for part, entry in batch:
         try:
-            yield _FoundChunk(revalidated(txn, part.action)[0], part.action, entry)
+            yield _LinkedPart(revalidated(txn, part.action)[0], part.action, entry)
         except ChunksMoved as exc:
             log.debug("packing: %s", exc)
 
 
-def _link_batch(txn: WriteTransaction, holder: ObjectRecord, batch: Sequence[_FoundChunk]) -> None:
+def _link_batch(txn: WriteTransaction, holder: ObjectRecord, batch: Sequence[_LinkedPart]) -> None:
     """Link chunks to the pack."""
     links = PackLinks(txn, holder)
     written_ms = holder.written_ms
-    for one in batch:
-        segment = links.newest(one.segment)
-        written_ms = max(written_ms, min(ended_ms(txn, segment, one.action.chunks[-1]), segment.modified_ms))
-        links.add(segment, one.entry)
+    for part in batch:
+        segment = links.newest(part.segment)
+        written_ms = max(written_ms, min(ended_ms(txn, segment, part.action.chunks[-1]), segment.modified_ms))
+        links.add(segment, part.entry)
     links.end(written_ms=written_ms)
 
 
 def _entries(parts: Sequence[_PackPart], crcs: Sequence[Stretch]) -> Iterator[PackEntry]:
-    """What the index says of each part; `crcs` are length and CRC32C of all their chunks, one after another."""
+    """Yield the index entry of each part; `crcs` are length and CRC32C of all their chunks, in order."""
     at, chunk = 0, 0
     for part in parts:
         crc = joined(crcs[chunk : chunk + len(part.sources)]).crc32c
@@ -260,7 +260,7 @@ def _entries(parts: Sequence[_PackPart], crcs: Sequence[Stretch]) -> Iterator[Pa
 
 
 def _owner_of(parts: Sequence[_PackPart], chunk: int) -> int:
-    """Which part holds chunk number `chunk` of all."""
+    """Return the index of the part that holds chunk number `chunk` of all."""
     for index, part in enumerate(parts):
         if chunk < len(part.sources):
             return index

@@ -1,11 +1,9 @@
-"""Packs: one object that holds chunks of many segments and says itself which (docs/format.md). Pure.
+"""Packs: one object that holds chunks of many segments, with an index that names them (docs/format.md).
 
-Payloads lie back to back from offset 0; behind them the index, then a trailer of fixed size. Everything that is
-parsed here is hostile: sizes are capped before anything is read, and every range is checked.
-
-Linking chunks of many segments to one pack, inside one transaction: in the database and in the journal.
-
-Reading the index of a pack from the cold tier: its trailer, then the bytes that the trailer names.
+Payloads lie back to back from offset 0; after them the index, then a trailer of fixed size. Parsed bytes are
+untrusted: sizes are capped before anything is read, and every range is checked. The format functions are pure;
+`read_index` reads the trailer and then the index from the cold tier; `PackLinks` links chunks of many segments to one
+pack, in the database and the journal, inside one transaction.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PackEntry:
-    """Consecutive bytes of one segment, and where they lie in the pack."""
+    """Consecutive bytes of one segment, and their place in the pack."""
 
     segment_id: SegmentId
     path: str
@@ -70,7 +68,7 @@ class PackEntry:
 
 @dataclass(frozen=True, slots=True)
 class PackIndex:
-    """What a pack says of itself."""
+    """The index of a pack."""
 
     store_id: str
     store_epoch: int
@@ -81,7 +79,7 @@ class PackIndex:
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """Where the index of a pack lies, and its checksum."""
+    """The trailer of a pack: range and checksum of its index."""
 
     index: ByteRange
     crc32c: int
@@ -89,7 +87,7 @@ class Trailer:
 
 @dataclass(frozen=True, slots=True)
 class PackName:
-    """What the name of a pack tells."""
+    """The fields of a pack's name."""
 
     object_id: ObjectId
     store_epoch: int
@@ -98,22 +96,22 @@ class PackName:
 
 
 def pack_name(object_id: ObjectId, store_epoch: int, attempt: AttemptId, crc: int) -> str:
-    """Name of a pack; never used twice. `crc` is the CRC32C of the whole object."""
+    """Return the name of a pack; never used twice. `crc` is the CRC32C of the whole object."""
     return f"{PACKS_PREFIX}{object_id:020d}-e{store_epoch}-{attempt}-c{crc:08x}"
 
 
 def parse_name(name: str) -> PackName | None:
-    """What a name tells; None when it is not that of a pack."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    """Parse the name of a pack; None for other names."""
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
     return PackName(
-        ObjectId(int(found["object"])), int(found["epoch"]), AttemptId(found["attempt"]), int(found["crc"], 16)
+        ObjectId(int(match["object"])), int(match["epoch"]), AttemptId(match["attempt"]), int(match["crc"], 16)
     )
 
 
 def index_and_trailer(index: PackIndex, payload_bytes: int) -> bytes:
-    """What follows the payloads of a pack."""
+    """Return the bytes that follow the payloads of a pack."""
     message = pb.PackIndex(
         version=RECORD_VERSION,
         store_id=index.store_id,
@@ -128,7 +126,7 @@ def index_and_trailer(index: PackIndex, payload_bytes: int) -> bytes:
 
 
 def parse_trailer(data: Buffer, object_bytes: int, name: str) -> Trailer:
-    """The trailer in the last TRAILER_BYTES of an object. Raises DataLoss naming the object."""
+    """Parse the last TRAILER_BYTES of an object. Raises DataLoss, which names the object."""
     if len(data) != TRAILER_BYTES:
         raise _damaged(name, "it is too short")
     magic, version, offset, length, crc, own_crc = _TRAILER.unpack(data)
@@ -142,7 +140,7 @@ def parse_trailer(data: Buffer, object_bytes: int, name: str) -> Trailer:
 
 
 def parse_index(data: Buffer, trailer: Trailer, name: str) -> PackIndex:
-    """The index in its bytes. Raises DataLoss naming the object."""
+    """Parse the bytes of an index. Raises DataLoss, which names the object."""
     if crc32c(data) != trailer.crc32c:
         raise _damaged(name, "the checksum of its index differs")
     try:
@@ -160,7 +158,7 @@ def parse_index(data: Buffer, trailer: Trailer, name: str) -> PackIndex:
 
 
 def _check(entries: Sequence[PackEntry], payload_bytes: int, name: str) -> None:
-    """Entries hold bytes, one behind another, inside the payload and inside what a segment can be."""
+    """Check that entries follow one another, inside the payload and the limits of a segment. Raises DataLoss."""
     at = 0
     for entry in entries:
         end = entry.object_offset + entry.length
@@ -198,7 +196,7 @@ def _damaged(name: str, why: str) -> DataLoss:
 
 
 class PackLinks:
-    """The chunks that one transaction links to a pack: at most journal.PACKED_PER_CHANGE. End it."""
+    """The chunks that one transaction links to a pack: at most journal.PACKED_PER_CHANGE. Call `end` once."""
 
     def __init__(self, txn: WriteTransaction, holder: ObjectRecord) -> None:
         self._txn = txn
@@ -208,11 +206,11 @@ class PackLinks:
         self._references = 0
 
     def newest(self, segment: SegmentRecord) -> SegmentRecord:
-        """The segment with what was linked so far: its row is written at the end."""
+        """Return the segment with the links so far; its row is written at the end."""
         return self._newest.get(segment.id, segment)
 
     def add(self, segment: SegmentRecord, entry: PackEntry) -> None:
-        """Link the bytes that the pack holds of a segment."""
+        """Link the segment's bytes that a pack entry holds."""
         chunk = ChunkRecord(
             start_offset=entry.start_offset,
             length=entry.length,
@@ -230,7 +228,7 @@ class PackLinks:
         self._linked.append((segment, chunk))
 
     def end(self, *, written_ms: int) -> None:
-        """Write the pack's record and the segments, and tell the journal. By `written_ms` all had been appended."""
+        """Write the pack's record, the segments and the journal's change. By `written_ms` all had been appended."""
         holder = self._holder
         holder = replace(
             holder,
@@ -244,12 +242,12 @@ class PackLinks:
 
 
 def read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex:
-    """What a pack of this length says that it holds. Costs two small reads.
+    """Read the index of a pack of this length, in two small reads.
 
-    Raises DataLoss when it is damaged or contradicts its name, and what the storage raises.
+    Raises DataLoss when it is damaged or contradicts its name, and storage errors.
     """
-    said = parse_name(name)
-    if said is None:
+    named = parse_name(name)
+    if named is None:
         raise DataLoss(f"{printable(name)} does not have the name of a pack")
     if length_bytes < TRAILER_BYTES:
         raise DataLoss(f"pack {printable(name)} is damaged: it has {length_bytes} bytes")
@@ -260,6 +258,6 @@ def read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex
     if data:
         storage.read_into(name, trailer.index.start, data)
     index = parse_index(data, trailer, name)
-    if (index.store_epoch, index.attempt) != (said.store_epoch, said.attempt):
+    if (index.store_epoch, index.attempt) != (named.store_epoch, named.attempt):
         raise DataLoss(f"pack {printable(name)} is damaged: its index contradicts its name")
     return index

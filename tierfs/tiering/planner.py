@@ -1,8 +1,8 @@
-"""Planner: what the background writer does next, kept current segment by segment (design §11).
+"""Planner: the background writer's next actions, kept current segment by segment (design §11).
 
-Nothing here reads a clock, a disk or a database, and nothing looks at all segments: a view that changed costs
-O(log n), and so does each action. `snapshot.py` makes the views, `holder/writer.py` carries the actions out; an action
-that is planned twice is harmless.
+Nothing here reads a clock, a disk or a database, and nothing iterates over all segments: a changed view costs
+O(log n), and so does each action. `snapshot.py` makes the views, `holder/writer.py` carries the actions out; planning
+an action twice is harmless.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEVER_MS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What to do now besides offloads, which are taken one by one."""
+    """The actions due now, except offloads, which are taken one by one."""
 
     rolls: tuple[SegmentId, ...] = ()
     evictions: tuple[EvictAction, ...] = ()
@@ -31,13 +31,13 @@ class Backlog:
     """Bytes that are on the local disk alone."""
 
     pending_bytes: int
-    """Of complete chunks."""
+    """Bytes of complete chunks."""
     active_bytes: int
-    """Of chunks that are still appended to."""
+    """Bytes of chunks that are still appended to."""
 
     @property
     def bytes(self) -> int:
-        """Both."""
+        """Sum of both."""
         return self.pending_bytes + self.active_bytes
 
 
@@ -49,22 +49,22 @@ class Planner:
     """Ordered queues over the views of all segments with local bytes. One thread at a time."""
 
     def __init__(self, is_small: Callable[[PendingObject], bool] = _no_groups) -> None:
-        """`is_small` tells which objects `take_offloads` may hand out together."""
+        """Begin empty. Objects that `is_small` selects may be returned together by `take_offloads`."""
         self._views: dict[SegmentId, SegmentSummary] = {}
         self.offloads = OffloadQueue(is_small)
         self._began: Ordered[SegmentId] = Ordered()
-        """Segments with an active chunk, by its begin; then when it is old enough; then the largest first."""
+        """Segments with an active chunk: here by its begin, in the next two by the time it is due and largest first."""
         self._roll_due: Ordered[SegmentId] = Ordered()
         self._active_size: Ordered[SegmentId] = Ordered()
         self._evict_due: Ordered[SegmentId] = Ordered()
-        """Segments with copies that may go, by the time at which the first one's lag has passed; then by its age."""
+        """Segments with evictable copies: here by the end of the first copy's lag, in the next one by its age."""
         self._first_cold: Ordered[SegmentId] = Ordered()
         self._by_size = SizeTrigger()
         self._pressed = False
         self.local_bytes = 0
         self.active_bytes = 0
         self._staying_bytes = 0
-        """Of active chunks that may not end early."""
+        """Bytes of active chunks that may not end early."""
 
     def __contains__(self, segment_id: SegmentId) -> bool:
         return segment_id in self._views
@@ -76,27 +76,27 @@ class Planner:
 
     @property
     def active(self) -> Iterator[SegmentId]:
-        """Segments that are being appended to."""
+        """Segments with an active chunk."""
         return iter(self._began)
 
     @property
     def oldest_ms(self) -> int:
-        """Since when the oldest byte has been on the local disk alone; 0 when there is none."""
+        """Time since which the oldest byte has been on the local disk alone; 0 when there is none."""
         began = self._began.first()
-        found = [self.offloads.oldest_ms, None if began is None else began[0][0]]
-        return min((since_ms for since_ms in found if since_ms is not None), default=0)
+        times = [self.offloads.oldest_ms, None if began is None else began[0][0]]
+        return min((since_ms for since_ms in times if since_ms is not None), default=0)
 
     def has_copies(self, segment_id: SegmentId) -> bool:
-        """Whether anything of a segment may be evicted, now or later."""
+        """Return whether any local chunk of a segment may be evicted, now or later."""
         view = self.view_of(segment_id)
         return view is not None and bool(view.copies) and not view.keeps_local
 
     def view_of(self, segment_id: SegmentId) -> SegmentSummary | None:
-        """What is known of a segment."""
+        """Return the view of a segment, if there is one."""
         return self._views.get(segment_id)
 
     def put(self, view: SegmentSummary) -> None:
-        """A segment is new, or changed."""
+        """Add or replace the view of a segment."""
         old = self._views.get(view.id)
         self.local_bytes += view.local_bytes - (old.local_bytes if old else 0)
         self.active_bytes += view.active_bytes - (old.active_bytes if old else 0)
@@ -109,7 +109,7 @@ class Planner:
         self._rank_copies(view)
 
     def drop(self, segment_id: SegmentId) -> None:
-        """A segment has no local bytes any more."""
+        """Remove the view of a segment; idempotent."""
         old = self._views.pop(segment_id, None)
         if old is None:
             return
@@ -123,7 +123,7 @@ class Planner:
 
     @property
     def backlog(self) -> Backlog:
-        """What the views tell of it: the first objects of a long segment only, and active chunks as they were seen."""
+        """Backlog by the views: only the first objects of a long segment, and active chunks as last measured."""
         return Backlog(self.offloads.bytes, self.active_bytes)
 
     def next(
@@ -136,10 +136,11 @@ class Planner:
         most_evictions: int = 1000,
         may_evict: Callable[[SegmentId], bool] = lambda _: True,
     ) -> Actions:
-        """What is due now, but for offloads: those of `take_offloads` are current after this.
+        """Return the actions due now, except offloads; `take_offloads` is current after this call.
 
-        `backlog`, where somebody counts better. Without `lag_counts` the clock is not trusted: nothing is evicted
-        because its lag has passed. Segments that `may_evict` refuses make no room, so others are taken for them.
+        `backlog` replaces the estimate of the views by a better count. Without `lag_counts` the clock is not trusted:
+        no chunk is evicted because its lag has passed. Segments that `may_evict` refuses make no room, so others are
+        evicted in their place.
         """
         backlog = backlog or self.backlog
         self._pressed = backlog.bytes > disk.high_unoffloaded_bytes
@@ -150,7 +151,7 @@ class Planner:
         return Actions(rolls, tuple(EvictAction(*cutoff) for cutoff in cutoffs.items()))
 
     def take_offloads(self, group_bytes: int = 0, least_small: int = 0) -> tuple[PendingObject, ...]:
-        """The next object to make, or small ones that go together; see OffloadQueue.take."""
+        """Take the next object to make, or a group of small ones; see OffloadQueue.take."""
         return self.offloads.take(pressed=self._pressed, group_bytes=group_bytes, least_small=least_small)
 
     def release(self, key: ObjectKey) -> None:
@@ -178,7 +179,7 @@ class Planner:
         self._first_cold.put(view.id, first)
 
     def _rolls(self, now_ms: int, excess_bytes: int) -> Iterator[SegmentId]:
-        """Active chunks whose age has passed; under pressure also the largest, until what is complete suffices."""
+        """Yield the active chunks that are old enough; under pressure also the largest, until `excess_bytes` roll."""
         aged: set[SegmentId] = set()
         for (due_ms,), segment_id in self._roll_due.ascending():
             if due_ms > now_ms:
@@ -198,7 +199,7 @@ class Planner:
     def _evictions(
         self, excess_bytes: int, now_ms: int, most: int, may_evict: Callable[[SegmentId], bool]
     ) -> dict[SegmentId, int]:
-        """Segment -> how far back its copies go: those whose lag has passed; under pressure the oldest besides."""
+        """Return the cutoff of each segment: copies past their lag go; under pressure the oldest others too."""
         cutoffs: dict[SegmentId, int] = {}
         for (due_ms,), segment_id in self._evict_due.ascending():
             if due_ms > now_ms or len(cutoffs) >= most:
@@ -218,7 +219,7 @@ class Planner:
         return cutoffs
 
     def _lagging(self, now_ms: int) -> Iterator[tuple[int, SegmentId, int]]:
-        """Copies whose lag has not passed, those that were cold first before others; a merge of all segments' lists."""
+        """Yield the copies within their lag, by the time they became cold; a merge of all segments' lists."""
         merged: Ordered[tuple[SegmentId, int]] = Ordered()
         coming = self._first_cold.ascending()
         following = next(coming, None)
@@ -256,7 +257,7 @@ def _wait_ms(view: SegmentSummary) -> int:
 
 
 def _due(view: SegmentSummary, now_ms: int) -> Iterator[ColdCopy]:
-    """Copies whose lag has passed: the first ones, as they are in order of the time since when they are cold."""
+    """Yield the copies whose lag has passed: the first ones, as copies are ordered by the time they became cold."""
     for copy in view.copies:
         if copy.cold_since_ms > now_ms - _lag_ms(view):
             return

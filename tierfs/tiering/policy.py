@@ -1,6 +1,6 @@
-"""What the background writer plans with: views of segments and of the disk in, actions out (design §11).
+"""Inputs and outputs of the background writer's plan: views of segments and of the disk, and actions (design §11).
 
-How full the local disk is, against its watermarks and the floor below which appends are refused.
+Pressure is the fill of the local disk against its watermarks, and against the floor below which appends are refused.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tierfs.types import MIB, DirectoryId, ReadPriority, SegmentId
 
 @dataclass(frozen=True, slots=True)
 class PendingObject:
-    """A cold object to make, and since when its oldest chunk has been complete."""
+    """A cold object to make, and the time at which its oldest chunk was complete."""
 
     action: OffloadAction
     ended_ms: int
 
     @property
     def bytes(self) -> int:
-        """Local bytes that become cold by it."""
+        """Local bytes that it makes cold."""
         return self.action.range.length_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ColdCopy:
-    """A local chunk that could go: every byte is cold, verified and named by the journal."""
+    """An evictable local chunk: every byte is cold, verified and named by the journal."""
 
     cold_since_ms: int
     bytes: int
@@ -37,23 +37,23 @@ class ColdCopy:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPlace:
-    """Where a ledger is among those of its managed ledger."""
+    """A ledger's place among those of its managed ledger."""
 
     managed_ledger: DirectoryId
     ledger_id: int
     bytes_here_alone: int
-    """Of an open one as it was seen."""
+    """Bytes on the local disk alone; for an open ledger as last measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """What the policy knows of one segment with local bytes."""
+    """The planner's view of one segment with local bytes."""
 
     id: SegmentId
     policy: Policy
     local_bytes: int
     active_since_ms: int = 0
-    """When the active chunk began, or an open ledger did; 0 without one."""
+    """Begin of the active chunk or of an open ledger; 0 without one."""
     active_bytes: int = 0
     ledger: LedgerPlace | None = None
     """None for a segment of bytes."""
@@ -62,32 +62,32 @@ class SegmentSummary:
 
     @property
     def may_roll(self) -> bool:
-        """Whether the active chunk may end before it is full; that of a ledger gains nothing by it."""
+        """Whether the active chunk may end before it is full; ending a ledger's would gain nothing."""
         return self.ledger is None
 
     @property
     def keeps_local(self) -> bool:
-        """Whether only a forced evict may take its local bytes."""
+        """Whether only a forced evict may drop its local bytes."""
         return self.policy.read_priority is ReadPriority.LOCAL_ONLY
 
 
 @dataclass(frozen=True, slots=True)
 class DiskView:
-    """The local disk, and where pressure begins."""
+    """The local disk and the limits above which it is under pressure."""
 
     used_bytes: int
-    """Of the filesystem, whoever uses it."""
+    """Used bytes of the filesystem, by all its users."""
     local_bytes: int
-    """Of local chunks."""
+    """Bytes of local chunks."""
     high_used_bytes: int
     high_local_bytes: int
-    """Above either of these, cold bytes are evicted whatever their lag."""
+    """Above this or `high_used_bytes`, cold bytes are evicted regardless of their lag."""
     high_unoffloaded_bytes: int
-    """Above it, the largest are offloaded first, and active chunks end before their time."""
+    """Above it, the largest objects are offloaded first, and active chunks end early."""
 
     @property
     def excess_bytes(self) -> int:
-        """Local bytes to be got rid of."""
+        """Local bytes to be evicted."""
         return max(0, self.used_bytes - self.high_used_bytes, self.local_bytes - self.high_local_bytes)
 
 
@@ -103,14 +103,14 @@ _PERCENT = 100
 
 _HEADROOM_PERCENT = 2
 _HEADROOM_BYTES = 16 * MIB
-"""Room kept above the floor, the larger of the two (a guess): appends go on while a look and an eviction run."""
+"""Room kept above the floor, the larger of the two (a guess): appends continue during a refresh and an eviction."""
 
 
 def disk_view(disk: DiskBytes, local_bytes: int, floor_bytes: int, settings: BackgroundSettings) -> DiskView:
-    """The disk with its limits; without a limit in bytes only percentages and the floor for appends count.
+    """Return the disk with its limits; without a limit in bytes only percentages and the append floor count.
 
-    Where the floor is near, the limits are lowered by as much as is missing: evicting cold bytes comes first, and
-    only for the rest are others offloaded early.
+    Near the floor the limits are lowered by the missing bytes: cold bytes are evicted first, and only for the rest
+    are others offloaded early.
     """
     missing = missing_bytes(disk, floor_bytes)
     high_local = settings.high_watermark_bytes or disk.size
@@ -129,7 +129,7 @@ def disk_view(disk: DiskBytes, local_bytes: int, floor_bytes: int, settings: Bac
 
 
 def missing_bytes(disk: DiskBytes, floor_bytes: int) -> int:
-    """Bytes to be freed so that appends have room; 0 where nothing is kept free."""
+    """Return the bytes to be freed to make room for appends; 0 without a floor."""
     if not floor_bytes:
         return 0
     headroom = max(_HEADROOM_BYTES, disk.size * _HEADROOM_PERCENT // _PERCENT)

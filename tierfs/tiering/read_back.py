@@ -1,8 +1,8 @@
-"""Reading a composed object back once: every byte against the checksums of the objects it came from.
+"""Read a composed object back once and check every byte against the checksums of its source objects.
 
-The checksums of its pieces are stretches of known length and CRC32C, which end where the blocks of the old
-objects end, or the pieces do. Reading cuts the bytes at these lines and at those of the new object's own grid, so
-one pass over the bytes both verifies the copy and yields a grid like any other object's.
+The checksums of its pieces are stretches of known length and CRC32C, which end at the ends of the old objects' blocks
+or of the pieces. Reading cuts the bytes at these lines and at those of the new object's own grid, so one pass over
+the bytes verifies the copy and yields a grid like any other object's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tierfs.names import printable
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 _READ_BYTES = 8 * MIB
-"""Read at once: large enough for the full rate of one stream."""
+"""Bytes per read: large enough for the full rate of one stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class CheckedPiece:
 
     @property
     def range(self) -> ByteRange:
-        """Where in the object it lies."""
+        """Range of the object that the piece is."""
         return ByteRange(self.piece.offset, self.piece.offset + self.piece.length_bytes)
 
 
 class Mismatch(DataLoss):
-    """Bytes are not those that their checksum was made of; `offset` tells where the stretch begins."""
+    """Bytes do not match their checksum; `offset` is the start of their stretch."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message, remedy="run: tierfs fsck")
@@ -44,9 +44,9 @@ class Mismatch(DataLoss):
 
 
 def stretches_of(storage: ChunkStorage, checked: CheckedPiece) -> Iterator[Stretch]:
-    """What is known of a piece's bytes. A block that the piece shares with others is read to find out.
+    """Yield length and CRC32C of a piece's stretches. A block that the piece shares with others is read.
 
-    Raises Mismatch when such a block is damaged, and what the storage raises.
+    Raises Mismatch when such a block is damaged, and storage errors.
     """
     for block, crc in _blocks(checked):
         inside = block.intersect(checked.range)
@@ -67,9 +67,9 @@ def check_piece(storage: ChunkStorage, checked: CheckedPiece, near: int) -> None
 def read_back(
     storage: ChunkStorage, stored: StoredObject, expected: Sequence[Stretch], progress: Callable[[int], None]
 ) -> GridBuilder:
-    """The checksums of an object that consists of `expected`, after all of it was read and checked.
+    """Read an object that should consist of `expected`, check all of it, and return its checksums.
 
-    Raises Mismatch with the offset in the object, and what the storage raises.
+    Raises Mismatch with the offset in the object, and storage errors.
     """
     check = _Check(stored.name, expected)
     buffer = memoryview(bytearray(min(_READ_BYTES, stored.length_bytes)))
@@ -82,7 +82,7 @@ def read_back(
 
 
 def _blocks(checked: CheckedPiece) -> Iterator[tuple[ByteRange, int]]:
-    """The blocks that a piece touches, and their CRCs."""
+    """Yield the blocks that a piece touches, with their CRCs."""
     for run in checked.runs:
         for index in range(run.count):
             start = run.start + index * CRC_BLOCK_BYTES
@@ -101,7 +101,7 @@ def _checked_block(storage: ChunkStorage, piece: ObjectPiece, block: ByteRange, 
 
 
 class _Check:
-    """Takes an object's bytes in order, and checks them at the end of each stretch that they should consist of."""
+    """Checker of an object's bytes, fed in order; compares them at the end of each expected stretch."""
 
     def __init__(self, name: str, expected: Sequence[Stretch]) -> None:
         self.grid = GridBuilder()
@@ -110,7 +110,7 @@ class _Check:
         self._wanted = self._found = Stretch()
 
     def feed(self, data: memoryview) -> None:
-        """Check the next bytes, as far as their stretches end."""
+        """Take the next bytes and check the stretches that end in them. Raises Mismatch."""
         while data:
             if self._found.length_bytes == self._wanted.length_bytes:
                 self._wanted, self._found = next(self._expected), Stretch()

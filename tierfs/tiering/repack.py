@@ -1,8 +1,9 @@
-"""Repack: what still counts of a mostly dead pack moves to a new one, and the old one goes.
+"""Repack: move the live chunks of a mostly dead pack to a new one, and drop the old one.
 
-Found by walking the objects in small steps; the pack's own index tells which segments to look at. Crash order as in
-packing.py; the new chunks replace the old ones, whose object becomes garbage due after the grace period and not before
-the journal names the new one. A pack that chunks point at which its index does not tell of (a concat moved them) stays.
+A walk over the objects, in small steps, finds such packs; the pack's own index names the segments to look at. Crash
+order as in packing.py; the new chunks replace the old ones, whose object becomes garbage due after the grace period and
+not before the journal names the new one. A pack stays if chunks point at it that its index does not lead to (a concat
+moved them).
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from tierfs.tiering.read_back import CheckedPiece, Mismatch, stretches_of
 from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 _ROWS = 2000
-"""Objects looked at per step: the names of others than packs are told from the raw rows, under a millisecond."""
+"""Objects looked at per step: packs are recognized by their names in the raw rows, in under a millisecond."""
 
 _BATCH = 200
-"""As in packing.py."""
+"""Chunks per transaction, as in packing.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class _Live:
 
 
 class Repack:
-    """Looks for mostly dead packs of one store. Thread-safe: a command and the holder's own walk take turns."""
+    """Finder and executor of repacks in one store. Thread-safe: a command and the holder's own walk take turns."""
 
     def __init__(self, metadata: MetadataStore, cold: ColdTier, settings: OffloadSettings) -> None:
         self._metadata = metadata
@@ -56,12 +57,12 @@ class Repack:
         self._one_at_a_time = threading.Lock()
         self._next = b""
         self._walked = -1
-        """The newest transaction when the last walk began: nothing changed since, nothing is to be done."""
+        """The newest transaction when the last walk began: without a newer one there is nothing to do."""
         self._kept: dict[ObjectId, int] = {}
-        """Packs that have to stay as they are while they have so many references."""
+        """Packs that stay as they are for as long as they have this many references."""
 
     def step(self) -> int | None:
-        """Look at some objects, and repack at most one; returns its live bytes, None when the walk is over."""
+        """Look at some objects, and repack at most one; return its live bytes, None when the walk is over."""
         with self._one_at_a_time:
             return self._step()
 
@@ -73,34 +74,34 @@ class Repack:
             self._walked = newest
         with self._metadata.read() as txn:
             rows = list(islice(txn.scan_raw(OBJECTS.name, self._next), _ROWS))
-            found = [key for key, row in rows if PACKS_PREFIX.encode() in row]
-            holders = [holder for key in found if (holder := txn.get(OBJECTS, key)) is not None]
-            dead = next((one for one in holders if self._is_dead(txn, one)), None)
+            pack_keys = [key for key, row in rows if PACKS_PREFIX.encode() in row]
+            holders = [holder for key in pack_keys if (holder := txn.get(OBJECTS, key)) is not None]
+            dead = next((holder for holder in holders if self._is_dead(txn, holder)), None)
         if dead is not None:
             self._kept[dead.id] = dead.references
             self._next = tables.u64(dead.id)
             try:
                 return self.run(dead)
             except TierfsError:
-                del self._kept[dead.id]  # tried again by a later walk
+                del self._kept[dead.id]  # a later walk tries again
                 self._next += b"\0"
                 raise
         self._next = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
         return 0 if self._next else None
 
     def run(self, holder: ObjectRecord) -> int:
-        """Move what counts of a pack; returns how many bytes that were, 0 when the pack has to stay.
+        """Move the live chunks of a pack and return their bytes, 0 when the pack has to stay.
 
-        Raises ChunksMoved, DataLoss where a chunk is damaged (it is then suspect), Fenced, WrongColdTier, and what
-        the storage raises; the old pack stays in every case.
+        Raises ChunksMoved, DataLoss if a chunk is damaged (it is then suspect), Fenced, WrongColdTier, and storage
+        errors; the old pack stays in every case.
         """
         self._cold.require_ours()
         index = read_index(self._cold.storage, holder.name, holder.length)
         live = self._live(holder, index)
-        size = sum(one.chunk.length for one in live)
+        size = sum(each.chunk.length for each in live)
         if len(live) != holder.references or 100 * (holder.length - size) < self._dead_percent * holder.length:
             return 0
-        parts = [self._read(holder, one) for one in live]
+        parts = [self._read(holder, each) for each in live]
         with self._metadata.read() as txn:
             store = txn.store
         recipe = RepackRecipe(self._metadata, store, holder, live, parts, self._settings.grace_s * 1000)
@@ -112,7 +113,7 @@ class Repack:
         return self._settings.relocate_dead_percent
 
     def _is_dead(self, txn: ReadTransaction, holder: ObjectRecord) -> bool:
-        """Whether few of its chunks are left; bytes are counted once its index was read."""
+        """Return whether few of a pack's chunks are left; `run` counts bytes once it has read the index."""
         return (
             self._kept.get(holder.id) != holder.references
             and 0 < 100 * holder.references <= (100 - self._dead_percent) * holder.packed
@@ -123,8 +124,8 @@ class Repack:
         )
 
     def _live(self, holder: ObjectRecord, index: PackIndex) -> list[_Live]:
-        """The chunks that the index leads to, each once; none of what is being removed and has no name any more."""
-        found: dict[tuple[SegmentId, int], _Live] = {}
+        """Return the chunks that the index leads to, each once; without those of segments that are being removed."""
+        live: dict[tuple[SegmentId, int], _Live] = {}
         for at in range(0, len(index.entries), _BATCH):
             with self._metadata.read() as txn:
                 for entry in index.entries[at : at + _BATCH]:
@@ -136,11 +137,11 @@ class Repack:
                         continue
                     for chunk in chains.overlapping(txn, segment.id, Tier.COLD, entry.range):
                         if chunk.object_id == holder.id and _is_good(chunk):
-                            found[segment.id, chunk.start_offset] = _Live(segment.id, path, chunk)
-        return sorted(found.values(), key=lambda one: (one.path.split("/"), one.chunk.start_offset))
+                            live[segment.id, chunk.start_offset] = _Live(segment.id, path, chunk)
+        return sorted(live.values(), key=lambda each: (each.path.split("/"), each.chunk.start_offset))
 
     def _read(self, holder: ObjectRecord, live: _Live) -> bytes:
-        """The bytes of a chunk, checked."""
+        """Return the bytes of a chunk, checked. Raises Mismatch, after it marked the chunk suspect."""
         chunk = live.chunk
         try:
             expected = chunk.bytes_crc32c
@@ -162,12 +163,12 @@ class Repack:
         for attempt in self._etags.attempts(holder):
             with attempt:
                 piece = ObjectPiece(holder.name, held.start, held.length_bytes, attempt.etag or "")
-                found = list(stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs)))
-        return joined(found).crc32c
+                stretches = list(stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs)))
+        return joined(stretches).crc32c
 
 
 class RepackRecipe(objects.Recipe[None]):
-    """The pack that takes the place of a mostly dead one."""
+    """Recipe for the pack that replaces a mostly dead one."""
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class RepackRecipe(objects.Recipe[None]):
         parts: Sequence[bytes],
         grace_ms: int,
     ) -> None:
-        """`parts`: the bytes of the chunks that still count."""
+        """Begin an attempt. `parts`: the bytes of the live chunks."""
         super().__init__(0)
         self._metadata = metadata
         self._store = store
@@ -194,7 +195,7 @@ class RepackRecipe(objects.Recipe[None]):
         self.crc32c = self._grid.crc32c
 
     def describe(self, txn: WriteTransaction) -> Description:
-        """See Recipe.describe. Chunks that moved stay where they are when the pack is linked."""
+        """See Recipe.describe. Moved chunks are left out when the pack is linked."""
         self._object_id = ObjectId(txn.allocate_id())
         name = pack_name(self._object_id, self._store.store_epoch, self.attempt, self.crc32c)
         return Description(name, len(self._data), objects.pack_metadata(self._store, self.attempt, self.crc32c))
@@ -208,28 +209,28 @@ class RepackRecipe(objects.Recipe[None]):
         return self._grid.grid()
 
     def link(self, made: Made) -> None:
-        """Commits of bounded size; those whose chunks moved meanwhile stay where they are."""
+        """Link in commits of bounded size; chunks that moved meanwhile stay where they are."""
         pairs = list(zip(self._live, self._entries, strict=True))
         for at in range(0, len(pairs), _BATCH):
             with self._metadata.write() as txn:
-                found = [(one, entry) for one, entry in pairs[at : at + _BATCH] if _is_unmoved(txn, one)]
+                unmoved = [(live, entry) for live, entry in pairs[at : at + _BATCH] if _is_unmoved(txn, live)]
                 holder = txn.get(OBJECTS, tables.u64(self._object_id)) if at else self._first(txn, made)
-                if holder is None or not found:
+                if holder is None or not unmoved:
                     raise ChunksMoved(f"{self._old.name}: its chunks changed meanwhile")
-                self._swap(txn, holder, found)
+                self._swap(txn, holder, unmoved)
 
     def _first(self, txn: WriteTransaction, made: Made) -> ObjectRecord:
-        """The pack's record; copying does not make its bytes new."""
+        """Return the pack's record, with the times of the old one: copying does not make its bytes new."""
         record = made.record(txn, self._object_id)
         return replace(record, created_ms=self._old.created_ms, written_ms=self._old.written_by_ms)
 
-    def _swap(self, txn: WriteTransaction, holder: ObjectRecord, found: Sequence[tuple[_Live, PackEntry]]) -> None:
+    def _swap(self, txn: WriteTransaction, holder: ObjectRecord, unmoved: Sequence[tuple[_Live, PackEntry]]) -> None:
         links, sequence = PackLinks(txn, holder), txn.store.next_outbox
         due_ms = txn.now_ms + self._grace_ms
-        for one, entry in found:
-            segment = directories.segment(txn, one.segment_id)
+        for live, entry in unmoved:
+            segment = directories.segment(txn, live.segment_id)
             assert segment is not None
-            current = txn.get(CHUNKS, tables.chunk(one.segment_id, Tier.COLD, one.chunk.start_offset))
+            current = txn.get(CHUNKS, tables.chunk(live.segment_id, Tier.COLD, live.chunk.start_offset))
             assert current is not None
             segment = links.newest(segment)
             segment = chains.remove(txn, segment, Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence)
@@ -248,6 +249,6 @@ def _is_unmoved(txn: ReadTransaction, live: _Live) -> bool:
 
 def _entries(live: Sequence[_Live], parts: Sequence[bytes]) -> Iterator[PackEntry]:
     at = 0
-    for one, data in zip(live, parts, strict=True):
-        yield PackEntry(one.segment_id, one.path, one.chunk.start_offset, len(data), at, crc32c(data))
+    for each, data in zip(live, parts, strict=True):
+        yield PackEntry(each.segment_id, each.path, each.chunk.start_offset, len(data), at, crc32c(data))
         at += len(data)

@@ -1,10 +1,8 @@
-"""What the planner knows of the store, kept current by the database's own list of changes.
+"""The planner's view of the store, kept current from the database's own list of changes.
 
-A look costs what changed since the last one, never the number of segments. Everything is looked at once by a new
-holder and when a directory's policy changes; that, too, goes in slices, so that a mount's readers get their turn in
-between.
-
-Which segments changed since somebody looked last, from the database's own list of changes.
+A refresh costs the changes since the last one, never the number of segments. A new holder, or a change of a
+directory's policy, reads every segment once; that too is done in slices, so that a mount's readers run in between.
+`TouchedSegments` reads the list of changes; `Snapshots` gives the planner the views of the changed segments.
 """
 
 from __future__ import annotations
@@ -38,25 +36,25 @@ from tierfs.types import SegmentId, SegmentKind, SegmentStatus, Tier
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What changed between two looks."""
+    """Changes between two calls of `TouchedSegments.since_last`."""
 
     segments: frozenset[SegmentId] = frozenset()
-    """Those that the list names, also when everything has to be looked at."""
+    """The segments that the list names, also if `everything` is set."""
     own_policies: frozenset[SegmentId] = frozenset()
-    """Those of them whose own settings changed."""
+    """Those of `segments` whose own settings changed."""
     everything: bool = False
-    """Whether all segments have to be looked at: a directory's policy changed, or rows of the list are gone."""
+    """Whether all segments have to be read again: a directory's policy changed, or rows of the list are gone."""
 
 
 class TouchedSegments:
-    """One look after another. One thread at a time."""
+    """Cursor over the database's list of changes. One thread at a time."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._next_touch: int | None = None
 
     def since_last(self) -> Touched:
-        """What changed since the last call; everything at the first one."""
+        """Return the changes since the last call; the first call returns everything."""
         with self._metadata.read() as txn:
             newest = txn.store.next_change
             touched = Touched(everything=True) if self._next_touch is None else _between(txn, self._next_touch, newest)
@@ -82,24 +80,24 @@ def _between(txn: ReadTransaction, since: int, newest: int) -> Touched:
 
 
 SLICE_S = 0.01
-"""How long one slice of a look takes, but for its last segment: half of what a tick may cost."""
+"""Length of one slice of a refresh, apart from its last segment: half of a tick's budget."""
 
 _STEP = 20
-"""Segments looked at between two looks at the time: some 5 ms."""
+"""Segments read between two checks of the time: some 5 ms."""
 
 _MOST_OBJECTS = 32
 _MOST_COPIES = 64
-"""Objects to make and copies to evict that a view shows of one segment, from its beginning on: some 5 ms for both.
-The next ones show once these are made and gone."""
+"""Objects to make and copies to evict that a view shows of one segment, from its beginning: some 5 ms for both.
+The next ones appear once these are made and evicted."""
 
 _MOST_STUCK = 256
-"""Objects that cannot be made, as of missing files, that a view shows besides: some 20 ms (guess)."""
+"""Objects that cannot be made, as of missing files, that a view shows in addition: some 20 ms (a guess)."""
 
 _MOST_ACTIVE = 2000
 """Growing chunks measured at once: some 10 ms."""
 
 _SCAN_ROWS = 500
-"""Rows of a pass over all that are read at once, to find segments with local bytes: some 2 ms."""
+"""Rows that a pass over all segments reads at once, to find those with local bytes: some 2 ms."""
 
 
 def _never(_: ObjectKey) -> bool:
@@ -107,34 +105,34 @@ def _never(_: ObjectKey) -> bool:
 
 
 class Snapshots:
-    """Tells the planner of one store's segments. One thread at a time."""
+    """Feeder of the planner with views of one store's segments. One thread at a time."""
 
     def __init__(
         self, metadata: MetadataStore, planner: Planner, is_stuck: Callable[[ObjectKey], bool] = _never
     ) -> None:
-        """`is_stuck` tells of objects whose upload fails for a reason of their own: they hide no others."""
+        """Begin with nothing read. Objects that `is_stuck` names fail for a reason of their own and hide no others."""
         self._metadata = metadata
         self._planner = planner
         self._is_stuck = is_stuck
         self._touched = TouchedSegments(metadata)
         self._first: dict[SegmentId, None] = {}
         self._queue: dict[SegmentId, None] = {}
-        """To be looked at, in this order, after those that come first."""
+        """Segments to read, in this order, after those of `_first`."""
         self._waits: Ordered[SegmentId] = Ordered()
-        """Segments of which the journal does not name all cold bytes, by the next sequence that matters."""
+        """Segments whose cold bytes the journal does not name in full, by the sequence that will name the next ones."""
         self._scan_from: bytes | None = None
-        """Key of the next segment of a pass over all; None when there is no such pass."""
+        """Key of the next segment of a pass over all; None if no pass is in progress."""
         self._again = False
-        """Whether another pass follows: one that began anew with each change would never reach the newest segments."""
+        """Whether another pass follows: restarting at each change would never reach the newest segments."""
         self._growing: list[SegmentId] = []
-        """Segments whose growth is to be measured before all are in turn again."""
+        """Segments still to be measured in the current round."""
         self._unseen: set[SegmentId] = set()
-        """Segments that were known before the pass and that it did not meet yet."""
+        """Segments with a view from before the pass that the pass has not reached yet."""
         self.failed: dict[SegmentId, Exception] = {}
-        """Segments that the last look at them could not read; the planner knows nothing of them."""
+        """Segments that could not be read last time; the planner has no view of them."""
 
     def refresh(self, first: Iterable[SegmentId] = (), *, slice_s: float | None = None) -> bool:
-        """Look at what changed, at `first` before all else, for about `slice_s`; False when more is left to look at."""
+        """Read the changed segments, `first` before all others, for about `slice_s`; return whether all were read."""
         started_s = self._metadata.clock.monotonic_s()
         self._note_changes()
         self._first.update(dict.fromkeys(first))
@@ -145,12 +143,12 @@ class Snapshots:
         return not self._first and not self._queue and self._scan_from is None
 
     def is_awaited(self, segment_id: SegmentId) -> bool:
-        """Whether a segment that was to come first was not looked at yet."""
+        """Return whether a segment passed as `first` has not been read yet."""
         return segment_id in self._first
 
     def try_again(self, may_try: Callable[[SegmentId], bool]) -> None:
-        """Queue the segments that failed and that `may_try` allows."""
-        for segment_id in [found for found in self.failed if may_try(found)]:
+        """Queue the failed segments that `may_try` allows."""
+        for segment_id in [failed for failed in self.failed if may_try(failed)]:
             del self.failed[segment_id]
             self._queue[segment_id] = None
 
@@ -169,9 +167,9 @@ class Snapshots:
         self._unseen = {view.id for view in self._planner.views}
 
     def _steps(self) -> Iterator[list[SegmentId]]:
-        """A few segments at a time until none is left: what comes first, what changed, then what a pass over all meets.
+        """Yield a few segments at a time until none is left: those of `_first`, changed ones, then those of a pass.
 
-        A look takes them out of the queue, so that none is lost to an error.
+        `_look_at` takes them out of the queue, so that none is lost to an error.
         """
         while self._first or self._queue or self._scan_from is not None:
             if not self._first and not self._queue and self._scan_from is not None:
@@ -179,7 +177,7 @@ class Snapshots:
             yield list(itertools.islice(self._first or self._queue, _STEP))
 
     def _scan_step(self, start: bytes) -> Iterable[SegmentId]:
-        """The next segments of the pass over all that have local bytes; at its end those that it did not meet."""
+        """Return the next segments of the pass that have local bytes; at its end also those that it did not reach."""
         with self._metadata.read() as txn:
             rows = list(itertools.islice(messages(txn, SEGMENTS, start), _SCAN_ROWS))
         found = [SegmentId(tables.read_u64(key)) for key, row in rows if row is None or row.local.count]
@@ -194,7 +192,7 @@ class Snapshots:
         return found
 
     def refresh_active(self) -> None:
-        """Measure chunks that are appended to, which grow without a word: all in turn, some thousands at once."""
+        """Measure active chunks, whose growth is not in the list of changes: in turn, some thousands per call."""
         if not self._growing:
             self._growing = list(self._planner.active)
         turn, self._growing = self._growing[:_MOST_ACTIVE], self._growing[_MOST_ACTIVE:]
@@ -212,7 +210,7 @@ class Snapshots:
                 self.failed.pop(segment_id, None)
                 try:
                     waits_for = self._look_at_one(txn, segment_id, effective)
-                except Exception as exc:  # whatever it is, the other segments go on
+                except Exception as exc:  # any error: one segment must not stop the others
                     self.failed[segment_id] = exc
                     self._planner.drop(segment_id)
                     waits_for = 0
@@ -224,7 +222,7 @@ class Snapshots:
                 self._queue.pop(segment_id, None)
 
     def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, effective: Effective) -> int:
-        """Tell the planner of a segment; returns the next sequence of the journal that matters, or 0."""
+        """Give the planner a segment's view; return the next journal sequence that changes it, or 0."""
         segment = directories.segment(txn, segment_id)
         if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
             self._planner.drop(segment_id)
@@ -237,9 +235,9 @@ class Snapshots:
 def view_of(
     txn: ReadTransaction, segment: SegmentRecord, effective: Effective, is_stuck: Callable[[ObjectKey], bool]
 ) -> tuple[SegmentSummary, int]:
-    """What the planner has to know of a segment with local bytes, and the next sequence of the journal that matters.
+    """Return the planner's view of a segment with local bytes, and the next journal sequence that changes it.
 
-    That is 0 when the journal names all cold bytes there are.
+    The sequence is 0 when the journal names all its cold bytes.
     """
     active = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.local.last_chunk) if segment.active else None
     policy = effective.of(segment)
@@ -255,7 +253,7 @@ def view_of(
     copies = cold_copies(
         sealed_local_chunks(txn, segment), cold(), published_sequence=published, start_offset=segment.start_offset
     )
-    some = [ColdCopy(since_ms, chunk.length) for chunk, since_ms in itertools.islice(copies, _MOST_COPIES)]
+    first = [ColdCopy(since_ms, chunk.length) for chunk, since_ms in itertools.islice(copies, _MOST_COPIES)]
     objects = _first_objects(objects_to_make(txn, segment, policy.object_bytes), is_stuck)
     view = SegmentSummary(
         id=segment.id,
@@ -265,7 +263,7 @@ def view_of(
         active_bytes=active.length if active is not None else 0,
         ledger=_ledger_place(segment) if segment.kind is SegmentKind.LEDGER else None,
         pending=tuple(PendingObject(action, _ended_ms(txn, segment, action)) for action in objects),
-        copies=tuple(sorted(some, key=lambda copy: copy.cold_since_ms)),
+        copies=tuple(sorted(first, key=lambda copy: copy.cold_since_ms)),
     )
     return view, min(unpublished, default=0)
 
@@ -287,10 +285,10 @@ def _ended_ms(txn: ReadTransaction, segment: SegmentRecord, action: OffloadActio
 
 
 def _first_objects(actions: Iterable[OffloadAction], is_stuck: Callable[[ObjectKey], bool]) -> Iterator[OffloadAction]:
-    """The first objects to make, as many as a view shows; stuck ones come along and do not count."""
-    left = _MOST_OBJECTS
+    """Yield the first objects to make, as many as a view shows; stuck ones are included and do not count."""
+    room = _MOST_OBJECTS
     for action in itertools.islice(actions, _MOST_OBJECTS + _MOST_STUCK):
         yield action
-        left -= not is_stuck((action.segment_id, action.range.start))
-        if not left:
+        room -= not is_stuck((action.segment_id, action.range.start))
+        if not room:
             return

@@ -1,16 +1,14 @@
-"""What lies beside a ledger's data object: Pulsar's index object, and our copy of the entries' rows.
+"""The objects beside a ledger's data object: Pulsar's index object, and our copy of the entries' rows.
 
-Both are made from the rows, which say where each entry lies; so both can be written again when they are gone.
+Both are made from the rows, which locate each entry; so both can be written again when they are gone
+(`write_missing`).
 
-Objects of ledgers in a cold tier: the names that Pulsar finds them by, and our copies of their entries.
+Pulsar's names begin with a random UUID and lie at the root of the location, where a Pulsar cluster may keep its own
+objects too: the name gives the form, the user metadata gives the owner (`ledger_objects`, `is_ours`).
 
-Pulsar's names begin with a random UUID and lie beside everything else, and a Pulsar cluster may keep its own in the
-same place: a name tells the form, what the object says of itself tells whose it is.
-
-Bringing back the rows of `entries` that a journal does not carry, from their copies in the bucket.
-
-A ledger that a recovery or a replica knows from the journal has a cold chunk and no rows: nobody can read it until it
-has them. Where the copy is missing or damaged, all of the ledger's object is read instead, if it is ours.
+The journal does not carry the rows: a ledger that a recovery or a replica learns from it has a cold chunk and no rows,
+and cannot be read until `EntryRows` restores them from the copy. If the copy is missing or damaged, all of the ledger's
+object is read instead, if it is ours.
 """
 
 from __future__ import annotations
@@ -47,83 +45,87 @@ from tierfs.reading.entries import scan
 from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 
 _BOOKIE = "tierfs:3181"
-"""Pulsar's reader wants to be told of a bookie that had the entries, and never asks it."""
+"""Name of a bookie that had the entries: Pulsar's reader requires one and never contacts it."""
 
 _AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
-"""Of a managed ledger's name in metadata; the rest is percent-encoded, as topics are in Pulsar's own names."""
+"""Characters of a managed ledger's name that metadata keep; others are percent-encoded, as Pulsar does with topics."""
 
 
 def user_metadata(
     txn: ReadTransaction, segment: SegmentRecord, uuid: UUID, role: Role, extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """What a data or index object says of itself: to Pulsar, and, by store, epoch, attempt and name, to tierfs."""
+    """Return the user metadata of a data or index object: Pulsar's, and store, epoch, attempt and name for tierfs."""
     path = directories.path_of(txn, segment.parent_id, segment.name)
     managed_ledger = quote(path.rpartition("/")[0], safe=_AS_IT_IS)
-    said = object_keys.user_metadata(role, managed_ledger, f"tierfs {tierfs.__version__}", "none")
+    for_pulsar = object_keys.user_metadata(role, managed_ledger, f"tierfs {tierfs.__version__}", "none")
     name = base64.urlsafe_b64encode(path.encode()).decode("ascii")
-    return {**said, **extra, **_ours(txn, uuid), "name": name}
+    return {**for_pulsar, **extra, **_ours(txn, uuid), "name": name}
 
 
 def put_copy(metadata: MetadataStore, storage: ChunkStorage, segment_id: SegmentId, name: str, uuid: UUID) -> None:
-    """Write the copy of a ledger's rows. Raises what the storage raises."""
+    """Write the copy of a ledger's rows. Raises storage errors."""
     with metadata.read() as txn:
         data = entries.encode(txn.store.store_id, segment_id, entries.runs(txn, segment_id))
-        said = _ours(txn, uuid)
-    storage.put(name, BufferSource(data), metadata=said)
+        owner = _ours(txn, uuid)
+    storage.put(name, BufferSource(data), metadata=owner)
 
 
 def put_index(
-    metadata: MetadataStore, storage: ChunkStorage, segment: SegmentRecord, name: str, said: Mapping[str, str]
+    metadata: MetadataStore,
+    storage: ChunkStorage,
+    segment: SegmentRecord,
+    name: str,
+    object_metadata: Mapping[str, str],
 ) -> None:
-    """Write the index object, which makes the ledger offloaded for Pulsar. Raises what the storage raises."""
+    """Write the index object, with which the ledger is offloaded for Pulsar. Raises storage errors."""
     with metadata.read() as txn:
         ledger = entries.find(txn, segment.id)
-        found, end = blocks(txn, segment.id)
-    index = LedgerIndex(description(ledger, segment), end, found)
-    storage.put(name, BufferSource(encode_index(index)), metadata=said)
+        placed, end = blocks(txn, segment.id)
+    index = LedgerIndex(description(ledger, segment), end, placed)
+    storage.put(name, BufferSource(encode_index(index)), metadata=object_metadata)
 
 
 def write_missing(metadata: MetadataStore, storage: ChunkStorage, holder: ObjectRecord) -> None:
-    """Write again what is missing beside an object of ours; idempotent. Raises what the storage raises."""
+    """Write the missing objects beside a data object of ours again; idempotent. Raises storage errors."""
     with metadata.read() as txn:
         segment = directories.segment(txn, SegmentId(holder.segment_id))
         if segment is None:
             return
         uuid = entries.find(txn, segment.id).offload.uuid or UUID(holder.attempt)
-        said = user_metadata(txn, segment, uuid, Role.INDEX, {})
+        for_index = user_metadata(txn, segment, uuid, Role.INDEX, {})
     if holder.entries_name:
         _unless_there(lambda: put_copy(metadata, storage, segment.id, holder.entries_name, uuid))
     if holder.index_name and not holder.foreign and holder.encoding is PayloadEncoding.PULSAR_BLOCK:
-        _unless_there(lambda: put_index(metadata, storage, segment, holder.index_name, said))
+        _unless_there(lambda: put_index(metadata, storage, segment, holder.index_name, for_index))
 
 
 def _unless_there(put: Callable[[], None]) -> None:
     try:
         put()
     except AlreadyExists:
-        return  # nothing is missing
+        return  # it is not missing
 
 
 def blocks(txn: ReadTransaction, segment_id: SegmentId) -> tuple[tuple[IndexEntry, ...], int]:
-    """The blocks that the rows lie in, and where the last entry ends: the last block has no padding."""
-    found: list[IndexEntry] = []
+    """Return the blocks that the rows lie in, and the end of the last entry: the last block has no padding."""
+    placed: list[IndexEntry] = []
     end = 0
     frame_bytes = PayloadEncoding.PULSAR_BLOCK.frame_bytes
     for run in entries.runs(txn, segment_id):
         if run.stored_offset != end:
             offset = run.stored_offset - HEADER_BYTES
-            found.append(IndexEntry(run.first_entry_id, FIRST_PART_ID + len(found), offset))
+            placed.append(IndexEntry(run.first_entry_id, FIRST_PART_ID + len(placed), offset))
         end = run.stored_offset + run.payload_end - run.payload_start + frame_bytes * len(run.lengths)
-    return tuple(found), end
+    return tuple(placed), end
 
 
 def _ours(txn: ReadTransaction, uuid: UUID) -> dict[str, str]:
-    """By which an object of a ledger is known to be ours (ledger_listing.is_ours)."""
+    """Return the metadata that mark an object of a ledger as ours (`is_ours`)."""
     return {"store": txn.store.store_id, "epoch": str(txn.store.store_epoch), "attempt": uuid.hex}
 
 
 def description(ledger: LedgerRecord, segment: SegmentRecord) -> LedgerMetadata:
-    """What BookKeeper would say of the ledger: closed, once on a bookie that had all of it."""
+    """Return BookKeeper's metadata of the ledger: closed, with one bookie that had all of it."""
     return LedgerMetadata(
         write_quorum=1,
         ensemble_size=1,
@@ -138,14 +140,14 @@ def description(ledger: LedgerRecord, segment: SegmentRecord) -> LedgerMetadata:
 
 
 _FIRST = "0123456789abcdef"
-"""What a UUID begins with: one listing each, so that segments and packs are not listed for the sake of ledgers."""
+"""First characters of UUIDs: one listing each, so that segments and packs are not listed to find ledgers."""
 
 
 def ledger_objects(storage: ChunkStorage, *, expected: bool = True) -> Iterator[StoredObject]:
-    """Copies of entries, and data and index objects of ledgers, whoever wrote them.
+    """Yield the copies of entries, and the data and index objects of ledgers, of every writer.
 
-    `expected` is False for a store that has no ledger: without a copy of entries, which every offload makes, it
-    offloaded none. The sixteen listings are then left out: the root of a bucket may be shared, and large.
+    `expected` is False for a store that has no ledger: without a copy of entries, which every offload makes, it has
+    offloaded none. The sixteen listings are then skipped: the root of a bucket may be shared, and large.
     """
     for listed in storage.list(ENTRIES_PREFIX):
         expected = True
@@ -155,45 +157,45 @@ def ledger_objects(storage: ChunkStorage, *, expected: bool = True) -> Iterator[
 
 
 def has_ledgers(txn: ReadTransaction) -> bool:
-    """Whether the store has ledgers that may have objects."""
+    """Return whether the store has ledgers that may have objects."""
     return txn.count(LEDGERS.name) > 0
 
 
 def uuid_of(name: str) -> UUID | None:
-    """The attempt in the name of a data or index object; None for other names."""
+    """Return the attempt in the name of a data or index object; None for other names."""
     key = names.ledger_key(name)
     return None if key is None or key.ledger_id is None else key.uuid
 
 
 def is_of_ledger(name: str) -> bool:
-    """Whether an object has the name of a ledger's."""
+    """Return whether a name is that of an object of a ledger."""
     return name.startswith(ENTRIES_PREFIX) or uuid_of(name) is not None
 
 
 def is_ours(metadata: Mapping[str, str], store_id: str, epoch: int) -> bool:
-    """Whether an object of a ledger says that this store wrote it, and no owner after this one."""
-    said = metadata.get("epoch", "")
-    return metadata.get("store") == store_id and said.isascii() and said.isdigit() and int(said) <= epoch
+    """Return whether an object of a ledger was written by this store, at the latest in this epoch, by its metadata."""
+    written = metadata.get("epoch", "")
+    return metadata.get("store") == store_id and written.isascii() and written.isdigit() and int(written) <= epoch
 
 
 def attempts(txn: ReadTransaction) -> set[UUID]:
-    """Every attempt that a ledger's context names."""
+    """Return every attempt that a ledger's context names."""
     return {uuid for _, ledger in txn.scan(LEDGERS) if (uuid := ledger.offload.uuid) is not None}
 
 
 def companions(txn: ReadTransaction) -> dict[str, ObjectRecord]:
-    """Names of our objects that belong to another one, and that one: index objects and copies of entries."""
-    found: dict[str, ObjectRecord] = {}
+    """Return our index objects and copies of entries by name, each with the data object that it belongs to."""
+    data_objects: dict[str, ObjectRecord] = {}
     for holder in _holders(txn):
         if holder.index_name and not holder.foreign:
-            found[holder.index_name] = holder
+            data_objects[holder.index_name] = holder
         if holder.entries_name:
-            found[holder.entries_name] = holder
-    return found
+            data_objects[holder.entries_name] = holder
+    return data_objects
 
 
 def _holders(txn: ReadTransaction) -> Iterator[ObjectRecord]:
-    """The cold objects of all ledgers."""
+    """Yield the cold objects of all ledgers."""
     for _, ledger in txn.scan(LEDGERS):
         for chunk in chains.chunks(txn, SegmentId(ledger.segment_id), Tier.COLD):
             if chunk.object_id:
@@ -206,17 +208,17 @@ _RUNS_TOGETHER = 64
 """Rows that one commit writes: some 10 ms."""
 
 _MOST_EMPTY_ENTRIES = 1 << 30
-"""Of a ledger without a byte: whoever can write to the bucket chose the number (a guess)."""
+"""Most entries of a ledger without a byte: any writer to the bucket can choose the number (a guess)."""
 
 _LEDGERS_TOGETHER = 1000
-"""Looked at in one snapshot."""
+"""Ledgers per snapshot."""
 
 Write = Callable[[], AbstractContextManager[WriteTransaction]]
-"""Opens a transaction that may write rows: another one in a replica."""
+"""Opens a transaction that may write rows; a replica has its own kind."""
 
 
 class EntryRows:
-    """Rows of one store."""
+    """The rows of a store's ledgers, restored from their copies."""
 
     def __init__(self, metadata: MetadataStore, storage: ChunkStorage, write: Write) -> None:
         self._metadata = metadata
@@ -224,7 +226,7 @@ class EntryRows:
         self._write = write
 
     def restore_all(self) -> list[str]:
-        """Bring back the rows of every ledger that lacks them; returns what could not be, a line per ledger."""
+        """Restore the rows of every ledger that lacks them; return a line per ledger that failed."""
 
         def ids(_: ReadTransaction, rows: list[tuple[bytes, LedgerRecord]]) -> list[SegmentId]:
             return [SegmentId(record.segment_id) for _, record in rows]
@@ -233,9 +235,9 @@ class EntryRows:
         return [line for segment_ids in some for line in self.restore(segment_ids)]
 
     def restore(self, segment_ids: Iterable[SegmentId]) -> list[str]:
-        """As `restore_all`, of some segments; those that are no ledgers, or have all rows, are left alone.
+        """Restore the rows of some segments, as `restore_all`; skip those that are not ledgers or have all rows.
 
-        Raises what the storage raises, but for a copy that is not there.
+        Raises storage errors, except for a missing copy.
         """
         failed = []
         for segment_id in segment_ids:
@@ -253,13 +255,13 @@ class EntryRows:
                 with self._metadata.read() as txn:
                     name = directories.path_of(txn, segment.parent_id, segment.name)
                 log.warning("entries of ledger %s: %s", name, exc)
-                failed.append(f"ledger {printable(name)} cannot be read, its entries are not known: {exc}")
+                failed.append(f"ledger {printable(name)} cannot be read, its entries are unknown: {exc}")
         return failed
 
     def prepare(self, entry: pb.JournalEntry) -> None:
-        """Have the rows of what an entry of the journal is about to link, so that nobody opens a ledger without them.
+        """Restore the rows of the objects that a journal entry will link, so that no ledger is opened without them.
 
-        Idempotent. Raises what the storage raises, but for objects that are not there: `restore` tells of those.
+        Idempotent. Raises storage errors, except for missing objects: `restore` reports those.
         """
         for change in entry.changes:
             for message in change.cold_link.objects:
@@ -280,10 +282,10 @@ class EntryRows:
         with self._metadata.read() as txn:
             missing = first_missing(txn, segment)
         if missing is not None:
-            raise DataLoss(f"they end before the payload at {missing}")
+            raise DataLoss(f"the entries end before the payload at {missing}")
 
     def _put_those_of(self, holder: ObjectRecord) -> None:
-        """The rows of one object, from their copy, or found by reading it."""
+        """Write the rows of one object, from their copy, or from the object itself."""
         segment_id = SegmentId(holder.segment_id)
         try:
             self._put(segment_id, entries.decode(self._copy(holder), holder.entries_name, segment_id))
@@ -292,7 +294,7 @@ class EntryRows:
                 raise DataLoss(f"{exc}; adopt it again") from exc
             if holder.encoding is not PayloadEncoding.PULSAR_BLOCK:
                 raise
-            log.info("%s, so %s is read", exc, holder.name)
+            log.info("%s; reading %s instead", exc, holder.name)
             self._put(segment_id, scan(self._storage, holder))
 
     def _put(self, segment_id: SegmentId, runs: Iterator[EntryRun]) -> None:
@@ -307,7 +309,7 @@ class EntryRows:
         return ObjectFile(self._storage, self._storage.stat(holder.entries_name))
 
     def _put_empty(self, segment: SegmentRecord) -> None:
-        """Entries without a byte need no object."""
+        """Write the rows of entries without a byte, which need no object."""
         with self._metadata.read() as txn:
             count = entries.find(txn, segment.id).entries
         if count > _MOST_EMPTY_ENTRIES:
@@ -318,7 +320,7 @@ class EntryRows:
 
 
 def first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
-    """The first payload byte of a cold ledger that no run tells of; None when there is none."""
+    """Return the first payload byte of a cold ledger that no run covers; None when all are covered."""
     last: EntryRun | None = entries.last_run(txn, segment.id)
     end = 0 if last is None else last.payload_end
     cold_end = max((chunk.end_offset for chunk in chains.chunks(txn, segment.id, Tier.COLD)), default=0)
@@ -330,7 +332,7 @@ def first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
 
 
 def _copy_holders(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
-    """The encoded objects of a ledger, each once; one copy may tell of several."""
+    """Yield the encoded objects of a ledger, one per copy of rows; a copy may cover several objects."""
     seen = set[str]()
     for chunk in chains.chunks(txn, segment.id, Tier.COLD):
         if chunk.object_id:

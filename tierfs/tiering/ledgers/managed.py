@@ -1,8 +1,7 @@
-"""ManagedOffload: the ledgers of a managed ledger that lie before a position become cold, oldest first (PIP-17).
+"""ManagedOffload: make the ledgers of a managed ledger cold up to a position, oldest first (PIP-17).
 
-Each ledger is an attempt of its own, so a run that ends early, by an error or a crash, keeps what it did.
-
-Runs: who offloads ledgers of which managed ledger. One by hand at a time, and none beside those by policy.
+Each ledger is a separate attempt, so a run that ends early, by an error or a crash, keeps its finished ledgers.
+`OffloadRuns` serializes the runs on a managed ledger: one by hand at a time, and none beside offloads by policy.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tierfs.types import DirectoryId, SegmentId
 
 
 class OffloadRuns:
-    """The runs of one process, which holds the store. Thread-safe."""
+    """The runs of the process that holds the store. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -38,7 +37,7 @@ class OffloadRuns:
 
     @contextmanager
     def by_hand(self, managed_ledger: DirectoryId, name: str) -> Iterator[None]:
-        """While somebody offloads a prefix. Raises Conflict while any of its ledgers is being offloaded."""
+        """Reserve a managed ledger for an offload of a prefix. Raises Conflict during another offload of it."""
         with self._changed:
             if managed_ledger in self._by_hand or self._by_itself[managed_ledger]:
                 raise Conflict(
@@ -54,7 +53,7 @@ class OffloadRuns:
 
     @contextmanager
     def by_itself(self, managed_ledger: DirectoryId) -> Iterator[None]:
-        """While one ledger is offloaded; waits for the end of a run by hand."""
+        """Mark the offload of one ledger by policy; wait for the end of a run by hand."""
         with self._changed:
             self._changed.wait_for(lambda: managed_ledger not in self._by_hand)
             self._by_itself[managed_ledger] += 1
@@ -72,14 +71,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PrefixOffloaded:
-    """What an offload of a prefix did."""
+    """Result of an offload of a prefix."""
 
     first_unoffloaded: str
-    """Position of the first entry that was not to be offloaded, as LEDGER:ENTRY; empty where there is no ledger."""
+    """Position of the first entry after the prefix, as LEDGER:ENTRY; empty if there is no ledger."""
     ledgers: int = 0
     bytes: int = 0
     already_cold: int = 0
-    """Ledgers before the position that were cold before."""
+    """Ledgers before the position that were cold already."""
     journal_entries: int = 0
 
 
@@ -91,7 +90,7 @@ class _Plan:
 
 
 class ManagedOffload:
-    """Offloads ledgers, each once at a time. Thread-safe; its owner holds the store."""
+    """Offloads of ledgers and prefixes. Thread-safe; the process must hold the store."""
 
     def __init__(self, metadata: MetadataStore, ledgers: LedgerOffloader) -> None:
         self._metadata = metadata
@@ -99,9 +98,9 @@ class ManagedOffload:
         self._runs = OffloadRuns()
 
     def offload_one(self, segment_id: SegmentId) -> int:
-        """Make a closed ledger cold, once no run by hand is at its managed ledger; returns how many bytes.
+        """Make a closed ledger cold after any run by hand on its managed ledger; return the number of bytes.
 
-        Raises ChunksMoved when it was deleted, and what LedgerOffloader.offload raises.
+        Raises ChunksMoved when it was deleted, and as LedgerOffloader.offload.
         """
         with self._metadata.read() as txn:
             segment = directories.segment(txn, segment_id)
@@ -111,11 +110,11 @@ class ManagedOffload:
             return self._offload(segment_id)
 
     def offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
-        """Make every closed ledger cold that lies before a position as a whole, oldest first; None: every closed one.
+        """Make every closed ledger cold that ends before a position, oldest first; None means every closed one.
 
-        Empty ledgers and those that are cold already are left; one that is deleted meanwhile is no error. Raises
-        NotFound, InvalidRequest for a position that is in none of the ledgers, Conflict while another offload of
-        it is in progress, Fenced, and the first error of a ledger after all others were tried.
+        Empty ledgers and cold ones are skipped; a ledger that is deleted meanwhile is not an error. Raises NotFound,
+        InvalidRequest for a position outside the ledgers, Conflict during another offload of the managed ledger,
+        Fenced, and the first error of a ledger after all others were attempted.
         """
         with self._metadata.read() as txn:
             directory_id = positions.directory_of(txn, path)
@@ -134,7 +133,7 @@ class ManagedOffload:
             except Fenced:
                 raise
             except ChunksMoved as exc:
-                log.info("ledger %s is passed over: %s", printable(name), exc)
+                log.info("ledger %s is skipped: %s", printable(name), exc)
                 continue
             except TierfsError as exc:
                 first_error = first_error or exc
@@ -146,7 +145,7 @@ class ManagedOffload:
         return done
 
     def _offload(self, segment_id: SegmentId) -> int:
-        """One attempt; ChunksMoved for a ledger that was deleted meanwhile."""
+        """Make one attempt. Raises ChunksMoved for a ledger that was deleted meanwhile."""
         try:
             return self._ledgers.offload(segment_id, uuid4())
         except NotFound as exc:
@@ -156,16 +155,16 @@ class ManagedOffload:
             raise ChunksMoved(str(exc)) from exc
 
 
-def _plan(found: Sequence[MemberLedger], before: Position | None, path: str) -> _Plan:
+def _plan(members: Sequence[MemberLedger], before: Position | None, path: str) -> _Plan:
     if before is not None:
-        positions.require_valid(before, found, path)
+        positions.require_valid(before, members, path)
 
-    def goes(one: MemberLedger) -> bool:
-        return one.segment.sealed and (before is None or one.end <= before)
+    def is_inside(member: MemberLedger) -> bool:
+        return member.segment.sealed and (before is None or member.end <= before)
 
-    inside = [one for one in found if goes(one) and one.segment.length]
-    following = next((one for one in found if not goes(one)), None)
-    end = found[-1].end if found else ""
+    inside = [member for member in members if is_inside(member) and member.segment.length]
+    following = next((member for member in members if not is_inside(member)), None)
+    end = members[-1].end if members else ""
     first = end if following is None else Position(following.ledger_id, 0)
-    todo = tuple(one for one in inside if not one.segment.whole_in_cold)
+    todo = tuple(member for member in inside if not member.segment.whole_in_cold)
     return _Plan(todo, str(first), len(inside) - len(todo))

@@ -1,8 +1,8 @@
-"""LedgerOffloader: a closed ledger becomes Pulsar's data and index objects, and the cold chunk that they are (PIP-17).
+"""LedgerOffloader: make Pulsar's data and index objects of a closed ledger, and link them as its cold chunk (PIP-17).
 
-Crash order as in objects.py: the attempt is noted with the intents, the data object is followed by our copy of its
+Crash order as in objects.py: the attempt is recorded with the intents, the data object is followed by our copy of its
 entries and by the index object, and the commit that links the chunk completes the attempt. A ledger without its index
-object is not offloaded. An attempt at the same ledger gives up what an earlier one left.
+object is not offloaded. An attempt abandons the objects of an earlier one at the same ledger.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tierfs.tiering.offload_source import ChunkSource, DamagedChunk
 from tierfs.types import MIB, AttemptId, ChunkState, ObjectId, PayloadEncoding, SegmentId, SegmentKind, Tier
 
 BLOCK_BYTES = 64 * MIB
-"""Pulsar's default."""
+"""Size of a block: Pulsar's default."""
 
 _PLACED_AT_ONCE = 64
 """Rows of entries that one commit rewrites: some 10 ms. A block of tiny entries has hundreds of rows."""
 
 
 class LedgerOffloader:
-    """Offloads whole ledgers. Thread-safe; one attempt at a ledger at a time, as its context tells."""
+    """Executor of ledger offloads. Thread-safe; one attempt per ledger at a time, as recorded in its context."""
 
     def __init__(
         self, metadata: MetadataStore, files: ChunkFiles, cold: ColdTier, block_bytes: int = BLOCK_BYTES
@@ -57,11 +57,11 @@ class LedgerOffloader:
         self._block_bytes = block_bytes
 
     def offload(self, segment_id: SegmentId, uuid: UUID, extra_metadata: Mapping[str, str] | None = None) -> int:
-        """Make a closed ledger cold; returns how many payload bytes that were, 0 if it was cold already.
+        """Make a closed ledger cold; return its payload bytes, 0 if it was cold already.
 
         Raises InvalidRequest for a ledger that is open or empty, or has an entry that fits into no block, before
-        anything is uploaded; ChunksMoved, DataLoss, Fenced, WrongColdTier, and what the storage raises. The local
-        bytes stay in every case.
+        anything is uploaded; ChunksMoved, DataLoss, Fenced, WrongColdTier, and storage errors. The local bytes stay
+        in every case.
         """
         self._cold.require_ours()
         with self._metadata.read() as txn:
@@ -83,60 +83,60 @@ class LedgerOffloader:
         return segment.length
 
     def _block_bytes_of(self, txn: ReadTransaction, segment: SegmentRecord) -> int:
-        """Where a part of its cold form is left, the size that has: the same rows of entries tell of both."""
+        """Return the block size: that of a remaining cold form, if any, as the rows of entries locate both."""
         if not segment.cold.count:
             return self._block_bytes
-        found, end = copies.blocks(txn, segment.id)
-        return found[1].offset - found[0].offset if len(found) > 1 else max(self._block_bytes, end)
+        placed, end = copies.blocks(txn, segment.id)
+        return placed[1].offset - placed[0].offset if len(placed) > 1 else max(self._block_bytes, end)
 
     def delete_offloaded(self, segment_id: SegmentId, uuid: UUID) -> None:
-        """Forget the cold form of a ledger and delete its objects; idempotent.
+        """Unlink the cold form of a ledger and delete its objects; idempotent.
 
-        Raises NotFound for another attempt than the one that is there, Conflict while nothing else holds the bytes.
+        Raises NotFound if `uuid` is not the ledger's attempt, Conflict if its objects are the only copy of bytes.
         """
         with self._metadata.write() as txn:
             segment = directories.segment_by_id(txn, segment_id)
-            known = entries.find(txn, segment_id)
-            if known.offload.uuid is None:
+            ledger = entries.find(txn, segment_id)
+            if ledger.offload.uuid is None:
                 return
-            if known.offload.uuid != uuid:
+            if ledger.offload.uuid != uuid:
                 raise NotFound(f"{printable(segment.name)} was not offloaded as {uuid}")
             if segment.cold.count and segment.local.bytes < segment.length:
                 raise Conflict(
-                    f"{printable(segment.name)}: its objects hold bytes that are nowhere else",
+                    f"{printable(segment.name)}: its objects are the only copy of some bytes",
                     remedy=f"delete the ledger with them: tierfs rm {printable(segment.name)}",
                 )
-            self._unlink(txn, segment, known)
-            entries.put_ledger(txn, replace(known, offload=OffloadProgress()))
+            self._unlink(txn, segment, ledger)
+            entries.put_ledger(txn, replace(ledger, offload=OffloadProgress()))
 
-    def _unlink(self, txn: WriteTransaction, segment: SegmentRecord, known: LedgerRecord) -> None:
+    def _unlink(self, txn: WriteTransaction, segment: SegmentRecord, ledger: LedgerRecord) -> None:
         chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
         if not chunks:
-            ledger_attempts.discard(txn, known)
+            ledger_attempts.discard(txn, ledger)
             return
         sequence = changes.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in chunks])
-        left = chains.remove(txn, segment, Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=sequence)
-        changes.put_segment(txn, replace(left, changed_ms=txn.now_ms))
+        segment = chains.remove(txn, segment, Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=sequence)
+        changes.put_segment(txn, replace(segment, changed_ms=txn.now_ms))
         txn.touch(inode=segment.inode, segment_id=segment.id)
 
     def _end_earlier(self, segment_id: SegmentId) -> None:
-        """Give up what an earlier attempt was making: parts of an upload too, which only its name finds."""
+        """Abandon the objects of an earlier attempt, and the parts of its upload, which are found by its name only."""
         with self._metadata.read() as txn:
-            left = [intent for _, intent in txn.scan(INTENTS) if intent.segment_id == segment_id]
-            known = entries.find(txn, segment_id)
-        for intent in left:
+            intents = [intent for _, intent in txn.scan(INTENTS) if intent.segment_id == segment_id]
+            ledger = entries.find(txn, segment_id)
+        for intent in intents:
             objects.abandon_intent(self._metadata, intent)
-        uuid, storage = known.offload.uuid, self._cold.storage
-        if uuid is not None and not known.offload.complete and isinstance(storage, Uploads):
-            for pending in list(storage.uploads(object_keys.data_key(uuid, known.ledger_id))):
+        uuid, storage = ledger.offload.uuid, self._cold.storage
+        if uuid is not None and not ledger.offload.complete and isinstance(storage, Uploads):
+            for pending in list(storage.uploads(object_keys.data_key(uuid, ledger.ledger_id))):
                 storage.abort_upload(pending)
 
 
 class LedgerRecipe(objects.Recipe[None]):
-    """The data object of one attempt at a ledger, with its index object and our copy of its entries."""
+    """Recipe for the data object of one attempt at a ledger, with its index object and our copy of its entries."""
 
-    # After another error of the commit it is unknown whether it came: the objects stay until the next attempt, or the
-    # next holder, finds their intents.
+    # After another error the outcome of the commit is unknown: the objects stay until the next attempt, or the next
+    # holder, finds their intents.
     not_linked = (ChunksMoved, DataLoss, NotFound)
 
     def __init__(
@@ -148,7 +148,7 @@ class LedgerRecipe(objects.Recipe[None]):
         source: LedgerSource,
         extra_metadata: Mapping[str, str],
     ) -> None:
-        """Raises DamagedChunk."""
+        """Begin an attempt; reads the blocks that payload chunks share. Raises DamagedChunk."""
         super().__init__(payloads.crc32c())
         self._metadata = metadata
         self._segment = segment
@@ -158,49 +158,49 @@ class LedgerRecipe(objects.Recipe[None]):
         self._extra_metadata = extra_metadata
         self._chunks: tuple[ChunkRecord, ...] = ()
         self._ledger = LedgerRecord(segment_id=segment.id)
-        self._said: Mapping[str, str] = {}
+        self._object_metadata: Mapping[str, str] = {}
         self._beside: tuple[str, ...] = ()
 
     def describe(self, txn: WriteTransaction) -> Description:
-        """Note the attempt; what an earlier one left becomes garbage. Raises ChunksMoved when it is cold by now."""
+        """Record the attempt and discard an earlier one. Raises ChunksMoved when the ledger is cold by now."""
         segment = _closed(txn, self._segment.id)
         if segment.whole_in_cold:
             raise ChunksMoved(f"{printable(segment.name)} became cold meanwhile")
-        known = entries.find(txn, segment.id)
-        ledger_attempts.discard(txn, known)
-        if not known.timestamp_ms:  # closed by a version that did not note it
-            known = replace(known, ledger_id=_ledger_id(segment), entries=entries.count(txn, segment.id))
-            known = replace(known, bytes=segment.length, timestamp_ms=segment.sealed_ms)
-        self._ledger = replace(known, offload=OffloadProgress.begun(self._uuid, "tierfs"))
+        ledger = entries.find(txn, segment.id)
+        ledger_attempts.discard(txn, ledger)
+        if not ledger.timestamp_ms:  # closed by a version that did not record it
+            ledger = replace(ledger, ledger_id=_ledger_id(segment), entries=entries.count(txn, segment.id))
+            ledger = replace(ledger, bytes=segment.length, timestamp_ms=segment.sealed_ms)
+        self._ledger = replace(ledger, offload=OffloadProgress.begun(self._uuid, "tierfs"))
         entries.put_ledger(txn, self._ledger)
         self._segment = segment
         self._chunks = tuple(chunk for chunk, _ in _local(txn, segment))
-        self._said = copies.user_metadata(txn, segment, self._uuid, Role.DATA, self._extra_metadata)
-        index_name = object_keys.index_key(self._uuid, known.ledger_id)
+        self._object_metadata = copies.user_metadata(txn, segment, self._uuid, Role.DATA, self._extra_metadata)
+        index_name = object_keys.index_key(self._uuid, ledger.ledger_id)
         copy_name = entries.object_name(segment.id, txn.store.store_epoch, AttemptId(self._uuid.hex))
         self._beside = index_name, copy_name
-        name = object_keys.data_key(self._uuid, known.ledger_id)
-        return Description(name, self._source.length_bytes, self._said, segment.id, beside=self._beside)
+        name = object_keys.data_key(self._uuid, ledger.ledger_id)
+        return Description(name, self._source.length_bytes, self._object_metadata, segment.id, beside=self._beside)
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
-        """Note where each entry lies in the data object, which is not read before the chunk is linked; write it."""
+        """Record each entry's place in the data object, which is not read before the chunk is linked; write it."""
         placed = chain.from_iterable(_stored(plan, self._source.lengths) for plan in self._source.plans)
-        while some := list(islice(placed, _PLACED_AT_ONCE)):
+        while batch := list(islice(placed, _PLACED_AT_ONCE)):
             with self._metadata.write() as txn:
-                entries.place(txn, self._segment.id, some)
+                entries.place(txn, self._segment.id, batch)
         return storage.put(description.name, self._source, metadata=description.metadata)
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
-        """Check what was framed by our checksums; then write the objects beside it, the index last."""
+        """Check the framed payloads against our checksums; then write the objects beside it, the index last."""
         grid = self._payloads.verified_grid().grid()
         index_name, copy_name = self._beside
         copies.put_copy(self._metadata, storage, self._segment.id, copy_name, self._uuid)
-        said = {**self._said, object_keys.ROLE_KEY: Role.INDEX.value}
-        copies.put_index(self._metadata, storage, self._segment, index_name, said)
+        for_index = {**self._object_metadata, object_keys.ROLE_KEY: Role.INDEX.value}
+        copies.put_index(self._metadata, storage, self._segment, index_name, for_index)
         return grid
 
     def link(self, made: Made) -> None:
-        """See Recipe.link; completes the attempt."""
+        """See Recipe.link. The same commit completes the attempt."""
         with self._metadata.write() as txn:
             record = made.record(txn, ObjectId(txn.allocate_id()))
             segment = _closed(txn, self._segment.id)
@@ -233,13 +233,13 @@ class LedgerRecipe(objects.Recipe[None]):
 
 
 def _closed(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord:
-    """The ledger, which can be offloaded. Raises NotFound, InvalidRequest."""
+    """Return a ledger that can be offloaded. Raises NotFound, InvalidRequest."""
     segment = directories.segment(txn, segment_id)
     if segment is None:
         raise NotFound(f"ledger {segment_id} was deleted meanwhile")
     name = printable(segment.name)
     if segment.kind is not SegmentKind.LEDGER:
-        raise InvalidRequest(f"{name} is no ledger", remedy=f"tierfs offload {name}")
+        raise InvalidRequest(f"{name} is not a ledger", remedy=f"tierfs offload {name}")
     if not segment.sealed:
         raise InvalidRequest(f"ledger {name} is open", remedy=f"close it first: tierfs ledger close {name}")
     if not segment.length:
@@ -257,7 +257,7 @@ def _lengths(txn: ReadTransaction, segment: SegmentRecord) -> array[int]:
 
 
 def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[ChunkRecord, ObjectRecord]]:
-    """The local chunks, which hold every byte. Raises DataLoss where one is missing or was found damaged."""
+    """Yield the local chunks, which hold every byte. Raises DataLoss if one is missing or damaged."""
     at = 0
     for chunk in chains.chunks(txn, segment.id, Tier.LOCAL):
         if chunk.start_offset != at or chunk.state is not ChunkState.GOOD:
@@ -272,7 +272,7 @@ def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[Chunk
 
 
 def _without_cold(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
-    """The ledger without cold chunks of which a part is lost. Their objects go once the journal names the new one."""
+    """Remove incomplete cold chunks of a ledger. Their objects are deleted once the journal names the new one."""
     chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
     if not chunks:
         return segment
@@ -281,12 +281,12 @@ def _without_cold(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecor
 
 
 def _ledger_id(segment: SegmentRecord) -> int:
-    found = tierfs.names.ledger_id(segment.name)
-    return segment.id if found is None else found
+    number = tierfs.names.ledger_id(segment.name)
+    return segment.id if number is None else number
 
 
 def _stored(plan: BlockPlan, lengths: Sequence[int]) -> Iterator[StoredEntries]:
-    """Where the entries of a block lie, cut where rows of entries begin."""
+    """Yield the places of a block's entries, cut at the begins of rows."""
     at, offset = plan.first_entry_id, plan.offset + HEADER_BYTES
     while at < plan.first_entry_id + plan.entries:
         end = min(at - at % MAX_RUN_ENTRIES + MAX_RUN_ENTRIES, plan.first_entry_id + plan.entries)
