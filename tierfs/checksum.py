@@ -20,24 +20,24 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 @cache
 def _crt() -> Any:
-    """The library, loaded with the first bytes: commands that only look need not wait 0.1 s for its self-tests."""
+    """Load the library with the first bytes, for commands that only look: its self-tests take 0.1 s."""
     from awscrt import checksums
 
     return checksums
 
 
 def crc32c(data: Buffer, previous: int = 0) -> int:
-    """CRC32C of `data`, continuing from `previous` (0 for none)."""
+    """Return CRC32C of `data`, continuing from `previous` (0 for none)."""
     return int(_crt().crc32c(data, previous))
 
 
 def combine(crc_a: int, crc_b: int, length_b_bytes: int) -> int:
-    """CRC32C of A followed by B, from the CRCs of both and the length of B."""
+    """Return CRC32C of A followed by B, from the CRCs of both and the length of B."""
     return int(_crt().combine_crc32c(crc_a, crc_b, length_b_bytes))
 
 
 def block_crcs(data: Buffer) -> list[int]:
-    """CRC32C of each 128 KiB block of `data`, whose first byte lies on the grid; the last may be shorter."""
+    """Return CRC32C of each 128 KiB block of `data`, whose first byte lies on the grid; the last may be shorter."""
     view = memoryview(data)
     return [crc32c(view[at : at + CRC_BLOCK_BYTES]) for at in range(0, len(view), CRC_BLOCK_BYTES)]
 
@@ -55,7 +55,7 @@ class Stretch:
         return cls(len(data), crc32c(data))
 
     def then(self, other: Stretch) -> Stretch:
-        """Append another stretch."""
+        """Return this stretch followed by another."""
         if not self.length_bytes:
             return other
         return Stretch(self.length_bytes + other.length_bytes, combine(self.crc32c, other.crc32c, other.length_bytes))
@@ -79,7 +79,7 @@ def cut_at_lines(view: memoryview, *offsets: int) -> Iterator[tuple[int, Stretch
 
 
 class GridBuilder:
-    """CRC32Cs of an object whose bytes come in order: of each block of 128 KiB, and of the whole. Not thread-safe."""
+    """CRC32Cs of an object whose bytes arrive in order: of each block of 128 KiB, and of the whole. Not thread-safe."""
 
     __slots__ = ("_ended", "_tail", "crc32c", "length_bytes")
 
@@ -111,14 +111,14 @@ class GridBuilder:
         self._advance(size, combine(self._tail, crc, size) if self.length_bytes % CRC_BLOCK_BYTES else crc)
 
     def grid(self) -> array[int]:
-        """CRCs of the blocks that were not taken; the last block may be partial."""
+        """Return CRCs of the blocks that were not taken; the last block may be partial."""
         found = self._ended[:]
         if self.length_bytes % CRC_BLOCK_BYTES:
             found.append(self._tail)
         return found
 
     def take(self) -> tuple[int, tuple[int, ...]]:
-        """CRCs of the blocks that changed since the last call, and the number of the first of them."""
+        """Return the CRCs of the blocks that changed since the last call, and the number of the first of them."""
         first = self.length_bytes // CRC_BLOCK_BYTES - len(self._ended)
         crcs = tuple(self.grid())
         del self._ended[:]

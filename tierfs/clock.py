@@ -10,15 +10,15 @@ class Clock(Protocol):
     """Source of time."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
+        """Return the wall clock, in milliseconds since the epoch."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds that never go backwards, for measuring durations."""
+        """Return seconds that never go backwards, for measuring durations."""
         ...
 
     def boot_s(self) -> float:
-        """Seconds since the machine started, those it slept included; nobody can set them."""
+        """Return seconds since the machine started, those it slept included; they cannot be set."""
         ...
 
 
@@ -26,35 +26,35 @@ class SystemClock:
     """The machine's clocks."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
+        """Return the wall clock, in milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Seconds since an arbitrary start."""
+        """Return seconds since an arbitrary start."""
         return time.monotonic()
 
     def boot_s(self) -> float:
-        """Seconds since boot, suspend included, which time.monotonic() leaves out."""
+        """Return seconds since boot, suspend included, which time.monotonic() leaves out."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move; for tests and simulations."""
+    """A clock that stands still until it is advanced; for tests and simulations."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
         self._monotonic_s = 0.0
 
     def now_ms(self) -> int:
-        """The wall time last set."""
+        """Return the wall time last set."""
         return self._now_ms
 
     def monotonic_s(self) -> float:
-        """Seconds advanced so far."""
+        """Return the seconds advanced so far."""
         return self._monotonic_s
 
     def boot_s(self) -> float:
-        """Seconds advanced so far."""
+        """Return the seconds advanced so far."""
         return self._monotonic_s
 
     def jump(self, delay_s: float) -> None:

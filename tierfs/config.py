@@ -15,7 +15,7 @@ from tierfs.types import MIB, ReadPriority
 
 
 class Unit(Enum):
-    """How a value is written."""
+    """The notation of a value."""
 
     NUMBER = "number"
     SIZE = "size"

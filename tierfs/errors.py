@@ -70,7 +70,7 @@ class PermissionDenied(TierfsError):
 
 
 class Conflict(TierfsError):
-    """Somebody else holds or changed it: look again before trying again."""
+    """Another process holds or changed it: look again before trying again."""
 
     errno = _errno.EBUSY
     exit_code = 5
@@ -142,7 +142,7 @@ class Closed(TierfsError):
 
 
 def named(kind: str) -> type[TierfsError]:
-    """The class of a name that another process wrote down; Conflict or Unavailable where it cannot be made."""
+    """Return the class of a name that another process wrote; Conflict or Unavailable where it cannot be constructed."""
     found = globals().get(kind)
     if not (isinstance(found, type) and issubclass(found, TierfsError)):
         return Unavailable

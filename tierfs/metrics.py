@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class MetricKind(Enum):
-    """How a metric moves."""
+    """The behaviour of a metric's value."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
     SAMPLED = "sampled"
-    """A gauge whose value is asked for when somebody looks; none is shown where nobody knows it."""
+    """A gauge computed at each exposition; not shown where its value is unknown."""
 
 
 _LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -41,7 +41,7 @@ class MetricName(StrEnum):
     def __new__(
         cls, name: str, kind: MetricKind, shown: str, labels: tuple[str, ...] = (), buckets: tuple[float, ...] = ()
     ) -> Self:
-        """A string, so that it is the metric's name wherever one is asked for."""
+        """Make a string, so that a member is the metric's name wherever one is needed."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.kind, member.help, member.labels, member.buckets = kind, shown, labels, buckets
@@ -145,18 +145,21 @@ Count = Callable[[float], None]
 """Adds an amount to one counter."""
 
 Sample = Callable[[], Mapping[MetricName, float]]
-"""Tells the values of sampled metrics as of now; those it leaves out are not shown."""
+"""Returns the values of sampled metrics as of now; those it leaves out are not shown."""
 
 
 class MetricSink(Protocol):
-    """Where measurements go. Thread-safe; cheap; raises only for a name or label not in the table."""
+    """Sink of measurements. Thread-safe; cheap; raises only for a name or label not in the table."""
 
     def count(self, name: MetricName, amount: float = 1, **labels: str) -> None:
         """Add to a counter."""
         ...
 
     def counter(self, name: MetricName, **labels: str) -> Count:
-        """What adds to one counter; half the cost of `count` where it is kept. The counter shows from now on."""
+        """Return a function that adds to one counter, which shows from now on.
+
+        A caller that keeps it pays half the cost of `count`.
+        """
         ...
 
     def observe(self, name: MetricName, value: float, **labels: str) -> None:
@@ -169,13 +172,13 @@ class MetricSink(Protocol):
 
 
 class NullMetrics:
-    """Forgets everything: commands that end before anybody could ask."""
+    """Forgets everything: for commands that end before they could be scraped."""
 
     def count(self, name: MetricName, amount: float = 1, **labels: str) -> None:
         """Do nothing."""
 
     def counter(self, name: MetricName, **labels: str) -> Count:
-        """What does nothing."""
+        """Return a function that does nothing."""
         return _forget
 
     def observe(self, name: MetricName, value: float, **labels: str) -> None:
@@ -203,7 +206,7 @@ class Metrics:
         self._child(name, labels).inc(amount)
 
     def counter(self, name: MetricName, **labels: str) -> Count:
-        """What adds to one counter."""
+        """Return a function that adds to one counter."""
         increase: Count = self._child(name, labels).inc
         return increase
 
@@ -220,7 +223,7 @@ class Metrics:
         self._sampler.sample = sample
 
     def values(self, name: MetricName) -> dict[tuple[str, ...], float]:
-        """What a counter has come to, by its labels' values in the table's order."""
+        """Return the values of a counter, by its labels' values in the table's order."""
         return {
             tuple(sample.labels[label] for label in name.labels): sample.value
             for family in self._metrics[name].collect()
@@ -229,7 +232,7 @@ class Metrics:
         }
 
     def exposition(self) -> bytes:
-        """Everything in Prometheus text format."""
+        """Return everything in Prometheus text format."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
@@ -246,7 +249,7 @@ class Metrics:
 
 
 def _forget(amount: float) -> None:
-    """Nobody counts."""
+    """Do nothing."""
 
 
 def _nothing() -> Mapping[MetricName, float]:
@@ -260,11 +263,11 @@ class _Sampler:
         self.sample: Sample = _nothing
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """The names alone, for the registry."""
+        """Yield the names alone, for the registry."""
         return self._families({})
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The values of now."""
+        """Yield the current values."""
         return self._families(self.sample())
 
     def _families(self, values: Mapping[MetricName, float]) -> Iterator[GaugeMetricFamily]:

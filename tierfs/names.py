@@ -1,4 +1,4 @@
-"""Names of segments, directories and ledgers: what is allowed, how they are split, how they reach a terminal."""
+"""Names of segments, directories and ledgers: their rules, their parts, and their form on a terminal."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _LEDGER_KEY = re.compile(
 """Data and index objects of ledgers, as Pulsar names them."""
 
 REMOVED_PREFIX = ".tierfs-removed-"
-"""Names in the root that begin so stand for what was removed and is still to be taken apart; nobody sees them."""
+"""Names in the root that begin so stand for what was removed and is still to be taken apart; never listed."""
 
 _HADOOP_HIDDEN = ("_", ".")
 _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
 _BIDIRECTIONAL = frozenset("\u200e\u200f\u061c" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))
 _FORBIDDEN = re.compile(f"[/\x00-\x1f\x7f-\x9f{''.join(sorted(_BIDIRECTIONAL))}]")
-"""Slashes, control characters (category Cc) and what turns the direction of text around."""
+"""Slashes, control characters (category Cc) and characters that turn the direction of text around."""
 
 
 def split(name: str) -> tuple[str, ...]:
-    """Components of a segment or directory name; the empty name is the root.
+    """Split the name of a segment or directory into components; the empty name is the root.
 
     Leading and trailing slashes are ignored. Raises InvalidRequest for everything design §6 forbids.
     """
@@ -67,17 +67,17 @@ def check_component(part: str) -> None:
 
 
 def is_removed(name: str) -> bool:
-    """Whether a full name stands for what was removed and is still to be taken apart, or for something below it."""
+    """Return whether a full name stands for what was removed and is still to be taken apart, or lies below it."""
     return name.startswith(REMOVED_PREFIX)
 
 
 def join(parts: tuple[str, ...]) -> str:
-    """The canonical name of `parts`: no leading or trailing slash."""
+    """Return the canonical name of `parts`: no leading or trailing slash."""
     return "/".join(parts)
 
 
 def hadoop_warning(name: str) -> str | None:
-    """Why Hadoop and Spark cannot read a segment of this name by path, or None when they can."""
+    """Return why Hadoop and Spark cannot read a segment of this name by path, or None when they can."""
     for part in name.split("/"):
         if part.startswith(_HADOOP_HIDDEN):
             return f"Hadoop and Spark skip {printable(part)}: it begins with {part[0]!r}"
@@ -88,7 +88,7 @@ def hadoop_warning(name: str) -> str | None:
 
 
 def printable(text: str) -> str:
-    """`text` made safe for terminals and logs: controls and bidirectional marks become escapes."""
+    """Return `text` safe for terminals and logs: controls and bidirectional marks become escapes."""
     return "".join(
         character
         if character.isprintable() and character not in _BIDIRECTIONAL
@@ -98,13 +98,13 @@ def printable(text: str) -> str:
 
 
 def of_ledger(ledger_id: int) -> str:
-    """The last component of a ledger's name: a directory of them lists in the order of their ids."""
+    """Return the last component of a ledger's name: a directory of them lists in the order of their ids."""
     return f"{ledger_id:0{_LEDGER_ID_DIGITS}d}"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerKey:
-    """What the name of an object says, as Pulsar names those of ledgers."""
+    """The parts of an object's name, as Pulsar names those of ledgers."""
 
     uuid: UUID
     ledger_id: int | None
@@ -113,7 +113,7 @@ class LedgerKey:
 
 
 def ledger_key(name: str) -> LedgerKey | None:
-    """What an object's name says; None for any other name."""
+    """Parse the name of a ledger's object; None for any other name."""
     found = _LEDGER_KEY.fullmatch(name)
     if found is None:
         return None
@@ -124,7 +124,7 @@ def ledger_key(name: str) -> LedgerKey | None:
 
 
 def ledger_id(component: str) -> int | None:
-    """The id in the last component of a ledger's name; None when it has none."""
+    """Return the id in the last component of a ledger's name; None when it has none."""
     if not (component.isascii() and component.isdigit() and len(component) <= _LEDGER_ID_DIGITS):
         return None
     found = int(component)

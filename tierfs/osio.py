@@ -1,4 +1,4 @@
-"""Calls of the operating system that several layers make: whole reads and writes, names that last, errors that tell."""
+"""Calls of the operating system that several layers make: whole reads and writes, durable names, precise errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEALED_FILE = 0o440
 """A file whose bytes never change again."""
 SHOWN_DIRECTORY = 0o555
 SHOWN_FILE = 0o444
-"""In a mount, which nobody writes to."""
+"""In a mount, which is read-only."""
 SHARED_DIRECTORY = 0o777
 SHARED_FILE = 0o666
 """Less what the umask forbids."""
@@ -29,7 +29,7 @@ _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 def read_all(fd: int, view: memoryview, offset: int, *, over: int | None = None) -> int:
-    """Fill `view` from `offset` on; returns how many bytes came before the file, or `over`, an errno, ended it."""
+    """Fill `view` from `offset` on; return the number of bytes read before the file, or the errno `over`, ended it."""
     done = 0
     while done < len(view):
         try:
@@ -57,10 +57,10 @@ class PageCache:
 
     def __init__(self) -> None:
         self.tells = True
-        """Whether the filesystem can say what is in the page cache."""
+        """Whether the filesystem can tell what is in the page cache."""
 
     def read(self, fd: int, view: memoryview, offset: int) -> int:
-        """Copy what is in the page cache; returns how much that was, 0 where it cannot be told."""
+        """Copy what is in the page cache; return its length, 0 where that cannot be told."""
         if not self.tells:
             return 0
         try:
@@ -85,7 +85,7 @@ def sync_directory(path: str | Path) -> None:
 
 
 def make_directories(path: Path, mode: int) -> None:
-    """Make a directory and what is missing above it, durably; one that is there is success. Raises OSError."""
+    """Make a directory and its missing parents, durably; one that exists is success. Raises OSError."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
     path.mkdir(mode=mode, parents=True, exist_ok=True)
     for made in missing:
@@ -96,7 +96,7 @@ def make_directories(path: Path, mode: int) -> None:
 def durable_file(
     path: str | Path, flags: int, mode: int = OWNER_FILE, *, dir_fd: int | None = None
 ) -> Iterator[BinaryIO]:
-    """A file to write, whose bytes are durable when the block ends; not so its name. Raises OSError."""
+    """Open a file to write, whose bytes are durable when the block ends; not so its name. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, mode, dir_fd=dir_fd)
     with os.fdopen(fd, "wb") as file:
         yield file
@@ -105,7 +105,7 @@ def durable_file(
 
 
 def open_or_create(path: str | Path) -> int:
-    """A descriptor of the owner's own file, made empty when it is missing; never through a link. Raises OSError."""
+    """Open the owner's own file, made empty when it is missing; never through a link. Raises OSError."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, OWNER_FILE)
 
 
@@ -122,7 +122,7 @@ Meanings = Mapping[int, Meaning]
 
 
 def meanings(*rows: tuple[Meaning, tuple[int, ...]]) -> Meanings:
-    """The table of some rows, each a meaning and the numbers that have it."""
+    """Build a table from rows, each a meaning and its numbers."""
     return {number: meaning for meaning, numbers in rows for number in numbers}
 
 

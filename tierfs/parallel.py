@@ -1,9 +1,9 @@
-"""Doing one thing to many items in threads: bounded look-ahead, the first error, and no thread left running.
-
-Progress is what people see of such work, in threads or not.
+"""Do one thing to many items in threads: bounded look-ahead, the first error, and no thread left running.
 
 A pool belongs to a block, as a nursery does: the end of the block, an error or Ctrl-C included, drops all calls that
 have not begun and waits for those that have. So a call holds neither a buffer nor a transaction after its block.
+
+`Progress` is the part of such work that people see, in threads or not.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _POLL_S = 0.2
-"""How soon Ctrl-C is seen at the latest: a signal just before a wait begins does not interrupt it."""
+"""Longest time until Ctrl-C is seen: a signal just before a wait begins does not interrupt it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a long command is."""
+    """Progress of a long command."""
 
     done_bytes: int
     total_bytes: int
     item: str
-    """What is being worked on."""
+    """The item in work."""
 
 
 OnProgress = Callable[[Progress], None]
@@ -67,17 +67,17 @@ class Pool:
     """A few named threads. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, threads: int, name: str, subject: str = "") -> None:
-        """`subject` is named by the Closed of a call that meets the end of the pool; `name` by default."""
+        """Start the pool; a call that meets its end raises Closed naming `subject`, `name` by default."""
         self._executor = ThreadPoolExecutor(threads, name)
         self._ahead = 2 * threads
         self._subject = subject or name
 
     def in_order(self, work: Callable[[T], R], items: Iterable[T], *, ahead: int | None = None) -> Generator[R]:
-        """`work` of each item, in order; a result that is slow holds up those behind it.
+        """Yield `work` of each item, in order; a slow result holds up those after it.
 
         `items` is consumed by the caller's thread, no more than `ahead` items before the result that is yielded; twice
-        the threads by default. Raises the error of the first item in order that failed, Closed once the pool is
-        closed. A generator that is closed early drops the calls that have not begun.
+        the threads by default. Raises the error of the first item in order that failed, Closed once the pool is closed.
+        A generator that is closed early drops the calls that have not begun.
         """
         waiting: deque[Future[R]] = deque()
         try:
@@ -93,9 +93,9 @@ class Pool:
     def as_completed(
         self, work: Callable[[T], R], items: Iterable[T], *, ahead: int | None = None
     ) -> Generator[tuple[T, R]]:
-        """Each item and `work` of it, the first that is done first; otherwise as `in_order`.
+        """Yield each item and `work` of it, the first that is done first; otherwise as `in_order`.
 
-        `items` may be a generator that ends early for what the results yielded so far tell.
+        `items` may be a generator that ends early, depending on the results yielded so far.
         """
         done: SimpleQueue[Future[R]] = SimpleQueue()
         running: dict[Future[R], T] = {}
@@ -114,7 +114,7 @@ class Pool:
             _cancel(running)
 
     def run(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """`work` of all items, in order, all of them submitted at once. No call runs any more on return.
+        """Return `work` of all items, in order, all submitted at once; no call runs any more on return.
 
         After the first failure no further call begins; raises the error of the first item in order that failed, Closed
         once the pool is closed.
@@ -138,7 +138,7 @@ class Pool:
         return [self._result(future) for future in futures]
 
     def close(self, *, wait: bool = True) -> None:
-        """Drop the calls that have not begun, and wait for the others unless told not to; idempotent."""
+        """Drop the calls that have not begun, and unless `wait` is false wait for the others; idempotent."""
         self._executor.shutdown(wait=wait, cancel_futures=True)
 
     def __enter__(self) -> Pool:
@@ -167,7 +167,7 @@ class Pool:
 
 
 def caught(work: Callable[[T], R]) -> Callable[[T], R | TierfsError]:
-    """`work` that returns a TierfsError instead of raising it, so that the other items are still done."""
+    """Return `work` that returns a TierfsError instead of raising it, so that the other items are still done."""
 
     def attempt(item: T) -> R | TierfsError:
         try:

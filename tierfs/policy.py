@@ -1,8 +1,7 @@
 """Policies: settings of directories and segments that inherit downwards, and their defaults.
 
-Policies as people write them: `chunk_bytes=64MiB`, `deletion_lag=4h`, `read_priority=local-first`.
-
-What is stored is plain: bytes, whole seconds, a read priority's name, or the word `off`.
+People write them as `chunk_bytes=64MiB`, `deletion_lag=4h`, `read_priority=local-first`. The stored form is plain:
+bytes, whole seconds, a read priority's name, or the word `off`.
 """
 
 from __future__ import annotations
@@ -24,28 +23,29 @@ class Policy:
     """The settings in force for one segment. Sizes in bytes, times in seconds."""
 
     chunk_bytes: int = 64 * MIB
-    """Where the active chunk rolls. Bigger chunks cost fewer objects and records, and evict later."""
+    """Length at which the active chunk rolls. Bigger chunks cost fewer objects and records, and evict later."""
     object_bytes: int = 64 * MIB
     """Largest object an offload makes from neighbouring sealed chunks."""
     chunk_age_s: int = 600
-    """How old the active chunk gets before it ends, so that a slow segment is cold in time too."""
+    """Age at which the active chunk ends, so that a slow segment is cold in time too."""
     offload_after_s: int | None = 0
-    """How long an ended chunk waits before it is offloaded; more joins small neighbours into one object. None: until a
-    command or the disk wants it, or a ledger `offload_above_bytes`."""
+    """Time from the end of a chunk to its offload; more joins small neighbours into one object. None: until a command
+    or the disk needs it, or a ledger `offload_above_bytes`."""
     offload_above_bytes: int | None = None
-    """How many bytes of a managed ledger may be on this disk alone before its oldest closed ledgers are offloaded."""
+    """Bytes of a managed ledger that may be on this disk alone before its oldest closed ledgers are offloaded."""
     deletion_lag_s: int | None = 4 * 3600
-    """How long local bytes stay after they are cold, so that fresh data is read locally; None: until room is wanted."""
+    """Time that local bytes stay after they are cold, so that fresh data is read locally; None: until room is
+    needed."""
     seal_bytes: int | None = None
     """Length at which a segment is sealed and continued in its successor; None: it grows without end."""
     seal_age_s: int | None = None
-    """How long after its first byte a segment is sealed and continued in its successor."""
+    """Time after its first byte at which a segment is sealed and continued in its successor."""
     ledger_entries: int | None = None
     """Entries after which a ledger of a managed ledger is closed; besides these, seal_bytes and seal_age close it."""
     retention_age_s: int | None = None
-    """How long bytes are kept after they were written; None: for ever."""
+    """Time that bytes are kept after they were written; None: for ever."""
     retention_bytes: int | None = None
-    """How many of a stream's newest bytes are kept."""
+    """Number of a stream's newest bytes that are kept."""
     read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
     """The PIP's default; `tierfs init` writes local-first into a new store."""
 
@@ -68,7 +68,7 @@ _LIFETIMES = {
 }
 
 OFF = "off"
-"""How a setting is stored that is switched off, so that a child can do so with what its parent sets."""
+"""Stored form of a setting that is switched off, so that a child can override what its parent sets."""
 
 LIFETIME_KEYS = tuple(_LIFETIMES)
 """Settings that end segments or their bytes; each may be off."""
@@ -83,7 +83,7 @@ KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, "read_priority")
 
 
 def inherit(levels: list[Mapping[str, str]]) -> Policy:
-    """The policy of a segment: `levels` are settings from the root down; the nearest one wins."""
+    """Return the policy of a segment: `levels` are settings from the root down; the nearest one wins."""
     policy = Policy()
     for level in levels:
         for key, value in level.items():
@@ -92,7 +92,10 @@ def inherit(levels: list[Mapping[str, str]]) -> Policy:
 
 
 def retention_conflict(policy: Policy) -> tuple[str, str] | None:
-    """Which setting of when to offload is not below which of when to delete; None when bytes are offloaded first."""
+    """Return the offload setting that is not below its deletion setting, and the latter.
+
+    None when bytes are offloaded first.
+    """
     if _not_below(policy.offload_after_s, policy.retention_age_s):
         return "offload_after", "retention_age"
     if _not_below(policy.offload_above_bytes, policy.retention_bytes):
@@ -133,14 +136,14 @@ _MAX_S = 100 * 365 * 86_400
 _MAX_COUNT = 2**63 - 1
 
 _ROUNDING_S = 1e-6
-"""What floating point adds to 1.1h."""
+"""Absorbs the excess of floating point in 1.1h."""
 
 _SIZE_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _TIME_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def parse(key: str, text: str) -> str:
-    """What to store for `key` when a user typed `text`. Raises InvalidRequest naming key and allowed values."""
+    """Return the stored form of `text`, typed for `key`. Raises InvalidRequest naming key and allowed values."""
     check_key(key)
     try:
         if key == _PRIORITY_KEY:
@@ -163,7 +166,7 @@ def check_key(key: str) -> None:
 
 
 def allowed(key: str) -> str:
-    """Which values a key takes, in words."""
+    """Describe the values that a key takes."""
     if key == _PRIORITY_KEY:
         return f"one of {', '.join(ReadPriority)}"
     or_off = f", or {OFF}" if key in _MAY_BE_OFF else ""
@@ -178,14 +181,14 @@ def allowed(key: str) -> str:
 
 
 def value_of(settings: Policy, key: str) -> Value:
-    """The value of a key in a policy; times are attributes named with their unit."""
+    """Return the value of a key in a policy; times are attributes named with their unit."""
     value = getattr(settings, key if hasattr(settings, key) else f"{key}_s")
     assert value is None or isinstance(value, int | ReadPriority)
     return value
 
 
 def format(key: str, value: Value) -> str:
-    """A value as `parse` reads it back without loss, in the largest unit that divides it."""
+    """Format a value as `parse` reads it back without loss, in the largest unit that divides it."""
     if isinstance(value, ReadPriority):
         return value.value
     if value is None:

@@ -34,7 +34,7 @@ def union(found: Iterable[ByteRange]) -> list[ByteRange]:
 
 
 def add(merged: list[ByteRange], new: ByteRange) -> None:
-    """Add a range to merged ones, none of which starts behind it: neighbours take no room."""
+    """Add a range to merged ones, none of which starts after it: neighbours take no room."""
     if merged and new.start <= merged[-1].end:
         if new.end > merged[-1].end:
             merged[-1] = ByteRange(merged[-1].start, new.end)
@@ -78,12 +78,12 @@ def gaps(wanted: ByteRange, held: Iterable[ByteRange]) -> Iterator[ByteRange]:
 
 
 def covers(held: Iterable[ByteRange], wanted: ByteRange) -> bool:
-    """Whether every byte of `wanted` is held."""
+    """Return whether every byte of `wanted` is held."""
     return next(gaps(wanted, held), None) is None
 
 
 def reach(start: int, held: Iterable[ByteRange]) -> int:
-    """The first byte from `start` on that is not held."""
+    """Return the first byte from `start` on that is not held."""
     end = start
     for one in held:
         if one.start > end:
@@ -93,7 +93,7 @@ def reach(start: int, held: Iterable[ByteRange]) -> int:
 
 
 class Cover:
-    """Held ranges that are asked about many others in turn; reads no further than these reach."""
+    """Held ranges, compared with many others in turn; reads no further than these reach."""
 
     def __init__(self, held: Iterable[ByteRange]) -> None:
         self._held = iter(held)
@@ -101,7 +101,10 @@ class Cover:
         """The newest of the merged ranges, as far as it was read."""
 
     def holds(self, wanted: ByteRange) -> bool:
-        """Whether every byte of `wanted`, which is not empty, is held. Neither its start nor its end ever goes back."""
+        """Return whether every byte of `wanted`, which is not empty, is held.
+
+        Neither its start nor its end ever goes back.
+        """
         while self._run.end < wanted.end and (new := next(self._held, None)) is not None:
             start = self._run.start if new.start <= self._run.end else new.start
             self._run = ByteRange(start, max(self._run.end, new.end))

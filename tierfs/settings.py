@@ -1,7 +1,7 @@
-"""Reading `STORE/store.toml` and `TIERFS_*` into the settings tree of config.py, and the template init writes.
+"""Read `STORE/store.toml` and `TIERFS_*` into the settings tree of config.py, and write the template.
 
-Unknown keys are refused, so that a misspelt one never passes for a default. Sizes read like `64MiB`,
-times like `4h`. pydantic does the checking and is imported only when there is something to check.
+Unknown keys are refused, so that a misspelt one never passes for a default. Sizes read like `64MiB`, times like `4h`.
+pydantic does the checking and is imported only when there is something to check.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Tree = dict[str, dict[str, Any]]
 
 
 class Origin(StrEnum):
-    """Where a value comes from."""
+    """The source of a value."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -41,19 +41,19 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings, and where each came from under its name, like `read.budget_bytes`."""
+    """Settings, and the origin of each under its name, like `read.budget_bytes`."""
 
     settings: Settings
     origins: Mapping[str, Origin]
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Settings:
-    """The settings of a store. Raises InvalidRequest naming file and key, NotFound or PermissionDenied."""
+    """Load the settings of a store. Raises InvalidRequest naming file and key, NotFound or PermissionDenied."""
     return load_with_origins(path, environ).settings
 
 
 def load_with_origins(path: Path, environ: Mapping[str, str]) -> LoadedSettings:
-    """The settings, the environment's above the file's above the defaults; raises what `load` raises."""
+    """Load the settings, the environment's above the file's above the defaults; raises what `load` raises."""
     from_file = _read(path)
     from_environment = _overrides(environ)
     origins = {f"{section}.{key}": Origin.DEFAULT for section, key in _names()}
@@ -69,7 +69,7 @@ def load_with_origins(path: Path, environ: Mapping[str, str]) -> LoadedSettings:
 
 
 def default_text() -> str:
-    """A store.toml that lists every setting, commented out, with its default and what it does."""
+    """Return a store.toml that lists every setting, commented out, with its default and its text."""
     lines = [
         "# Settings of this store; the values shown are the defaults. Sizes read like 64MiB, times like 4h.",
         "# To change one, uncomment it and its section's line. The environment overrides this file:",
@@ -84,12 +84,12 @@ def default_text() -> str:
 
 
 def annotations_of(section: type) -> Mapping[str, Any]:
-    """The annotation of each setting in a section: its type, its Kind if it has one, and its text."""
+    """Return the annotation of each setting in a section: its type, its ValueKind if it has one, and its text."""
     return get_type_hints(section, include_extras=True)
 
 
 def text_of(annotation: Any) -> str:
-    """The text of a setting in the template."""
+    """Return the text of a setting in the template."""
     return next(part for part in get_args(annotation)[1:] if isinstance(part, str))
 
 
@@ -124,7 +124,7 @@ def _overrides(environ: Mapping[str, str]) -> Tree:
 
 
 def _names() -> Iterator[tuple[str, str]]:
-    """Section and key of every setting."""
+    """Yield section and key of every setting."""
     defaults = Settings()
     for section in fields(Settings):
         for key in fields(getattr(defaults, section.name)):
@@ -146,7 +146,7 @@ def _validated(tree: Tree, path: Path, origins: Mapping[str, Origin]) -> Setting
 
 
 def _model(section: type) -> type[BaseModel]:
-    """A pydantic model with the fields and defaults of a settings class, strict about names and numbers."""
+    """Make a pydantic model with the fields and defaults of a settings class, strict about names and numbers."""
     from pydantic import ConfigDict, create_model
 
     defaults = section()
@@ -164,7 +164,7 @@ def _model(section: type) -> type[BaseModel]:
 
 
 def _checked(annotation: Any) -> Any:
-    """The type of a setting with the checks of its kind."""
+    """Return the type of a setting with the checks of its kind."""
     from pydantic import BeforeValidator, Field
 
     plain, kind = get_args(annotation)[0], kind_of(annotation)
@@ -180,19 +180,19 @@ def _checked(annotation: Any) -> Any:
 
 
 def kind_of(annotation: Any) -> ValueKind | None:
-    """The Kind in a setting's annotation; None for a switch, a choice or a text."""
+    """Return the ValueKind in a setting's annotation; None for a switch, a choice or a text."""
     return next((part for part in get_args(annotation)[1:] if isinstance(part, ValueKind)), None)
 
 
 def _directory(value: object) -> object:
-    """A path as the system takes it: nothing in it is expanded, so what looks as if it would be is refused."""
+    """Check a path, which the system takes as it is: text that looks as if it would be expanded is refused."""
     if isinstance(value, str) and ("\0" in value or value.startswith("~")):
         raise ValueError(f"{value!r} is no directory: write an absolute path, or one relative to the store's directory")
     return value
 
 
 def _refused(error: ErrorDetails, path: Path, origins: Mapping[str, Origin]) -> InvalidRequest:
-    """One error in the user's words: where it stands, which key, and what is allowed."""
+    """Word one error for the user: its place, the key, and the allowed values."""
     location = [str(part) for part in error["loc"]]
     name = ".".join(location)
     where = str(path)
@@ -212,7 +212,7 @@ def _unknown(where: str, name: str, known: list[str], *, what: str) -> InvalidRe
 
 
 def as_toml(annotation: Any, value: object) -> str:
-    """A setting's value as it stands in store.toml."""
+    """Format a setting's value as it stands in store.toml."""
     if value is None:
         return '"..."  # not set'
     if isinstance(value, bool):
@@ -225,13 +225,13 @@ def as_toml(annotation: Any, value: object) -> str:
 
 
 def values(loaded: LoadedSettings) -> Iterator[tuple[str, Any]]:
-    """Names like `read.budget_bytes` and their values, in the order of the file."""
+    """Yield names like `read.budget_bytes` and their values, in the order of the file."""
     for section, key in _names():
         yield f"{section}.{key}", getattr(getattr(loaded.settings, section), key)
 
 
 def lines(loaded: LoadedSettings) -> str:
-    """`name = value  (origin)`, a line each, for people."""
+    """Format `name = value (origin)`, a line each, for people."""
     return "\n".join(f"{name} = {_shown(name, value)}  ({loaded.origins[name]})" for name, value in values(loaded))
 
 

@@ -1,4 +1,4 @@
-"""Where things lie in a store's directory."""
+"""The places of files in a store's directory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StorePaths:
         return self.root / "cold"
 
     def cache(self, directory: str) -> Path:
-        """The disk cache; `directory` is the setting read.cache_directory."""
+        """Return the disk cache; `directory` is the setting read.cache_directory."""
         return self.root / (directory or "cache")
 
     @property

@@ -34,7 +34,7 @@ class Tier(IntEnum):
 
 
 class SegmentKind(IntEnum):
-    """What the bytes of a segment are."""
+    """The form of a segment's bytes."""
 
     BYTES = 0
     LEDGER = 1
@@ -50,7 +50,7 @@ class SegmentStatus(IntEnum):
 
 
 class RequestState(IntEnum):
-    """How far a request to the holder is."""
+    """Progress of a request to the holder."""
 
     WAITING = 0
     RUNNING = 1
@@ -59,7 +59,7 @@ class RequestState(IntEnum):
 
 
 class ChunkState(IntEnum):
-    """How far the bytes of a chunk are trusted."""
+    """Condition of a chunk's bytes, as far as it is known."""
 
     GOOD = 0
     SUSPECT = 1
@@ -67,11 +67,11 @@ class ChunkState(IntEnum):
 
 
 class PayloadEncoding(IntEnum):
-    """How a segment's bytes lie inside the object."""
+    """Layout of a segment's bytes inside the object."""
 
     RAW = 0
     PULSAR_BLOCK = 1
-    """Between frames of 12 bytes, in blocks: what Pulsar writes."""
+    """Between frames of 12 bytes, in blocks: the form that Pulsar writes."""
     FIRST_BLOCK = 2
     """Between frames of 4 bytes: the form of PIP-17's first version."""
 
@@ -85,14 +85,14 @@ _FRAME_BYTES = {PayloadEncoding.RAW: 0, PayloadEncoding.PULSAR_BLOCK: 12, Payloa
 
 
 class EntryKind(IntEnum):
-    """What a name in a directory stands for."""
+    """The kind of thing that a name in a directory stands for."""
 
     DIRECTORY = 0
     SEGMENT = 1
 
 
 class ReadPriority(StrEnum):
-    """Which tier serves a byte that both hold: Pulsar's tiered read priorities, whose names are accepted too."""
+    """Order of tiers for a byte that both hold: Pulsar's tiered read priorities, whose names are accepted too."""
 
     LOCAL_ONLY = "local-only"
     LOCAL_FIRST = "local-first"
@@ -101,7 +101,7 @@ class ReadPriority(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ReadPriority | None:
-        """By Pulsar's names: bookkeeper-first, tiered-storage-first, also as BOOKKEEPER_FIRST and so on."""
+        """Look up Pulsar's names: bookkeeper-first, tiered-storage-first, also as BOOKKEEPER_FIRST and so on."""
         ours = (
             str(value).lower().replace("_", "-").replace("bookkeeper", "local").replace("tiered-storage", "offloaded")
         )
@@ -141,10 +141,10 @@ class ByteRange:
         return self.end > self.start
 
     def intersect(self, other: ByteRange) -> ByteRange:
-        """The common part; empty (at the later start) when there is none."""
+        """Return the common part; empty (at the later start) when there is none."""
         start = max(self.start, other.start)
         return ByteRange(start, max(start, min(self.end, other.end)))
 
     def contains(self, other: ByteRange) -> bool:
-        """Whether every byte of `other` lies in this range."""
+        """Return whether every byte of `other` lies in this range."""
         return self.start <= other.start and other.end <= self.end

@@ -1,6 +1,6 @@
-"""Sizes and durations as people write them: `64MiB`, `1.5GB`, `4h`, `10min`. Plain numbers are bytes and seconds.
+"""Sizes and durations as people write them: `64MiB`, `1.5GB`, `4h`, `10min`; and numbers of things as they read them.
 
-And numbers of things as people read them.
+Plain numbers are bytes and seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ MAX_BYTES = (1 << 63) - 1
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes of a size: KiB, MiB ... are powers of 1024, KB, MB ... of 1000. Raises ValueError saying what is valid."""
+    """Parse a size into bytes: KiB, MiB ... are powers of 1024, KB, MB ... of 1000.
+
+    Raises ValueError that names the valid forms.
+    """
     if isinstance(text, str):
         size = int(text) if text.isascii() and text.isdecimal() else _parse_with_unit(text)
     elif isinstance(text, int) and not isinstance(text, bool):
@@ -41,9 +44,10 @@ def parse_size(text: str | int) -> int:
 
 
 def parse_duration(text: str | float) -> float:
-    """Seconds of a time. pydantic's timedelta reads ISO 8601 (PT4H) but not 4h, hence this table.
+    """Parse a time into seconds.
 
-    Raises ValueError saying what is valid.
+    pydantic's timedelta reads ISO 8601 (PT4H) but not 4h, hence this table. Raises ValueError that names the valid
+    forms.
     """
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return float(text)
@@ -55,12 +59,12 @@ def parse_duration(text: str | float) -> float:
 
 
 def count(number: int, noun: str) -> str:
-    """A number of things: `1 segment`, `2 directories`."""
+    """Format a number of things: `1 segment`, `2 directories`."""
     return f"1 {noun}" if number == 1 else f"{number:,} {_plural(noun)}"
 
 
 def numbered(noun: str, first: int, end: int, verb: str) -> str:
-    """Things by their numbers, with a verb that is `are` or `were`: `entry 3 was`, `entries 3 to 5 were`."""
+    """Format things by their numbers, with a verb that is `are` or `were`: `entry 3 was`, `entries 3 to 5 were`."""
     if end - first == 1:
         return f"{noun} {first} {_SINGULAR[verb]}"
     return f"{_plural(noun)} {first} to {end - 1} {verb}"

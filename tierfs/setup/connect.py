@@ -1,4 +1,4 @@
-"""Which storage class serves a location, and what it is wrapped in. Part of the composition root."""
+"""Choose the storage class of a location, and wrap it. Part of the composition root."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _S3_PREFIX = f"{S3_SCHEME}://"
 
 
 def split_s3_url(url: str) -> tuple[str, str]:
-    """Bucket and prefix of `s3://bucket/prefix`; nothing in a key is special, `#` and `?` included.
+    """Split `s3://bucket/prefix` into both; nothing in a key is special, `#` and `?` included.
 
     Raises InvalidRequest for any other URL.
     """
@@ -37,7 +37,7 @@ def split_s3_url(url: str) -> tuple[str, str]:
 def connect(
     location: LocationRecord, store: Path, settings: ColdSettings, metrics: MetricSink, *, sweeps: bool = True
 ) -> ChunkStorage:
-    """The storage of a location: instrumented, retried, limited. Nothing is sent to a server yet.
+    """Return the storage of a location: instrumented, retried, limited. Nothing is sent to a server yet.
 
     `sweeps`: removes what killed writers left, as a store's owner does.
     """
@@ -46,7 +46,7 @@ def connect(
 
 
 def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
-    """The provider of a location in its wrappers; closed with them."""
+    """Return the provider of a location in its wrappers; closed with them."""
     allowed = bare if location.writable else ReadOnlyStorage(bare)
     limited = LimitedStorage(allowed, max_in_flight=settings.requests_in_flight)
     retried = RetryingStorage(
@@ -73,14 +73,14 @@ def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:
 
 
 def server_time_ms(bare: ChunkStorage) -> int | None:
-    """What the clock of a provider's server shows; None where there is no server. Raises Unavailable."""
+    """Return the time of a provider's server; None where there is no server. Raises Unavailable."""
     return bare.server_time_ms() if isinstance(bare, ServedStorage) else None
 
 
 def connect_bare(
     location: LocationRecord, store: Path, settings: ColdSettings, *, sweep: Clock | None = None
 ) -> ChunkStorage:
-    """The provider alone: fails at once, as a probe wants it. A store's owner gives a clock to `sweep` by."""
+    """Return the provider alone: it fails at once, as a probe needs. A store's owner gives a clock to `sweep` by."""
     if location.url.startswith(FILE_SCHEME):
         path = store / location.url.removeprefix(FILE_SCHEME)
         return DirectoryStorage(path, sweep=sweep) if location.writable else ReadOnlyDirectory(path)

@@ -1,13 +1,11 @@
-"""Making a store: check everything first, then create it, and leave nothing behind if that fails.
+"""Make a store: check everything first, then create it, and leave nothing behind if that fails.
 
-The bucket is claimed by its first journal slot, which is created create-only: of two stores initialised
-on one prefix at the same time exactly one succeeds. `store.toml` is written last and marks a store.
+The directory is empty at first; `store.toml` is written last and marks a store. The bucket is claimed by its first
+journal slot, which is created create-only: of two stores initialised on one prefix at the same time exactly one
+succeeds.
 
-The directory of a store that is being made: empty at first, a store once its settings are written.
-
-Whether a place for a new store lies inside another store's, or above one: then neither could tell whose is what.
-
-A few listings, whatever lies there: one per prefix above, and below it one per name found, up to a bound.
+A new cold tier may lie neither inside another store's nor above one: then neither store could tell its objects from the
+other's. Checking that takes a few listings: one per prefix above, and below it one per name found, up to a bound.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ def create_files(paths: StorePaths) -> None:
 
 
 def prepare_settings(paths: StorePaths) -> None:
-    """Write the settings under another name, so that marking the directory as a store needs no space any more."""
+    """Write the settings under another name, so that marking the directory as a store needs no more space."""
     with map_os_errors(str(paths.settings)), osio.durable_file(paths.new_settings, os.O_TRUNC) as file:
         file.write(settings.default_text().encode())
 
@@ -77,7 +75,7 @@ def write_settings(paths: StorePaths) -> None:
 
 @contextmanager
 def new_directory(paths: StorePaths) -> Iterator[None]:
-    """The store's empty directory; emptied again, and removed if it was made here, when the block fails."""
+    """Make the store's directory; when the block fails, empty it again, and remove it if it was made here."""
     root = paths.root
     if paths.settings.exists():
         raise AlreadyExists(f"{root} is a tierfs store already")
@@ -115,10 +113,10 @@ _PAGE = 1000
 """Objects of one listing request of S3."""
 
 _MOST_LISTINGS = 20
-"""Directories looked into below a prefix that is not empty. A guess: nobody nests stores below that many others."""
+"""Directories looked into below a prefix that is not empty. A guess: stores are not nested below that many others."""
 
 _LAST = "\U0010ffff"
-"""Behind every name that begins with what stands before it."""
+"""After every name that begins with the text before it."""
 
 _OF_A_STORE = re.compile(rf"(?P<prefix>.+)/({JOURNAL_PREFIX}(checkpoint-)?\d{{20}}|{MARK_NAME})", re.DOTALL)
 
@@ -138,7 +136,7 @@ def _nested(location: LocationRecord, how: str) -> AlreadyExists:
 
 
 def _above(location: LocationRecord, store: Path) -> Iterator[LocationRecord]:
-    """The places above, nearest first."""
+    """Yield the places above, nearest first."""
     if location.url.startswith(FILE_SCHEME):
         directory = (store / location.url.removeprefix(FILE_SCHEME)).resolve()
         for parent in directory.parents:
@@ -152,7 +150,7 @@ def _above(location: LocationRecord, store: Path) -> Iterator[LocationRecord]:
 
 
 def _is_a_store(place: LocationRecord, store: Path, settings: ColdSettings) -> bool:
-    """Whether a journal is there. Keys that may not look above their own prefix cannot tell: then not."""
+    """Return whether a journal is there; False for keys that may not look above their own prefix."""
     try:
         with closing(connect_bare(place, store, settings)) as storage:
             first = next(storage.list(JOURNAL_PREFIX), None)
@@ -162,7 +160,7 @@ def _is_a_store(place: LocationRecord, store: Path, settings: ColdSettings) -> b
 
 
 def _store_below(storage: ChunkStorage) -> str | None:
-    """The first prefix found that is a store's; of very many names only the first of each directory are looked at."""
+    """Return the first prefix found that is a store's; of very many names, check only the first of each directory."""
     after = ""
     for _ in range(_MOST_LISTINGS):
         page = list(islice(storage.list("", after=after), _PAGE))
@@ -186,7 +184,7 @@ _DEFAULT_COLD = "cold"
 
 @dataclass(frozen=True, slots=True)
 class ColdChoice:
-    """Where the user wants cold bytes; with nothing chosen it is a directory in the store."""
+    """The user's choice of a cold tier; by default a directory in the store."""
 
     bucket_url: str | None = None
     cold_dir: Path | None = None
@@ -198,7 +196,7 @@ class ColdChoice:
 
 @dataclass(frozen=True, slots=True)
 class InitReport:
-    """What was made."""
+    """The result of init."""
 
     path: Path
     store_id: str
@@ -231,7 +229,7 @@ def init_store(
 
 
 def locate(choice: ColdChoice) -> LocationRecord | None:
-    """The cold tier that was chosen, as a record. Raises InvalidRequest."""
+    """Return the cold tier that was chosen, as a record. Raises InvalidRequest."""
     if choice.none:
         return None
     if choice.bucket_url is None:
@@ -253,7 +251,7 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
 
 
 def probed(location: LocationRecord, storage: ChunkStorage) -> LocationRecord:
-    """The location with what its server was found to honour. Raises what the storage raises."""
+    """Return the location with what its server was found to honour. Raises what the storage raises."""
     abilities = probe(storage)
     return replace(
         location,
@@ -265,7 +263,7 @@ def probed(location: LocationRecord, storage: ChunkStorage) -> LocationRecord:
 
 
 def _claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool) -> ChunkStorage:
-    """The cold tier, reachable and without a store. Raises what is wrong with it."""
+    """Connect to the cold tier; raise what is wrong with it, AlreadyExists if it holds a store."""
     if location.url == FILE_SCHEME + _DEFAULT_COLD:
         DirectoryStorage.create(paths.cold).close()
     storage = connect_bare(location, paths.root, Settings().cold)
@@ -321,7 +319,7 @@ def _claim(metadata: MetadataStore, location: LocationRecord, storage: ChunkStor
 
 
 def warnings_of(paths: StorePaths, location: LocationRecord | None) -> tuple[str, ...]:
-    """What a user should know of where a new store keeps its bytes."""
+    """Return what a user should know about the place of a new store's bytes."""
     found: list[str] = []
     shared = shared_filesystem_warning(paths.root, location.url if location is not None else None)
     if shared:

@@ -1,7 +1,7 @@
 """Open-file-description locks: they die with their owner, survive no crash and tell nothing of pids.
 
-A lock belongs to the open file, not to the process, so two opens of one file in one process exclude
-each other like two processes do. Byte ranges of one file are independent locks.
+A lock belongs to the open file, not to the process, so two opens of one file in one process exclude each other as two
+processes do. Byte ranges of one file are independent locks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LockFile:
         _set(self.fd, fcntl.F_UNLCK, start, length)
 
     def is_locked(self, *, start: int = 0, length: int = WHOLE_FILE) -> bool:
-        """Whether another open file holds a lock on the range."""
+        """Return whether another open file holds a lock on the range."""
         query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
         answer = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, query)
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
@@ -75,7 +75,7 @@ class LockFile:
         self._fd = -1
 
     def forget(self) -> None:
-        """In a child: close the descriptor and touch no lock, for the locks are the parent's."""
+        """Close the descriptor in a child and touch no lock, for the locks are the parent's."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

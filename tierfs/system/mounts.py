@@ -1,4 +1,4 @@
-"""Which mounts there are, from the kernel's table: paths under one stand for segments."""
+"""Mounts of tierfs, from the kernel's table: paths under one stand for segments."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FSNAME_PREFIX = "tierfs:"
 """A mount's source is this and the store's directory."""
 
 ANSWER_S = 2.0
-"""So long an answer of a mount is waited for (a guess)."""
+"""Longest wait for the answer of a mount (a guess)."""
 
 SILENT = f"does not answer within {ANSWER_S:g} s: it is stopped or stuck"
 SILENT_REMEDY = "let that process go on or kill it, then run: tierfs umount"
-"""In front of the mount point."""
+"""Followed by the mount point."""
 
 _MOUNT_TABLE = Path("/proc/self/mountinfo")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
@@ -40,7 +40,7 @@ class Mount:
 
 
 def mounts() -> list[Mount]:
-    """All tierfs mounts this process can see, in mount order."""
+    """Return all tierfs mounts this process can see, in mount order."""
     found: list[Mount] = []
     for line in _MOUNT_TABLE.read_text(errors="surrogateescape").split("\n"):
         fields, _, rest = line.partition(" - ")
@@ -59,7 +59,7 @@ class MountState(Enum):
     DEAD = "dead"
     """Its daemon is gone: everything below it fails until it is unmounted."""
     SILENT = "silent"
-    """Its daemon is stopped or stuck: whoever asks waits with it."""
+    """Its daemon is stopped or stuck: so is every process that makes a request to it."""
 
 
 def state_of(mount: Mount) -> MountState:
@@ -71,9 +71,9 @@ def state_of(mount: Mount) -> MountState:
 
 
 def asked(question: Callable[[], _Answer]) -> _Answer | None:
-    """What `question` returns; None when that takes longer than ANSWER_S, in a thread that is left to itself then.
+    """Return the result of `question`, which must not raise; None when it takes longer than ANSWER_S.
 
-    It must not raise.
+    Its thread is then left to itself.
     """
     answers: SimpleQueue[_Answer] = SimpleQueue()
     threading.Thread(target=lambda: answers.put(question()), name="tierfs-ask-mount", daemon=True).start()
@@ -92,7 +92,7 @@ def _is_dead(mount: Mount) -> bool:
 
 
 def mount_of(path: Path) -> tuple[Mount, str] | None:
-    """The mount that `path` is in, and the segment or directory it stands for; None outside of all mounts."""
+    """Return the mount that `path` is in, and the segment or directory it stands for; None outside of all mounts."""
     found = mounts()
     for place in (Path(os.path.abspath(path)), Path(os.path.realpath(path))) if found else ():
         for mount in reversed(found):
@@ -103,7 +103,7 @@ def mount_of(path: Path) -> tuple[Mount, str] | None:
 
 
 def name_under_mount(text: str, store: Path) -> str | None:
-    """The segment name of a path under a mount of `store`, or None when it is no such path."""
+    """Return the segment name of a path under a mount of `store`, or None when it is no such path."""
     if not (text.startswith(("/", "./", "../")) or text in (".", "..")):
         return None
     ours = [mount for mount in reversed(mounts()) if mount.store == store]

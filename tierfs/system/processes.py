@@ -1,14 +1,12 @@
-"""Running a command of tierfs as a daemon, and how it tells its parent that it is ready or why not.
+"""Daemons, resources that a forked child must not share, and signals that wait.
 
-A daemon is this program started again in the foreground, in a session of its own: nothing is forked
-after threads exist, and LMDB is opened only there. A pipe tells the parent `ready`, or what went wrong.
+A daemon is this program started again in the foreground, in a session of its own: nothing is forked after threads
+exist, and LMDB is opened only there. A pipe gives its parent `ready`, or the error.
 
-What a process must not share with a child of its fork: locks, connections, an open database.
+A child of a fork has all descriptors of its parent. A lock that it keeps open outlives the parent; a database or a
+connection would be used by two processes. So the owner of such a thing registers here and is notified in the child.
 
-A child has all descriptors of its parent. A lock that it keeps open outlives the parent; a database or a
-connection that it uses is used by two. So what holds such a thing registers here and is told in the child.
-
-Signals that wait: a block that others depend on is not left half-way for Ctrl-C.
+A block that others depend on defers Ctrl-C, so as not to be left half-way.
 """
 
 from __future__ import annotations
@@ -40,16 +38,16 @@ _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def start(arguments: Sequence[str], log_directory: Path, name: str) -> Path:
-    """Run `tierfs ARGUMENTS` as a daemon; returns its log once it is ready. Raises what it failed with.
+    """Run `tierfs ARGUMENTS` as a daemon; return its log once it is ready. Raises the daemon's error.
 
-    What it prints goes to `<name>.stderr`, its log to `<name>.log`.
+    Its output goes to `<name>.stderr`, its log to `<name>.log`.
     """
     launch(arguments, log_directory, name)
     return _log_path(log_directory, name)
 
 
 def launch(arguments: Sequence[str], log_directory: Path, name: str) -> subprocess.Popen[bytes]:
-    """As `start`, but returns the process: the caller ends it. Ctrl-C meanwhile ends it too."""
+    """Do as `start`, but return the process, for the caller to end. Ctrl-C meanwhile ends it too."""
     errors_path = log_directory / f"{name}.stderr"
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as answer:
@@ -79,7 +77,7 @@ def launch(arguments: Sequence[str], log_directory: Path, name: str) -> subproce
 
 @contextmanager
 def reporting(log_directory: Path, name: str) -> Iterator[Callable[[], None]]:
-    """The daemon's side: yields what to call once it is ready; errors go to the parent before they are raised.
+    """Report from the daemon to its parent: yield a function for `ready`; errors are sent before they are raised.
 
     Without a parent that waits, as in the foreground, both do nothing, and the log goes to the terminal.
     """
@@ -135,7 +133,7 @@ class Inherited(Protocol):
     """Holds what a child must not use."""
 
     def forget(self) -> None:
-        """Called in a child, before anything else runs there: let go of what belongs to the parent."""
+        """Let go of what belongs to the parent; called in a child, before anything else runs there."""
         ...
 
 
@@ -174,7 +172,7 @@ _DEFERRED = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Run the block, then what the signals that came meanwhile are handled by.
+    """Run the block, then the handlers of the signals that arrived meanwhile.
 
     Python handles signals in the main thread only, so in any other this does nothing.
     """

@@ -1,7 +1,6 @@
-"""What the signals of a process that serves mean: end, reload, or say what it is doing.
+"""The signals of a process that serves: end, reload, or report its tasks.
 
-SIGTERM and SIGINT end, SIGHUP reloads settings and credentials, SIGUSR1 writes all tasks and threads to
-the log.
+SIGTERM and SIGINT end, SIGHUP reloads settings and credentials, SIGUSR1 writes all tasks and threads to the log.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Reload = Callable[[], Awaitable[None]]
 
 
 async def until_told_to_end(signals: AsyncIterator[int], reload: Reload) -> None:
-    """Obey signals until one says to end. What a reload raises is logged; the old settings stay."""
+    """Obey signals until one says to end. The error of a reload is logged; the old settings stay."""
     async for number in signals:
         if number == signal.SIGUSR1:
             log.info("tasks and threads:\n%s", "\n".join((*_tasks(), *_threads())))
@@ -45,7 +44,7 @@ async def _reload(reload: Reload) -> None:
 
 
 def _tasks() -> Iterator[str]:
-    """The tree of trio's tasks, each with the line it waits in."""
+    """Yield the tree of trio's tasks, each with the line it waits in."""
     root = trio.lowlevel.current_root_task()
     if root is not None:
         yield from _task_lines(root, 0)
@@ -60,7 +59,7 @@ def _task_lines(task: trio.lowlevel.Task, depth: int) -> Iterator[str]:
 
 
 def _threads() -> Iterator[str]:
-    """Every thread's stack."""
+    """Yield the stack of every thread."""
     frames = sys._current_frames()
     for thread in threading.enumerate():
         frame = frames.get(thread.ident or 0)
