@@ -1,8 +1,8 @@
-"""Loading a segment's dump: its objects are linked again under its name, as long as they are there.
+"""Load a segment's dump: link its objects again under its name, as long as they are there.
 
-For a segment that was removed by mistake, while the grace period keeps its objects, or whose metadata are
-damaged. Crash order: objects looked at, under the lock that keeps the collector from deleting -> one
-commit that links them, drops them from the garbage and tells the journal.
+For a segment that was removed by mistake, while the grace period keeps its objects, or whose metadata are damaged.
+Crash order: objects looked at, under the lock that keeps the collector from deleting -> one commit that links them,
+drops them from the garbage and tells the journal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
 @dataclass(frozen=True, slots=True)
 class SegmentRestored:
-    """What a dump gave back."""
+    """The bytes that a dump gave back."""
 
     segment: str
     dump: str
@@ -52,7 +52,7 @@ class _Dump:
 
 @dataclass(frozen=True, slots=True)
 class DumpSource:
-    """Where dumps and objects are, and where a segment is to come back."""
+    """The places of dumps and objects, and the place of the restored segment."""
 
     metadata: MetadataStore
     storage: ChunkStorage
@@ -98,7 +98,7 @@ class SegmentRestore:
             yield from piece.changes
 
     def _gone(self, dump: _Dump, report: OnProgress) -> frozenset[int]:
-        """Ids of objects that are not in the bucket any more, or have other bytes."""
+        """Return the ids of objects that are not in the bucket any more, or have other bytes."""
         gone, seen_bytes = set[int](), 0
         for change in self._changes(dump):
             for holder in change.cold_link.objects:
@@ -119,7 +119,7 @@ class SegmentRestore:
         return found.etag == holder.etag or bool(holder.encoding) or self._proves_right(holder, found)
 
     def _proves_right(self, holder: pb.ObjectRecord, found: StoredObject) -> bool:
-        """Whether a copy, which has another etag, has the bytes that the object was written with."""
+        """Return whether a copy, which has another etag, has the bytes that the object was written with."""
         if not holder.HasField("crc32c"):
             return False
         storage = self._storage_of(LocationId(holder.location_id))
@@ -129,7 +129,7 @@ class SegmentRestore:
             return False
 
     def _link(self, txn: WriteTransaction, dump: _Dump, gone: frozenset[int]) -> SegmentRestored:
-        """All of it in one transaction: records, garbage and the journal's changes."""
+        """Link the segment in one transaction: records, garbage and the journal's changes."""
         _require_free(txn, dump)
         segment = _place(txn, dump)
         for change in self._changes(dump):
@@ -152,7 +152,7 @@ class SegmentRestore:
 
 
 def _objects(change: pb.Change) -> list[int] | None:
-    """Ids of the objects that a link, or what comes before one, brings along; None for other changes."""
+    """Return the ids of the objects that a link, or a change before one, brings along; None for other changes."""
     if change.HasField("checksums"):
         return [change.checksums.object.id]
     return [one.id for one in change.cold_link.objects] if change.HasField("cold_link") else None
@@ -166,7 +166,7 @@ def _require_free(txn: ReadTransaction, dump: _Dump) -> None:
 
 
 def _place(txn: WriteTransaction, dump: _Dump) -> SegmentRecord:
-    """The segment under its name, without chunks, in directories that may have to be made again.
+    """Make the segment under its name, without chunks, in directories that may have to be made again.
 
     Readers of the removed one keep their file, and earlier writers are fenced. It appears now: a reader that goes
     through segments in the order of their commits may have passed its id.
@@ -185,7 +185,7 @@ def _place(txn: WriteTransaction, dump: _Dump) -> SegmentRecord:
 
 
 def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
-    """Gaps become lost extents, and the segment ends with its last byte, as after a loss (design §6)."""
+    """Record gaps as lost extents, and end the segment with its last byte, as after a loss (design §6)."""
     chunks = (chunk.range for chunk in chains.chunks(txn, segment.id, Tier.COLD))
     held = list(ranges.intersect(chunks, (segment.range,)))
     end = held[-1].end if held else segment.start_offset
@@ -200,7 +200,7 @@ def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
 
 
 def _publish(txn: WriteTransaction, segment: SegmentRecord) -> int:
-    """Tell the journal, and drop what is linked from the garbage; returns the number of objects."""
+    """Tell the journal, and drop what is linked from the garbage; return the number of objects."""
     changes.segment_changed(txn, segment)
     linked = set[str]()
     for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
@@ -214,7 +214,7 @@ def _publish(txn: WriteTransaction, segment: SegmentRecord) -> int:
 
 
 def _announced(txn: WriteTransaction, chunk: ChunkRecord) -> ObjectRecord:
-    """The chunk's object, named by the journal from this change on."""
+    """Return the chunk's object, named by the journal from this change on."""
     holder = replace(chains.object_of(txn, chunk), linked_sequence=txn.store.next_outbox)
     txn.put(OBJECTS, tables.u64(holder.id), holder)
     return holder

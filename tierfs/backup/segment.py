@@ -1,7 +1,7 @@
-"""Dumps of single segments in the bucket: `dumps/<segment id>-<attempt>`, what is known of the cold bytes.
+"""Dumps of single segments in the bucket: `dumps/<segment id>-<attempt>`, the metadata of the cold bytes.
 
-An object is a sequence of framed SegmentDump messages, so that reading one takes bounded memory. It is
-nothing of the journal's and lives until somebody deletes it.
+An object is a sequence of framed SegmentDump messages, so that reading one takes bounded memory. It is no part of the
+journal and stays until a user deletes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PIECE_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SegmentDumped:
-    """What a dump of a segment holds."""
+    """The contents of a segment's dump."""
 
     segment: str
     object: str
@@ -55,7 +55,7 @@ class _Told:
 
 
 def dump_segment(metadata: MetadataStore, storage: ChunkStorage, name: str) -> SegmentDumped:
-    """Write what is known of a segment's cold bytes to the bucket. Raises NotFound, IsDirectory, and the storage's."""
+    """Write the metadata of a segment's cold bytes to the bucket. Raises NotFound, IsDirectory, and the storage's."""
     path = names.join(names.split(name))
     with tempfile.TemporaryFile() as spool:
         written_ms = metadata.clock.now_ms()
@@ -83,7 +83,7 @@ def dump_segment(metadata: MetadataStore, storage: ChunkStorage, name: str) -> S
 
 
 def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject:
-    """The dump with this object name, or the newest one of the segment with this name. Raises NotFound."""
+    """Return the dump with this object name, or the newest one of the segment with this name. Raises NotFound."""
     if _NAME.fullmatch(wanted):
         return _ours(storage, storage.stat(wanted), store_id)
     path, newest, newest_ms = names.join(names.split(wanted)), None, -1
@@ -103,7 +103,7 @@ def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject
 
 
 def read_dump(storage: ChunkStorage, found: StoredObject) -> Iterator[pb.SegmentDump]:
-    """The messages of a dump, each checked. Raises DataLoss for damage, and what the storage raises."""
+    """Yield the messages of a dump, each checked. Raises DataLoss for damage, and what the storage raises."""
     file = ObjectFile(storage, found)
     while (framed := changes.read_framed(file, found.name)) is not None:
         piece = changes.parse_segment_dump(framed, found.name)
@@ -113,7 +113,7 @@ def read_dump(storage: ChunkStorage, found: StoredObject) -> Iterator[pb.Segment
 
 
 class ObjectFile:
-    """An object read in order, never more of it than is asked for."""
+    """An object read in order, never more of it than requested."""
 
     def __init__(self, storage: ChunkStorage, found: StoredObject) -> None:
         self._storage = storage
@@ -121,7 +121,7 @@ class ObjectFile:
         self._at = 0
 
     def read(self, size_bytes: int) -> bytes:
-        """The next bytes; fewer at the end."""
+        """Return the next bytes; fewer at the end."""
         buffer = bytearray(min(size_bytes, self._found.length_bytes - self._at))
         if buffer:
             self._storage.read_into(self._found.name, self._at, memoryview(buffer), if_match=self._found.etag)
@@ -151,7 +151,7 @@ def _ours(storage: ChunkStorage, found: StoredObject, store_id: str) -> StoredOb
 
 
 def _told(storage: ChunkStorage, found: StoredObject) -> _Told | None:
-    """What a dump says of itself: in its user metadata, in its first message where a copy dropped those."""
+    """Return the header of a dump: its user metadata, or its first message where a copy dropped those."""
     said = found.metadata
     try:
         if "store" in said:

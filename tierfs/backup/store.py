@@ -1,8 +1,8 @@
 """Dumps: all rows of all databases, byte by byte, in framed parts (docs/format.md).
 
-A dump is a sequence of DumpPart messages, framed like the journal's objects. Databases come in the order of
-their names, rows in the order of their keys, so two dumps of one state are equal but for their time. Rows
-are never decoded: what a newer tierfs wrote comes through as it is.
+A dump is a sequence of DumpPart messages, framed like the journal's objects. Databases are in the order of their names,
+rows in the order of their keys, so two dumps of one state are equal but for their time. Rows are never decoded: what a
+newer tierfs wrote passes unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_DATABASE_NAME_BYTES = 64
 
 @dataclass(slots=True)
 class DumpSummary:
-    """What a dump holds."""
+    """The contents of a dump."""
 
     store_id: str = ""
     written_ms: int = 0
@@ -56,7 +56,7 @@ class DumpSummary:
 
 
 def parts(txn: ReadTransaction, now_ms: int) -> Iterator[pb.DumpPart]:
-    """The dump of what the transaction sees; the last part says so."""
+    """Yield the dump of what the transaction sees; the last part is marked."""
     part = pb.DumpPart(version=RECORD_VERSION, store_id=txn.store.store_id, written_ms=now_ms)
     size_bytes = 0
     for name in sorted(txn.database_names):
@@ -87,7 +87,7 @@ def write(txn: ReadTransaction, file: BinaryIO, now_ms: int) -> DumpSummary:
 
 
 def read(file: BinaryIO, name: str) -> Iterator[tuple[pb.DumpPart, bytes]]:
-    """The parts of a dump with their framed bytes, each checked; ends behind the last one.
+    """Yield the parts of a dump with their framed bytes, each checked; end after the last one.
 
     Raises DataLoss for a dump that is cut, damaged, out of order or followed by something.
     """
@@ -146,7 +146,7 @@ def end_active_chunks(metadata: MetadataStore) -> None:
 
 
 class _Expected:
-    """What the next part has to be."""
+    """The required order of the parts of a dump."""
 
     def __init__(self) -> None:
         self._index = 0
@@ -169,7 +169,7 @@ class _Expected:
 
 
 def _printable_name(database: bytes) -> str:
-    """A database's name, which is a word; anything else in a dump is damage."""
+    """Return a database's name, which is a word; anything else in a dump is damage."""
     if not (0 < len(database) <= _MAX_DATABASE_NAME_BYTES and database.isalnum() and database.isascii()):
         raise DataLoss(f"a dump names an impossible database, {database[:_MAX_DATABASE_NAME_BYTES]!r}")
     return database.decode("ascii")

@@ -1,4 +1,4 @@
-"""Checks of the cold tier: does it answer, how fast, by which clock, and does it honour what tierfs relies on?"""
+"""Checks of the cold tier: whether it answers, its speed, its clock, and the guarantees tierfs relies on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tierfs.types import LocationId
 
 _SAMPLES = 5
 _SLOW_S = 0.2
-"""A request within a continent answers sooner; beyond it every first read is felt."""
+"""A request within a continent is faster; beyond it every first read is felt."""
 
 _MS_PER_S = 1000
 _ONE_OWNER = "let one machine only open this store for writing, or use a server that honours If-None-Match"
@@ -32,7 +32,7 @@ _CLOCK = "clock of the cold tier"
 
 
 def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]:
-    """Every check of the location, which is asked without retries. Raises what the storage raises."""
+    """Yield every check of the location, which is asked without retries. Raises what the storage raises."""
     with store.metadata.read() as txn:
         record = txn.store
         owns = fence.owns_bucket(record)
@@ -59,7 +59,7 @@ def _connected(store: Store, location: LocationRecord) -> ChunkStorage:
 
 
 def server_clock(served: ServedStorage, clock: Clock) -> DoctorFinding:
-    """Whether the server's clock and ours agree, as signatures need it."""
+    """Check whether the server's clock and ours agree, as signatures need it."""
     before_ms = clock.now_ms()
     server_ms = served.server_time_ms()
     if server_ms is None:
@@ -69,7 +69,7 @@ def server_clock(served: ServedStorage, clock: Clock) -> DoctorFinding:
 
 
 def reachable(storage: ChunkStorage, location: LocationRecord, clock: Clock) -> DoctorFinding:
-    """Whether the journal is there, and how long one small request takes."""
+    """Check whether the journal is there, and time one small request."""
     name = "cold tier"
     where = printable(location.url) + (f" at {location.endpoint_url}" if location.endpoint_url else "")
     first = next(storage.list(JOURNAL_PREFIX), None)
@@ -84,7 +84,7 @@ def reachable(storage: ChunkStorage, location: LocationRecord, clock: Clock) -> 
 
 
 def latency(where: str, median_s: float) -> DoctorFinding:
-    """Whether a small request is answered soon."""
+    """Check whether a small request is answered soon."""
     found = f"{where}: a small request takes {median_s * _MS_PER_S:.1f} ms (median of {_SAMPLES})"
     if median_s > _SLOW_S:
         return warn("cold tier", found, "use a bucket in this machine's region, or move the machine")
@@ -92,7 +92,7 @@ def latency(where: str, median_s: float) -> DoctorFinding:
 
 
 def abilities(recorded: Abilities, found: Abilities) -> Iterator[DoctorFinding]:
-    """What writes rely on, as found now, against what was found when the store was made."""
+    """Compare the guarantees that writes rely on, probed now, with those found when the store was made."""
     yield _create_only(recorded, found)
     multipart = "honoured" if found.create_only_multipart else "not honoured; a look before each upload stands in"
     yield ok("create-only in parts", multipart)
@@ -101,7 +101,7 @@ def abilities(recorded: Abilities, found: Abilities) -> Iterator[DoctorFinding]:
 
 
 def rules(found: BucketRules) -> Iterator[DoctorFinding]:
-    """What the bucket does with objects that are deleted: it keeps them, perhaps, and has them paid for."""
+    """Check the bucket's rules for deleted objects: it may keep them, and charge for them."""
     name = "versions"
     if found.versioned:
         text = "the bucket is versioned: what tierfs deletes stays as an old version and is paid for"
@@ -117,7 +117,7 @@ def rules(found: BucketRules) -> Iterator[DoctorFinding]:
 
 
 def reads(found: ReadAbilities) -> Iterator[DoctorFinding]:
-    """What reads rely on."""
+    """Check the guarantees that reads rely on."""
     name = "presigned ranges"
     if found.presigned_ranges is None:
         yield ok(name, "not used: turned off, or the environment names a proxy")

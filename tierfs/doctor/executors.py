@@ -1,4 +1,4 @@
-"""Checks of a Spark cluster: what each executor has of what it needs to read a store, by path or by name."""
+"""Checks of a Spark cluster: whether each executor can read a store, by path or by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OTHER_PYTHON = "or name a Python that has it: export PYSPARK_PYTHON=PATH"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the user asked to look at."""
+    """The cluster to check, as the user named it."""
 
     master: str
     mounts: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class KnownStore:
 
 
 def known_store(store: Store) -> KnownStore:
-    """What is compared, of an open store."""
+    """Return what executors are compared with, of an open store."""
     with store.metadata.read() as txn:
         record, location_id = txn.store, txn.store.cold_location_id
         location = txn.get(LOCATIONS, tables.u32(location_id)) if location_id else None
@@ -55,7 +55,7 @@ def check_cluster(cluster: Cluster, known: KnownStore | None) -> Iterator[Doctor
 
 
 def judge(master: str, reports: Sequence[ExecutorReport], known: KnownStore | None) -> Iterator[DoctorFinding]:
-    """The findings of all reports."""
+    """Yield the findings of all reports."""
     running = [report for report in reports if report.executor != DRIVER] or reports
     hosts = sorted({printable(report.host) for report in running})
     more = f" and {len(hosts) - _HOSTS_SHOWN:,} more" if len(hosts) > _HOSTS_SHOWN else ""
@@ -71,7 +71,7 @@ def judge(master: str, reports: Sequence[ExecutorReport], known: KnownStore | No
 
 
 def _wanted(mount: MountReport, reports: Sequence[ExecutorReport], known: KnownStore | None) -> tuple[str, int]:
-    """The store that should be at the mount's path, and the newest slot that a mount there has.
+    """Return the store that should be at the mount's path, and the newest slot that a mount there has.
 
     Of the named store, else of the first mount found there: the driver's, as it goes first.
     """
@@ -83,7 +83,7 @@ def _wanted(mount: MountReport, reports: Sequence[ExecutorReport], known: KnownS
 
 
 def python(name: str, report: ExecutorReport) -> DoctorFinding:
-    """Whether an executor's Python has this tierfs, and pyarrow."""
+    """Check whether an executor's Python has this tierfs, and pyarrow."""
     found = f"Python {report.python} ({printable(report.program)})"
     install = f"there: {printable(report.program)} {_INSTALL}"
     if report.tierfs is None:
@@ -96,7 +96,7 @@ def python(name: str, report: ExecutorReport) -> DoctorFinding:
 
 
 def cold(name: str, error: str) -> DoctorFinding:
-    """Whether an executor reaches the store's cold tier with what it has itself."""
+    """Check whether an executor reaches the store's cold tier with its own means."""
     name = f"{name}: cold tier"
     if not error:
         return ok(name, "the journal can be listed")
@@ -108,7 +108,7 @@ def cold(name: str, error: str) -> DoctorFinding:
 
 
 def mounted(name: str, mount: MountReport, store_id: str, newest_slot: int) -> DoctorFinding:
-    """Whether a path is a mount of the wanted store, and as new as the others."""
+    """Check whether a path is a mount of the wanted store, and as new as the others."""
     path = printable(mount.path)
     if mount.state == MountState.SILENT.value:
         return fail(name, f"its daemon {SILENT}", f"{SILENT_REMEDY} {path}")

@@ -1,7 +1,4 @@
-"""What a check found, and the three ways to say it.
-
-How wrong a clock may be.
-"""
+"""The result of a check, its three levels, and the check of a clock."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _AGAIN = "mend what it names, then run tierfs doctor again"
 
 
 class FindingLevel(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "OK"
     WARN = "WARN"
@@ -37,22 +34,22 @@ class DoctorFinding:
 
 
 def ok(name: str, found: str) -> DoctorFinding:
-    """All is well."""
+    """Return a finding that all is well."""
     return DoctorFinding(name, FindingLevel.OK, found)
 
 
 def warn(name: str, found: str, remedy: str) -> DoctorFinding:
-    """It works, and could be better."""
+    """Return a finding of something that works, and could be better."""
     return DoctorFinding(name, FindingLevel.WARN, found, remedy)
 
 
 def fail(name: str, found: str, remedy: str) -> DoctorFinding:
-    """It does not work."""
+    """Return a finding of something that does not work."""
     return DoctorFinding(name, FindingLevel.FAIL, found, remedy)
 
 
 def guarded(name: str, check: Callable[[], Iterable[DoctorFinding]]) -> list[DoctorFinding]:
-    """What `check` found; an error that ends it is the last finding, called `name`, and other checks go on."""
+    """Return the findings of `check`; an error that ends it is the last one, called `name`, and other checks run."""
     found: list[DoctorFinding] = []
     try:
         found.extend(check())
@@ -65,7 +62,7 @@ def guarded(name: str, check: Callable[[], Iterable[DoctorFinding]]) -> list[Doc
 
 
 def mebibytes(size_bytes: int) -> str:
-    """A size to the MiB; smaller ones in bytes."""
+    """Format a size to the MiB; smaller ones in bytes."""
     return f"{size_bytes // MIB:,} MiB" if size_bytes >= MIB else f"{size_bytes} bytes"
 
 
@@ -80,7 +77,7 @@ _SET_CLOCK = "as root: timedatectl set-ntp true"
 
 
 def clock_finding(name: str, difference_ms: int, what: str) -> DoctorFinding:
-    """The finding for a clock that is `difference_ms` (not negative) off; `what` says in relation to what."""
+    """Judge a clock that is `difference_ms` (not negative) off; `what` names the other clock."""
     found = f"{difference_ms / _MS_PER_S:,.0f} s {what}"
     if difference_ms > _REFUSED_MS:
         return fail(name, found, _SET_CLOCK)

@@ -1,6 +1,6 @@
-"""Checks of the machine: what a mount needs of the kernel, of memory and of the user's limits.
+"""Checks of the machine: kernel, memory and limits for a mount, Java and PySpark for Spark.
 
-Checks of what Spark needs: Java and PySpark. Neither is started or imported but for `java -version`.
+Neither of the latter is started or imported but for `java -version`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LARGE_REQUESTS = (4, 20)
 """From this kernel on a FUSE request carries 1 MiB instead of 128 KiB."""
 
 _OTHER_FILES = 64
-"""Files a mount opens beside those that settings count: metadata, locks, logs, /dev/fuse, threads' pipes (a guess
-well above what was seen)."""
+"""Files that a mount opens beside those that settings count: metadata, locks, logs, /dev/fuse, threads' pipes (a guess
+well above the numbers observed)."""
 
 _PROCESS_BYTES = 128 * MIB
 """Memory of a mount beside its budget for fetched bytes (measured: 60 to 110 MiB)."""
@@ -39,7 +39,7 @@ _KIB = 1024
 
 
 def check_machine(settings: Settings) -> Iterator[DoctorFinding]:
-    """Every check that needs no store."""
+    """Yield every check that needs no store."""
     yield fuse_device(FUSE_DEVICE)
     root = os.geteuid() == 0
     yield fusermount(shutil.which(FUSERMOUNT), root=root)
@@ -50,7 +50,7 @@ def check_machine(settings: Settings) -> Iterator[DoctorFinding]:
 
 
 def fuse_device(device: Path) -> DoctorFinding:
-    """Whether the kernel's side of FUSE can be opened by this user."""
+    """Check whether this user can open the kernel's side of FUSE."""
     name = "fuse device"
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
@@ -68,7 +68,7 @@ def fuse_device(device: Path) -> DoctorFinding:
 
 
 def fusermount(path: str | None, *, root: bool) -> DoctorFinding:
-    """Whether users other than root can mount; `path` is where the program is."""
+    """Check whether users other than root can mount; `path` is the place of the program."""
     name = FUSERMOUNT
     if path is not None:
         return ok(name, path)
@@ -78,7 +78,7 @@ def fusermount(path: str | None, *, root: bool) -> DoctorFinding:
 
 
 def allow_other(*, root: bool, allowed: bool) -> DoctorFinding:
-    """Whether this user may make a mount that others can read."""
+    """Check whether this user may make a mount that others can read."""
     name = ALLOW_OTHER
     if root:
         return ok(name, "root needs no permission to mount for others")
@@ -92,7 +92,7 @@ def allow_other(*, root: bool, allowed: bool) -> DoctorFinding:
 
 
 def kernel(release: str) -> DoctorFinding:
-    """Whether the kernel takes large FUSE requests."""
+    """Check whether the kernel takes large FUSE requests."""
     found = re.match(r"(\d+)\.(\d+)", release)
     if found is not None and (int(found[1]), int(found[2])) >= _LARGE_REQUESTS:
         return ok("kernel", f"Linux {release}")
@@ -105,7 +105,7 @@ def kernel(release: str) -> DoctorFinding:
 
 
 def open_files(soft: int, hard: int, settings: Settings) -> DoctorFinding:
-    """Whether the limit of open files has room for all that the settings allow."""
+    """Check whether the limit of open files has room for all that the settings allow."""
     name = "open files"
     needed = settings.read.open_files + settings.write.open_chunks + settings.cold.connections + _OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:
@@ -120,7 +120,7 @@ def open_files(soft: int, hard: int, settings: Settings) -> DoctorFinding:
 
 
 def memory(free_bytes: int, budget_bytes: int) -> DoctorFinding:
-    """Whether a mount can use its budget for fetched bytes without the machine running out of memory."""
+    """Check whether a mount can use its budget for fetched bytes without the machine running out of memory."""
     name = "memory"
     found = f"{mebibytes(free_bytes)} available, read.budget_bytes is {mebibytes(budget_bytes)}"
     if free_bytes >= budget_bytes + _PROCESS_BYTES:
@@ -134,7 +134,7 @@ def memory(free_bytes: int, budget_bytes: int) -> DoctorFinding:
 
 
 def available_bytes(memory_file: Path = _MEMORY_FILE, control_group: Path = _CONTROL_GROUP) -> int:
-    """Memory a new process may use: the kernel's estimate, and no more than a container's limit leaves."""
+    """Return the memory a new process may use: the kernel's estimate, and no more than a container's limit leaves."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", memory_file.read_text(), re.MULTILINE)
     machine = int(found[1]) * _KIB if found is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
@@ -158,7 +158,7 @@ _OLD_SCHEME = "1"
 
 
 def check_spark() -> Iterator[DoctorFinding]:
-    """Java and PySpark, as a Spark session started here would find them."""
+    """Check Java and PySpark, as a Spark session started here would find them."""
     yield java(java_answer(os.environ))
     try:
         found: str | None = version("pyspark")
@@ -168,7 +168,7 @@ def check_spark() -> Iterator[DoctorFinding]:
 
 
 def java_answer(environ: Mapping[str, str]) -> str | None:
-    """What `java -version` says, of JAVA_HOME first as Spark does; None where there is no Java."""
+    """Run `java -version`, of JAVA_HOME first as Spark does; None where there is no Java."""
     home = environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH"))
     if program is None:
@@ -188,7 +188,7 @@ def java_answer(environ: Mapping[str, str]) -> str | None:
 
 
 def java(answer: str | None) -> DoctorFinding:
-    """Whether Java is there and new enough, from what `java -version` answered."""
+    """Check whether Java is there and new enough, from the output of `java -version`."""
     if answer is None:
         return fail("java", f"missing; Spark needs Java {_MIN_JAVA} or newer", _INSTALL_JAVA)
     found = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', answer)
@@ -201,7 +201,7 @@ def java(answer: str | None) -> DoctorFinding:
 
 
 def pyspark(found: str | None) -> DoctorFinding:
-    """Whether PySpark is there and new enough, from its version."""
+    """Check whether PySpark is there and new enough, from its version."""
     wanted = ".".join(map(str, _MIN_PYSPARK))
     if found is None:
         return fail("pyspark", f"missing; tierfs needs {wanted} or newer", INSTALL_PYSPARK)

@@ -1,4 +1,4 @@
-"""All checks in one go."""
+"""Run all checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tierfs.doctor.store import check_store
 
 
 def examine(store_path: Path | None, *, spark: bool, cluster: Cluster | None = None) -> list[DoctorFinding]:
-    """What every check found: of the machine, the store if one is named, and Spark. Raises nothing of a store's."""
+    """Return all findings: of the machine, the store if one is named, and Spark. Raises nothing of a store's."""
     settings = Settings()
     of_store: list[DoctorFinding] = []
     known: KnownStore | None = None
@@ -28,7 +28,7 @@ def examine(store_path: Path | None, *, spark: bool, cluster: Cluster | None = N
 
 
 def _examine_store(path: Path) -> tuple[list[DoctorFinding], Settings, KnownStore | None]:
-    """What was found, and the store's settings and what executors are compared with, if it could be opened."""
+    """Return the store's findings and, if it could be opened, its settings and what executors are compared with."""
     settings = Settings()
     known: KnownStore | None = None
 

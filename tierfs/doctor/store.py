@@ -1,6 +1,6 @@
-"""Checks of a store on this machine: its mounts, its disk, its clock and its owner. Nothing is sent anywhere.
+"""Checks of a store on this machine: its mounts, disk, clock and owner. Nothing is sent anywhere.
 
-What the store's filesystem can do, by experiment on a file that is removed again.
+The abilities of its filesystem are found by experiment, on a file that is removed again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOCAL_DISK = "put the store on ext4, xfs or btrfs"
 
 
 def check_filesystem(directory: Path) -> Iterator[DoctorFinding]:
-    """RWF_NOWAIT and link(2), in a directory of its own below `directory`. Raises OSError where nothing can be made."""
+    """Check RWF_NOWAIT and link(2), in a directory made below `directory`. Raises OSError where nothing can be made."""
     with tempfile.TemporaryDirectory(prefix=".doctor-", dir=directory) as own:
         file = Path(own) / "file"
         file.write_bytes(_BYTES)
@@ -46,14 +46,14 @@ def check_filesystem(directory: Path) -> Iterator[DoctorFinding]:
 
 
 def nowait(error: int) -> DoctorFinding:
-    """Whether bytes in the page cache are read without a thread; `error` is the errno of trying, 0 for none."""
+    """Check whether reads from the page cache need no thread; `error` is the errno of trying, 0 for none."""
     if error not in _NO_SUCH_READ:
         return ok("RWF_NOWAIT", "local reads need no thread where the page cache has the bytes")
     return warn("RWF_NOWAIT", f"not supported ({os.strerror(error)}): every local read takes a thread", _LOCAL_DISK)
 
 
 def links(error: int) -> DoctorFinding:
-    """Whether a name can be taken create-only; `error` is the errno of trying, 0 for none."""
+    """Check whether a name can be taken create-only; `error` is the errno of trying, 0 for none."""
     if not error:
         return ok("link(2)", "supported")
     tell = warn if error in _NO_LINKS else fail
@@ -83,7 +83,7 @@ _DAMAGE = "DataLoss"
 
 
 def check_store(store: Store) -> Iterator[DoctorFinding]:
-    """Every check of an open store that needs no cold tier."""
+    """Yield every check of an open store that needs no cold tier."""
     status = store_status(store.metadata, store.files, store.paths.holder, store.path)
     yield owner(status)
     yield failures(status)
@@ -101,7 +101,7 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
 
 
 def owner(status: StoreStatus) -> DoctorFinding:
-    """Whether this store still owns its bucket."""
+    """Check whether this store still owns its bucket."""
     fenced = status.journal.fenced_by_epoch
     if not fenced:
         return ok("store", f"{printable(status.path)} ({status.store_id}, epoch {status.store_epoch})")
@@ -113,7 +113,7 @@ def owner(status: StoreStatus) -> DoctorFinding:
 
 
 def failures(status: StoreStatus) -> DoctorFinding:
-    """Work that failed and is tried again; damage does not mend itself."""
+    """Report work that failed and is tried again; damage does not mend itself."""
     name = "background work"
     if not status.troubles:
         return ok(name, f"nothing is stuck, {status.journal.unpublished:,} changes wait for the journal")
@@ -125,7 +125,7 @@ def failures(status: StoreStatus) -> DoctorFinding:
 
 
 def damage(status: StoreStatus) -> Iterator[DoctorFinding]:
-    """Bytes that no reader may get, or not from every copy."""
+    """Report bytes that no reader may get, or not from every copy."""
     found, command = status.endangered, f"tierfs --store {status.path}"
     if found.lost_bytes:
         yield fail("lost bytes", f"{mebibytes(found.lost_bytes)}: no copy proved right", f"{command} fsck")
@@ -140,7 +140,7 @@ def damage(status: StoreStatus) -> Iterator[DoctorFinding]:
 
 
 def mounted(mount: Mount) -> Iterator[DoctorFinding]:
-    """Whether one mount of the store answers, and what it was given."""
+    """Check whether one mount of the store answers, and its kernel settings."""
     state = state_of(mount)
     if state is MountState.DEAD:
         yield dead_mount(mount)
@@ -152,19 +152,19 @@ def mounted(mount: Mount) -> Iterator[DoctorFinding]:
 
 
 def silent_mount(mount: Mount) -> DoctorFinding:
-    """A mount point whose daemon is there and answers nothing."""
+    """Report a mount point whose daemon exists and does not answer."""
     point = printable(str(mount.mountpoint))
     return fail(f"mount of {point}", f"its daemon {SILENT}", f"{SILENT_REMEDY} {point}")
 
 
 def dead_mount(mount: Mount) -> DoctorFinding:
-    """A mount point whose daemon is gone."""
+    """Report a mount point whose daemon is gone."""
     point = printable(str(mount.mountpoint))
     return fail(f"mount of {point}", "its daemon is gone: everything below it fails", f"tierfs umount {point}")
 
 
 def holder(status: StoreStatus) -> DoctorFinding:
-    """Whether anybody moves bytes to the cold tier."""
+    """Check whether any process moves bytes to the cold tier."""
     if status.holder is not None:
         return ok("holder", str(status.holder))
     if status.cold_url is None or not status.not_offloaded_bytes:
@@ -177,7 +177,7 @@ def holder(status: StoreStatus) -> DoctorFinding:
 
 
 def read_ahead(mount: Mount, bdi: Path) -> DoctorFinding:
-    """Whether the kernel asks a mount for enough at once; `bdi` is where it keeps its devices' settings."""
+    """Check whether the kernel reads enough of a mount at once; `bdi` is the directory of its devices' settings."""
     name = f"read-ahead of {printable(str(mount.mountpoint))}"
     setting = bdi / mount.device / READ_AHEAD_FILE
     remedy = f"as root: echo {READ_AHEAD_KIB} > {setting}"
@@ -190,7 +190,7 @@ def read_ahead(mount: Mount, bdi: Path) -> DoctorFinding:
 
 
 def waiting_reads(mount: Mount, connections: Path) -> DoctorFinding:
-    """Whether reads that wait for the cold tier hold up others; `connections` is where the kernel keeps the limit."""
+    """Check whether reads that wait for the cold tier hold up others; `connections` is the directory of the limits."""
     name = f"waiting reads of {printable(str(mount.mountpoint))}"
     setting = connections / mount.device.partition(":")[2] / MAX_BACKGROUND_FILE
     remedy = f"as root: mount -t fusectl fusectl {connections}; echo {MAX_BACKGROUND} > {setting}"
@@ -203,7 +203,7 @@ def waiting_reads(mount: Mount, connections: Path) -> DoctorFinding:
 
 
 def _number_in(setting: Path) -> int | None:
-    """The value of a kernel setting; None where it cannot be read."""
+    """Return the value of a kernel setting; None where it cannot be read."""
     try:
         return int(setting.read_text())
     except (OSError, ValueError):
@@ -211,7 +211,7 @@ def _number_in(setting: Path) -> int | None:
 
 
 def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[DoctorFinding]:
-    """The store's filesystem against the floor and the watermarks."""
+    """Check the store's filesystem against the floor and the watermarks."""
     free, floor = space.free, settings.write.free_space_floor_bytes
     view = disk_view(space, status.local.bytes, floor, settings.background)
     evict = f"tierfs --store {status.path} evict"
@@ -235,7 +235,7 @@ def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[
 
 
 def cold_place(store: Path, cold_url: str | None) -> DoctorFinding:
-    """Whether losing the store's disk loses the cold tier with it."""
+    """Check whether losing the store's disk loses the cold tier with it."""
     warning = shared_filesystem_warning(store, cold_url)
     if warning is None:
         return ok("cold tier's place", "not on the store's filesystem")
@@ -247,7 +247,7 @@ def cold_place(store: Path, cold_url: str | None) -> DoctorFinding:
 
 
 def commit_clock(now_ms: int, last_commit_ms: int) -> DoctorFinding:
-    """Whether the clock ran back since the newest commit; times of what is written now would be too late."""
+    """Check whether the clock ran back since the newest commit; times of what is written now would be too late."""
     difference_ms = max(0, last_commit_ms - now_ms)
     found = clock_finding("clock since last commit", difference_ms, "behind the newest commit")
     return replace(found, remedy=f"{found.remedy}; if it is right now: {ACCEPT}") if found.remedy else found

@@ -1,7 +1,7 @@
-"""Delete what nothing needs any more, and find what no record names.
+"""Delete what is no longer needed, and find what no record names.
 
-`collect` deletes garbage that is due, once the bucket's journal no longer names it (invariant 4). `orphans` compares
-a listing with the records; `dead_uploads` finds multipart uploads that nobody will finish. `ballast` is a file whose
+`collect` deletes garbage that is due, once the bucket's journal no longer names it (invariant 4). `orphans` compares a
+listing with the records; `dead_uploads` finds multipart uploads that will not be finished. `ballast` is a file whose
 space may be given up so that a full disk can still commit.
 """
 

@@ -1,4 +1,4 @@
-"""Room kept for the worst day: a file whose space may be taken to commit on a full disk.
+"""Room set aside for a full disk: a file whose space may be taken to commit on it.
 
 Evict and collect may take all of it; the offloads that evict waits for take half.
 """
@@ -39,13 +39,13 @@ def create(path: Path) -> None:
 def with_room(path: Path, work: Callable[[], T]) -> T:
     """Run work that frees space; on a full disk give it the ballast's room and run it once more.
 
-    A shorter file remains of a ballast that was used, and grows again once there is room.
+    A ballast that was used stays shorter, and grows again once there is room.
     """
     return _with(path, work, left_bytes=0)
 
 
 def with_half(path: Path, work: Callable[[], T]) -> T:
-    """Run work without which nothing can be evicted, as `with_room` does; the other half is left to evict."""
+    """Run work that eviction depends on, as `with_room` does; the other half is left to evict."""
     return _with(path, work, left_bytes=_size(os.statvfs(path.parent)) // 2)
 
 
@@ -67,7 +67,7 @@ def _with(path: Path, work: Callable[[], T], *, left_bytes: int) -> T:
 
 
 def restore(path: Path) -> None:
-    """Set the room aside again if some was used, or it never was, and would leave as much to others."""
+    """Set the room aside again if some was used, or none ever was, and as much stays free for others."""
     status = os.statvfs(path.parent)
     left_bytes = path.stat().st_size if path.exists() else 0
     if left_bytes >= _size(status):

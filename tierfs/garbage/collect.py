@@ -1,7 +1,7 @@
 """Collect: delete garbage that is due, once the journal no longer names it (invariant 4).
 
-A row goes only after its file or object is gone; deleting twice is harmless. What fails is tried again
-later and stays listed with its error, never dropped.
+A row goes only after its file or object is gone; deleting twice is harmless. A deletion that fails is tried again later
+and stays listed with its error, never dropped.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ log = logging.getLogger(__name__)
 _BATCH_ROWS = 1000
 
 _COMMITTED_TOGETHER = 100
-"""Rows whose deletion one commit notes: a crash repeats at most so many requests."""
+"""Rows whose deletion one commit records: a crash repeats at most so many requests."""
 
 _LOOK_AGAIN_MS = 60 * 1000
-"""After that rows are looked at again that waited for the journal or for the clock, whatever changed."""
+"""Time after which rows that waited for the journal or for the clock are looked at again, whatever changed."""
 _FIRST_RETRY_MS = 60 * 1000
 _LAST_RETRY_MS = 6 * 3600 * 1000
-"""A deletion that fails is tried after a minute, then twice as late each time, up to six hours."""
+"""A failed deletion is tried after a minute, then twice as late each time, up to six hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a collection did."""
+    """The result of a collection."""
 
     deleted: int = 0
     bytes: int = 0
@@ -46,11 +46,11 @@ class Collected:
     aborted: int = 0
     """Dead uploads."""
     error: str = ""
-    """Of the first deletion that failed: what it was to delete, and why it stays."""
+    """Of the first deletion that failed: its target, and the reason."""
     error_kind: str = ""
 
     def plus(self, other: Collected) -> Collected:
-        """Both together."""
+        """Return the sum of both."""
         first = self if self.error else other
         return Collected(
             self.deleted + other.deleted,
@@ -63,12 +63,12 @@ class Collected:
 
     @classmethod
     def failure(cls, name: str, error: TierfsError) -> Collected:
-        """One deletion that failed."""
+        """Return the result of one deletion that failed."""
         return cls(failed=1, error=f"{name}: {error}", error_kind=type(error).__name__)
 
 
 class Collector:
-    """Deletes garbage. Cold objects are the holder's business; local files anybody's."""
+    """Deletes garbage. Only the holder deletes cold objects; any process deletes local files."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Collector:
         storage_of: Callable[[LocationId], ChunkStorage],
         require_ownership: Callable[[], None] | None = None,
     ) -> None:
-        """`require_ownership` makes certain that the bucket is ours (Publisher) before cold objects go.
+        """Have `require_ownership` (Publisher) prove that the bucket is ours before cold objects go.
 
         Without it they stay.
         """
@@ -88,17 +88,17 @@ class Collector:
         self._left: dict[tuple[Tier, ...], tuple[int, bytes, int]] = {}
         """Per tiers collected: sequence published, last row looked at and time of the last pass."""
         self.deleting = threading.Lock()
-        """Held while rows are looked at and what they name is deleted; who takes it keeps garbage from going."""
+        """Held while rows are looked at and what they name is deleted; taking it keeps garbage from going."""
 
     def is_due(self, tier: Tier) -> bool:
-        """Whether a collection of this tier's garbage would try to delete something."""
+        """Return whether a collection of this tier's garbage would try to delete something."""
         with self._metadata.read() as txn:
             published = txn.store.journal.published_sequence
             rows = self._rows(txn, self._passed_over(txn, tuple(Tier)))
             return any(record.tier is tier and record.after_sequence <= published for _, record in rows)
 
     def retry_failed(self) -> None:
-        """Make what failed before due now, however long it was put off: somebody asks for it."""
+        """Make failed deletions due now, however long they were put off: a command asks for it."""
         self._left.clear()
         with self._metadata.read() as view:
             if view.sums is not None and not view.sums.garbage_failed:
@@ -132,20 +132,20 @@ class Collector:
         return total
 
     def _passed_over(self, txn: ReadTransaction, tiers: tuple[Tier, ...]) -> bytes:
-        """The key up to which a recent pass left rows that wait for something which has not come; empty for none."""
+        """Return the key up to which a recent pass left rows that still wait; empty for none."""
         published, key, at_ms = self._left.get(tiers, (0, b"", 0))
         recent = 0 <= self._metadata.clock.now_ms() - at_ms < _LOOK_AGAIN_MS
         return key if recent and published == txn.store.journal.published_sequence else b""
 
     def _rows(self, txn: ReadTransaction, after: bytes) -> Iterator[tuple[bytes, GarbageRecord]]:
-        """Rows whose time has come; their keys are in its order, so that the others are not looked at."""
+        """Yield the rows that are due; keys are in that order, so the others are not looked at."""
         now_ms = self._metadata.clock.now_ms()
         rows = txn.scan_raw(GARBAGE.name, after + b"\0" if after else b"")
         for key, data in takewhile(lambda row: tables.read_u64(row[0]) <= now_ms, rows):
             yield key, GARBAGE.codec.decode(data)
 
     def _due(self, after: bytes, tiers: tuple[Tier, ...]) -> tuple[list[tuple[bytes, GarbageRecord]], bytes, bool]:
-        """The next batch of rows that may go, the last key looked at, and whether there may be more behind it."""
+        """Return the next batch of rows that may go, the last key looked at, and whether more may follow."""
         with self._metadata.read() as txn:
             store.require_owner(txn.store)
             published = txn.store.journal.published_sequence
@@ -170,7 +170,7 @@ class Collector:
                     txn.delete(GARBAGE.name, key)
 
     def _uncertain(self) -> TierfsError | None:
-        """Why nobody can say now whose the bucket is; None when it is ours."""
+        """Return why ownership of the bucket cannot be confirmed now, or None if confirmed. Raises Fenced."""
         if self._require_ownership is None:
             return Unavailable("only the store's holder deletes cold objects")
         try:
@@ -182,7 +182,7 @@ class Collector:
         return None
 
     def _delete_some(self, due: list[tuple[bytes, GarbageRecord]], uncertain: TierfsError | None) -> Collected:
-        """Delete what a few rows name, then commit what became of them; after a crash it is deleted once more."""
+        """Delete what a few rows name, then commit the outcome; a crash in between repeats the deletions."""
         errors = [self._delete(record, uncertain if record.tier is Tier.COLD else None) for _, record in due]
         total = Collected()
         with self._metadata.write() as txn:
@@ -198,7 +198,7 @@ class Collector:
         return total
 
     def _delete(self, record: GarbageRecord, uncertain: TierfsError | None) -> TierfsError | None:
-        """Delete a file or object, but for a file that may not be garbage; what went wrong, or None."""
+        """Delete a file or object, except a file that may not be garbage; return the error, or None."""
         try:
             if uncertain is not None:
                 raise uncertain
@@ -212,8 +212,9 @@ class Collector:
         return None
 
     def _delete_orphan(self, txn: WriteTransaction, record: GarbageRecord) -> Collected:
-        """Delete a file that an older tierfs took for an orphan, while nothing can commit; not one that was committed
-        since: then the row goes and the file stays.
+        """Delete a file that an older tierfs took for an orphan, while nothing can commit.
+
+        One that was committed since stays, and its row goes.
         """
         if chains.objects_named(txn, {record.name}):
             return Collected()
@@ -226,7 +227,7 @@ class Collector:
         return Collected(deleted=1, bytes=record.length)
 
     def _delete_object(self, record: GarbageRecord) -> None:
-        """Delete a cold object of ours. Raises PermissionDenied in a place of others, where nothing goes."""
+        """Delete a cold object of ours. Raises PermissionDenied in a foreign place, where nothing is deleted."""
         with self._metadata.read() as txn:
             location = policies.location(txn, record.location_id)
         if not location.writable:
@@ -237,17 +238,17 @@ class Collector:
 
 
 def _put_off(txn: WriteTransaction, record: GarbageRecord, error: TierfsError) -> None:
-    """Queue a deletion that failed for later, with its error."""
+    """Queue a failed deletion for later, with its error."""
     pause_ms = min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(record.attempts, 16))
     later = replace(record, due_ms=txn.now_ms + pause_ms, attempts=record.attempts + 1, last_error=str(error))
     txn.put(GARBAGE, tables.pair(later.due_ms, later.sequence), later)
 
 
 def _is_orphan(record: GarbageRecord) -> bool:
-    """Whether a local file was found without a record, by an older tierfs."""
+    """Return whether a local file was found without a record, by an older tierfs."""
     return record.tier is Tier.LOCAL and not record.object_id
 
 
 def _is_linked(txn: ReadTransaction, record: GarbageRecord) -> bool:
-    """Whether the object that a row wants deleted has a record, so that some chunk needs it."""
+    """Return whether the object that a row wants deleted has a record, so that some chunk needs it."""
     return bool(record.object_id) and txn.get(OBJECTS, tables.u64(record.object_id)) is not None

@@ -1,9 +1,9 @@
-"""Dead uploads: what was begun in the bucket, is older than the grace period, and nobody will finish.
+"""Dead uploads: begun in the bucket, older than the grace period, and never to be finished.
 
-An unfinished multipart upload is in no listing of objects and yet paid for. Objects that a distributed
-writer put below `uploads/<job>/` are dead when no record names them, and nothing was added to the job for
-as long, or, while the job has an intent, for JOB_REST_MS. A manifest lives with the objects of its job. The bucket
-is listed first and the records are read afterwards, as for orphans.
+An unfinished multipart upload is in no listing of objects and yet paid for. Objects that a distributed writer put below
+`uploads/<job>/` are dead when no record names them, and nothing was added to the job for as long, or, while the job has
+an intent, for JOB_REST_MS. A manifest lives with the objects of its job. The bucket is listed first and the records are
+read afterwards, as for orphans.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tierfs.tiering.packs import PACKS_PREFIX
 from tierfs.types import LocationId, Tier
 
 _OURS = (JOURNAL_PREFIX, JOBS_PREFIX, ENTRIES_PREFIX, "probe/", ".tmp/")
-"""Where this store writes besides segments/ and packs/; .tmp/ is where a directory keeps temporary files."""
+"""Prefixes of this store's objects besides segments/ and packs/; .tmp/ is where a directory keeps temporary files."""
 
 _JOB = re.compile(r"uploads/[^/]+/")
 
@@ -48,7 +48,7 @@ class DeadUpload:
 
 
 class DeadUploads:
-    """Looks through one store's cold location."""
+    """Finds and aborts them in one store's cold location."""
 
     def __init__(self, metadata: MetadataStore, storage: ChunkStorage, location_id: LocationId) -> None:
         self._metadata = metadata
@@ -56,9 +56,9 @@ class DeadUploads:
         self._location_id = location_id
 
     def find(self, *, grace_ms: int) -> list[DeadUpload]:
-        """Those begun `grace_ms` ago or earlier, by the server's clock. Only what this store made.
+        """Return those begun `grace_ms` ago or earlier, by the server's clock; only what this store made.
 
-        A dead job comes before what it left, so that it cannot be committed any more when that goes.
+        A dead job precedes what it left, so that it cannot be committed any more when that goes.
         """
         before_ms = self._metadata.clock.now_ms() - grace_ms
         under_way = list(self._storage.uploads("")) if isinstance(self._storage, Uploads) else []
@@ -77,7 +77,7 @@ class DeadUploads:
         return [*ended, *self._without_intent(pending, alive), *self._without_record(left)]
 
     def abort(self, dead: Iterable[DeadUpload]) -> Collected:
-        """Abort uploads, and make objects of dead jobs garbage that is due now. Idempotent; tells what failed."""
+        """Abort uploads, and make objects of dead jobs garbage that is due now. Idempotent; returns the failures."""
         done, committed = Collected(), set[str]()
         for one in dead:
             if one.name.endswith("/"):
@@ -112,12 +112,12 @@ class DeadUploads:
             return intent is not None and txn.delete(INTENTS.name, intent.attempt.encode())
 
     def _alive(self, txn: ReadTransaction, newest: Mapping[str, int]) -> set[str]:
-        """Jobs with an intent that began, or to which something was added, in the last JOB_REST_MS."""
+        """Return the jobs with an intent that began, or to which something was added, in the last JOB_REST_MS."""
         before_ms = self._metadata.clock.now_ms() - JOB_REST_MS
         return {name for name, one in jobs(txn).items() if max(one.created_ms, newest.get(name, 0)) > before_ms}
 
     def _jobs(self, before_ms: int) -> tuple[list[StoredObject], dict[str, int]]:
-        """Objects of jobs to which nothing was added since `before_ms`; when something last was, of each job."""
+        """Return the objects of jobs without additions since `before_ms`, and the time of each job's last addition."""
         old: list[StoredObject] = []
         newest: dict[str, int] = {}
         for job, listed in groupby(self._storage.list(JOBS_PREFIX), key=lambda one: _job_of(one.name)):
@@ -128,7 +128,7 @@ class DeadUploads:
         return old, newest
 
     def _without_intent(self, pending: list[PendingUpload], alive_jobs: set[str]) -> Iterator[DeadUpload]:
-        """An upload of this store, or its job, has an intent for as long as somebody may finish it."""
+        """Yield those without an intent: an upload of this store, or its job, has one as long as it may be finished."""
         with self._metadata.read() as txn:
             alive = {intent.name for _, intent in txn.scan(INTENTS)}
         for one in pending:
@@ -148,13 +148,13 @@ class DeadUploads:
 
 
 def _job_of(name: str) -> str:
-    """`uploads/<job>/`; empty for an object that lies in none."""
+    """Return `uploads/<job>/`; empty for an object that lies in none."""
     parsed = _JOB.match(name)
     return parsed[0] if parsed is not None else ""
 
 
 def _is_ours(upload: PendingUpload, epoch: int) -> bool:
-    """A name below segments/ or packs/ tells the epoch of its owner; a newer one's uploads are none of our business."""
+    """Return whether an upload is ours: below segments/ and packs/ its name tells an epoch, which is not newer."""
     if upload.name.startswith(PACKS_PREFIX):
         said = packs.parse_name(upload.name)
         return said is not None and said.store_epoch <= epoch

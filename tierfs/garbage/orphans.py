@@ -1,13 +1,12 @@
 """Orphans: files and objects of this store that no record names, found by listing.
 
-Crashes leave none that an intent does not name, but for chunk files whose first append was never
-committed; a restored backup or a server that carries out a PUT late leaves others. The listing comes
-first and the records are read afterwards, so that what is made meanwhile is never taken for an orphan.
+A crash leaves none without an intent, except chunk files whose first append was never committed; a restored backup or a
+server that carries out a PUT late leaves others. The listing precedes the reading of the records, so that what is made
+meanwhile is never taken for an orphan.
 
-A chunk file lies there without a record until its first append commits, and no clock tells how long that
-takes. So a local file is looked at again and unlinked inside one write transaction: no commit can come
-between, and an append that commits later finds its file without a name and writes its bytes again
-(segments/append.py).
+A chunk file has no record until its first append commits, and no clock tells how long that takes. So a local file is
+looked at again and unlinked inside one write transaction: no commit can come between, and an append that commits later
+finds its file without a name and writes its bytes again (segments/append.py).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ COLD_NAME = re.compile(
     r"-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)(?:-c(?P<crc>[0-9a-f]{8}))?",
     re.DOTALL,
 )
-"""See cold.object_name. What is too large for a key's 64 bits is no name of ours."""
+"""See objects.object_name. A number too large for a key's 64 bits makes it no name of ours."""
 
 LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]{1,16})-(?P<start>[0-9a-f]{1,16})-[0-9a-f]+")
 
@@ -50,13 +49,13 @@ _UNLINKED_TOGETHER = 16
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A file or object that nothing names."""
+    """A file or object that no record names."""
 
     tier: Tier
     name: str
     length: int
     next_id: int
-    """The store's next id when nothing named it: an object that names it since has at least this one."""
+    """The store's next id when no record named it: an object that names it since has at least this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class _FoundOrphans:
 
 
 class OrphanFinder:
-    """Looks through one store's files and its cold location."""
+    """Finds and discards the orphans among one store's files and in its cold location."""
 
     def __init__(
         self, metadata: MetadataStore, files: ChunkFiles, storage: ChunkStorage | None, location_id: LocationId
@@ -82,7 +81,7 @@ class OrphanFinder:
         self._location_id = location_id
 
     def find(self, *, grace_ms: int) -> list[Orphan]:
-        """Orphans older than `grace_ms`: by the disk's clock and the server's. Only what this store made."""
+        """Return orphans older than `grace_ms`: by the disk's clock and the server's. Only what this store made."""
         before_ms = self._metadata.clock.now_ms() - grace_ms
         found = [*self._local(before_ms), *self._cold(before_ms)]
         with self._metadata.read() as txn:
@@ -94,13 +93,16 @@ class OrphanFinder:
         return [one for one in orphans if self._is_ours(one)]
 
     def _adopted(self, txn: ReadTransaction) -> set[str]:
-        """Objects of our own location that were adopted: theirs, whatever their names look like (invariant 5)."""
+        """Return the adopted objects in our own location: foreign, whatever their names look like (invariant 5)."""
         if self._storage is None:
             return set()
         return policies.foreign_names_below(txn, policies.location(txn, self._location_id))
 
     def discard(self, orphans: Iterable[Orphan]) -> Collected:
-        """Unlink the files among the orphans; make the objects garbage that is due now. Tells of the files."""
+        """Unlink the files among the orphans; make the objects garbage that is due now.
+
+        Returns the result for the files.
+        """
         files: list[Orphan] = []
         for orphan in orphans:
             if orphan.tier is Tier.LOCAL:
@@ -174,7 +176,7 @@ class OrphanFinder:
             return txn.store.store_epoch
 
     def _is_ours(self, orphan: Orphan) -> bool:
-        """Objects say which store made them; another store's are none of our business."""
+        """Return whether this store made an object, which its metadata tell; another store's are left alone."""
         if orphan.tier is Tier.LOCAL or self._storage is None:
             return True
         try:
@@ -189,13 +191,13 @@ class OrphanFinder:
 
 
 def chunk_objects(storage: ChunkStorage) -> Iterator[StoredObject]:
-    """Everything in a cold tier that may hold chunks, in the order of a listing."""
+    """Yield everything in a cold tier that may hold chunks, in the order of a listing."""
     yield from storage.list(PACKS_PREFIX)
     yield from storage.list(SEGMENTS_PREFIX)
 
 
 def _is_chunk(txn: ReadTransaction, found: _FoundOrphans) -> bool:
-    """Whether the chunk, or of a pack the object, that the name tells of is there: true of nearly all, at two gets."""
+    """Return whether the chunk that a name tells of, or a pack's object, is there: true of nearly all, at two gets."""
     object_id = found.object_id
     if object_id is None and not found.segment_id:
         return False
@@ -207,6 +209,6 @@ def _is_chunk(txn: ReadTransaction, found: _FoundOrphans) -> bool:
 
 
 def _named(txn: ReadTransaction, names: Collection[str]) -> set[str]:
-    """Which of the names any record mentions; one pass over all objects."""
+    """Return those of the names that any record mentions; one pass over all objects."""
     others = (row.name for rows in (txn.scan(INTENTS), txn.scan(GARBAGE)) for _, row in rows)
     return chains.objects_named(txn, names) | {name for name in others if name in names} | companions(txn).keys()

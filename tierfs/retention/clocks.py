@@ -1,13 +1,12 @@
-"""Whether the wall clock can be trusted with deletions (design §7): a pure function, and what feeds it.
+"""Decide whether the wall clock can be trusted with deletions (design §7): a pure function, and its inputs.
 
-A clock that jumps a year ahead makes every byte a year older. Retention, the deletion lag and the grace period
-of cold garbage go by the wall clock, so they pause while it disagrees with the machine's time since boot or with
-the cold tier's server, and go on by themselves when it agrees again.
+A clock that jumps a year ahead makes every byte a year older. Retention, the deletion lag and the grace period of cold
+garbage go by the wall clock, so they pause while it disagrees with the machine's time since boot or with the cold
+tier's server, and continue by themselves when it agrees again.
 
-Accepting the present wall clock: what an earlier, wrong one dated into the future is dated now.
-
-Without it a clock that ran ahead, and was set back, would hold up every timed deletion for as long as it was ahead.
-Only an operator can say which of the two is right; where a server can, it does (clock_check.py).
+`accept` takes the present wall clock for right: times that an earlier, wrong one put into the future become now.
+Otherwise a clock that ran ahead, and was set back, would hold up every timed deletion for as long as it was ahead. Only
+an operator can tell which of the two is right; where a server can, it does.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ log = logging.getLogger(__name__)
 _MS_PER_S = 1000
 
 TOLERANCE_S = 300
-"""Clocks that are kept by NTP differ by far less, and no lag or retention is that short. Pulled out of the air."""
+"""Clocks that are kept by NTP differ by far less, and no lag or retention is that short. A guess."""
 
 _ASK_EVERY_S = 600
-"""How long an answer of the server counts, carried on by the time since boot; one small request each."""
+"""Lifetime of a server's answer, carried on by the time since boot; one small request each."""
 
 LONGEST_REST_S = 30 * 86_400
-"""A store that nobody wrote to for so long may as well have been opened with a wrong clock..."""
+"""A store without a write for so long may as well have been opened with a wrong clock..."""
 
 REST_DOUBT_S = 86_400
 """...so that without a server to confirm it, deletions wait a day for an operator to notice the warning."""
@@ -52,25 +51,25 @@ class Instant:
     boot_s: float
 
     def expected_ms(self, boot_s: float) -> int:
-        """What the wall clock should show at another time since boot."""
+        """Return what the wall clock should show at another time since boot."""
         return self.wall_ms + round((boot_s - self.boot_s) * _MS_PER_S)
 
 
 @dataclass(frozen=True, slots=True)
 class ClockView:
-    """What is known about the time."""
+    """Knowledge about the time."""
 
     now: Instant
     began: Instant
-    """As this process began to look."""
+    """At this process's first look."""
     last_wall_ms: int
     """The newest wall time in the metadata at that moment."""
     server: Instant | None = None
-    """What the cold tier's server said, if it did of late."""
+    """The time of the cold tier's server, if it answered of late."""
 
 
 def disagreement(view: ClockView) -> str | None:
-    """Why the wall clock is not to be trusted, or None. A server that answered of late settles it."""
+    """Return why the wall clock is not to be trusted, or None. A server that answered of late settles it."""
     if view.server is not None:
         ahead_ms = view.now.wall_ms - view.server.expected_ms(view.now.boot_s)
         return _off(ahead_ms, "the cold tier's server")
@@ -93,7 +92,7 @@ def _off(ahead_ms: int, reference: str) -> str | None:
 
 
 ACCEPT = "tierfs gc --accept-clock"
-"""What an operator types who knows that the present time is right."""
+"""The command of an operator who knows that the present time is right."""
 
 
 class ClockDisagrees(Unavailable):
@@ -108,7 +107,7 @@ class ClockCheck:
     """Watches the clocks for one holder. Thread-safe."""
 
     def __init__(self, metadata: MetadataStore, clock: Clock, server_time_ms: Callable[[], int | None]) -> None:
-        """`server_time_ms` asks the cold tier's server; None where there is no server."""
+        """Take `server_time_ms`, which asks the cold tier's server; it returns None where there is no server."""
         self._metadata = metadata
         self._clock = clock
         self._server_time_ms = server_time_ms
@@ -119,7 +118,10 @@ class ClockCheck:
         self._begin()
 
     def reason(self) -> str | None:
-        """Why timed deletions pause now, or None. Cheap; asks nobody. The first time is a warning in the log."""
+        """Return why timed deletions pause now, or None.
+
+        Cheap: asks no server. The first time is a warning in the log.
+        """
         with self._metadata.read() as txn:
             accepted = txn.store.clock_accepted_ms != self._accepted_ms
         if accepted:
@@ -138,7 +140,7 @@ class ClockCheck:
         return found
 
     def ask(self) -> None:
-        """Ask the server for its time, if the last answer is old. One that does not answer says nothing."""
+        """Ask the server for its time, if the last answer is old. Without an answer nothing changes."""
         boot_s = self._clock.boot_s()
         if self._asked_s is not None and boot_s - self._asked_s < _ASK_EVERY_S:
             return
@@ -160,7 +162,7 @@ class ClockCheck:
             raise ClockDisagrees(f"timed deletions pause, as the wall clock is not trusted: {_with_way_out(found)}")
 
     def require_server_agrees(self) -> None:
-        """Raise ClockDisagrees when the server shows another time: then nobody may take ours for right."""
+        """Raise ClockDisagrees when the server shows another time: then ours may not be accepted."""
         self.ask()
         view = ClockView(self._now(), self._began, self._last_wall_ms, self._server)
         found = disagreement(view) if self._server is not None else None
@@ -168,7 +170,7 @@ class ClockCheck:
             raise ClockDisagrees(f"the wall clock is not taken for right: {found}", remedy="set this machine's clock")
 
     def _begin(self) -> None:
-        """What the wall clock is compared with from now on."""
+        """Note the times that the wall clock is compared with from now on."""
         with self._metadata.read() as txn:
             self._last_wall_ms, self._accepted_ms = txn.store.last_wall_ms, txn.store.clock_accepted_ms
         self._began = self._now()
@@ -198,7 +200,7 @@ _OBJECT_TIMES = ("created_ms", "written_ms")
 
 @dataclass(frozen=True, slots=True)
 class ClockAccepted:
-    """What had a date in the future."""
+    """Number of rows that had a date in the future."""
 
     now_ms: int
     segments: int = 0
@@ -222,7 +224,7 @@ def accept(metadata: MetadataStore, *, grace_s: int) -> ClockAccepted:
 
 
 def _date_anew(metadata: MetadataStore, table: Table[R], times: Sequence[str], now_ms: int) -> int:
-    """Put times behind `now_ms` to it; returns in how many rows."""
+    """Put times later than `now_ms` to it; return the number of rows."""
 
     def find(_: ReadTransaction, rows: list[tuple[bytes, R]]) -> list[bytes]:
         return [key for key, record in rows if any(getattr(record, name) > now_ms for name in times)]
@@ -240,7 +242,7 @@ def _date_anew(metadata: MetadataStore, table: Table[R], times: Sequence[str], n
 
 
 def _bring_forward(metadata: MetadataStore, now_ms: int, longest_ms: int) -> int:
-    """Make deletions due at most `longest_ms` from now; returns how many were due later."""
+    """Make deletions due at most `longest_ms` from now; return how many were due later."""
     count, last_ms = 0, now_ms + longest_ms
     while True:
         with metadata.write() as txn:

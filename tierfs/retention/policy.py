@@ -1,8 +1,7 @@
-"""What retention takes away: a pure function of a stream's members and the time (design §7).
+"""Retention as a pure function of a stream's members and the time (design §7), and the members of a store.
 
-Nothing here reads a clock or a database; the runs of a member are consumed only as far as they expire.
-
-Lifetimes: the segments whose policies end them or their bytes, as retention_policy.py sees them.
+The function reads no clock and no database; the runs of a member are consumed only as far as they expire. `governed`,
+`members` and `ledger_members` read from the database the segments that a policy may end, or whose bytes it may.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId, Tier
 
 @dataclass(frozen=True, slots=True)
 class MemberRun:
-    """Bytes that go together: up to the end of a complete chunk."""
+    """Bytes that expire together: up to the end of a complete chunk."""
 
     end_offset: int
     written_by_ms: int
-    """No byte of it was appended later."""
+    """Time of its last append, or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,12 @@ class Member:
     start_offset: int
     length: int
     runs: Iterable[MemberRun]
-    """What may go, from the start offset on; it ends where something has to stay, whatever its age."""
+    """The bytes that may go, from the start offset on; they end where something has to stay, whatever its age."""
     sealed: bool = False
     ended_ms: int = 0
-    """When a sealed one took its last byte or was sealed, whichever was later."""
+    """The last append to a sealed one or its sealing, whichever was later."""
     names_stream: bool = False
-    """Whether appends to its name go on in a successor."""
+    """Whether appends to its name continue in a successor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +59,11 @@ class Expiry:
 
 
 def expired(members: Sequence[Member], now_ms: int) -> Iterator[Expiry]:
-    """What goes now of a stream, whose members come oldest first.
+    """Yield what goes now of a stream, whose members are in order, oldest first.
 
     Bytes go from the stream's head on, run by run: those older than `retention_age`, and those that leave
-    `retention_bytes` behind them, of all members together. A younger member stays as long as a byte before it
-    does. An open segment is never removed, nor is the one that has the stream's name.
+    `retention_bytes` after them, of all members together. A younger member stays as long as a byte before it does. An
+    open segment is never removed, nor is the one that has the stream's name.
     """
     left = sum(member.length - member.start_offset for member in members)
     for member in members:
@@ -84,7 +83,7 @@ def expired(members: Sequence[Member], now_ms: int) -> Iterator[Expiry]:
 
 
 def next_expiry_ms(members: Sequence[Member]) -> int | None:
-    """When age takes bytes of a stream away next; None when nothing that may go has an age to reach."""
+    """Return when age next takes bytes of a stream away; None when nothing that may go has an age to reach."""
     for member in members:
         age_s = member.policy.retention_age_s
         if age_s is None:
@@ -108,12 +107,12 @@ def _is_surplus(policy: Policy, left_bytes: int) -> bool:
 
 
 def _is_stale(empty: Member, now_ms: int) -> bool:
-    """Whether a segment without bytes has been one for as long as bytes are kept."""
+    """Return whether a segment without bytes has been one for as long as bytes are kept."""
     return _is_old(empty.policy, empty.ended_ms, now_ms)
 
 
 def governed(txn: ReadTransaction) -> list[SegmentId]:
-    """The segments for which a lifetime may be set: at or below what has one. Costs nothing where nothing has."""
+    """Return the segments for which a lifetime may be set: at or below what has one. Costs nothing without any."""
     found: dict[SegmentId, None] = {}
     for _, record in txn.scan(POLICIES):
         if any(record.settings.get(key, OFF) != OFF for key in LIFETIME_KEYS):
@@ -122,7 +121,7 @@ def governed(txn: ReadTransaction) -> list[SegmentId]:
 
 
 def _segment_ids(txn: ReadTransaction, target_id: int) -> Iterator[SegmentId]:
-    """A segment's own id, or those of all segments below a directory."""
+    """Yield a segment's own id, or those of all segments below a directory."""
     if target_id != ROOT_DIRECTORY and txn.get(DIRECTORIES, tables.u64(target_id)) is None:
         if txn.get(SEGMENTS, tables.u64(target_id)) is not None:
             yield SegmentId(target_id)
@@ -135,13 +134,13 @@ def _segment_ids(txn: ReadTransaction, target_id: int) -> Iterator[SegmentId]:
 
 
 def ledger_members(txn: ReadTransaction, managed_ledger: DirectoryId, *, needs_offload: bool) -> list[Member]:
-    """The ledgers of a managed ledger, oldest first; each goes as a whole, or not at all."""
+    """Return the ledgers of a managed ledger, oldest first; each goes as a whole, or not at all."""
     segments = (one.segment for one in positions.members(txn, managed_ledger))
     return as_members(txn, segments, needs_offload=needs_offload)
 
 
 def as_members(txn: ReadTransaction, segments: Iterable[SegmentRecord], *, needs_offload: bool) -> list[Member]:
-    """Some of them."""
+    """Return some of them as members."""
     effective = Effective(txn)
     found: list[Member] = []
     for segment in segments:
@@ -162,7 +161,7 @@ def as_members(txn: ReadTransaction, segments: Iterable[SegmentRecord], *, needs
 
 
 def _is_named_cold(txn: ReadTransaction, segment: SegmentRecord) -> bool:
-    """Whether the journal names objects for all bytes."""
+    """Return whether the journal names objects for all bytes."""
     published = txn.store.journal.published_sequence
     cold = chains.chunks(txn, segment.id, Tier.COLD) if segment.cold.bytes >= segment.length else ()
     named = [chunk.lost or chains.object_of(txn, chunk).linked_sequence <= published for chunk in cold]
@@ -170,7 +169,7 @@ def _is_named_cold(txn: ReadTransaction, segment: SegmentRecord) -> bool:
 
 
 def members(txn: ReadTransaction, first: SegmentRecord, *, needs_offload: bool) -> list[Member]:
-    """The stream that begins with `first`; its runs are read from the database as they are asked for."""
+    """Return the stream that begins with `first`; its runs are read from the database as they are consumed."""
     found = [first]
     while (following := streams.successor(txn, found[-1])) is not None:
         found.append(following)
@@ -191,9 +190,9 @@ def _member(txn: ReadTransaction, segment: SegmentRecord, *, last: bool, needs_o
 
 
 def _runs(txn: ReadTransaction, segment: SegmentRecord, *, needs_offload: bool) -> Iterator[MemberRun]:
-    """Complete chunks from the start offset on, cold ones first; it stops at bytes that must not go yet.
+    """Yield complete chunks from the start offset on, cold ones first, up to bytes that must not go yet.
 
-    Lost extents go with the bytes behind them.
+    Lost extents go with the bytes after them.
     """
     at = segment.start_offset
     while at < segment.length:
@@ -213,7 +212,7 @@ def _runs(txn: ReadTransaction, segment: SegmentRecord, *, needs_offload: bool) 
 
 
 def _cold_run(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> MemberRun | None:
-    """None while the journal does not name it."""
+    """Return the run of a cold chunk; None while the journal does not name it."""
     holder = chains.object_of(txn, chunk)
     if holder.linked_sequence > txn.store.journal.published_sequence:
         return None
@@ -221,7 +220,7 @@ def _cold_run(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) 
 
 
 def _local_run(txn: ReadTransaction, segment: SegmentRecord, at: int) -> MemberRun | None:
-    """None for the active chunk, whose end is not known."""
+    """Return the run of a local chunk; None for the active one, whose end is not known."""
     chunk = _holding(txn, segment, Tier.LOCAL, at)
     if chunk is None or (segment.active and chunk.start_offset == segment.local.last_chunk):
         return None

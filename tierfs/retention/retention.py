@@ -1,7 +1,7 @@
 """Retention: segments that policy seals, and bytes that policy no longer keeps (design §7).
 
-What goes is decided again inside the transaction that takes it, from the records of that moment. Names and
-records go at once, local files too; cold objects become garbage that waits for the journal and the grace period.
+The transaction that takes bytes away decides again which, from the records of that moment. Names and records go at
+once, local files too; cold objects become garbage that waits for the journal and the grace period.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RUNS_PER_COMMIT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What a pass took away."""
+    """The result of a pass."""
 
     sealed: int = 0
     """Segments sealed by policy and continued in a successor."""
@@ -51,25 +51,25 @@ class Expired:
     bytes: int = 0
 
     def plus(self, expiry: Expiry) -> Expired:
-        """With one more segment that lost its head, or went."""
+        """Add one more segment that lost its head, or went."""
         return replace(self, removed=self.removed + expiry.removes, bytes=self.bytes + expiry.bytes)
 
 
 class Retention:
-    """Ends segments and their bytes when their time has come. Used by the holder only."""
+    """Ends segments and their bytes when their time is over. Used by the holder only."""
 
     def __init__(self, metadata: MetadataStore, engine: Engine, *, grace_s: int, needs_offload: bool) -> None:
-        """`needs_offload`: bytes that are not cold and named by the journal stay, whatever their age."""
+        """Keep bytes that are not cold and named by the journal, whatever their age, if `needs_offload`."""
         self._metadata = metadata
         self._engine = engine
         self._grace_ms = grace_s * 1000
         self._needs_offload = needs_offload
         self._next_ms = _NEVER_MS
         self._managed_ledgers: set[DirectoryId] = set()
-        """Of the ledgers that a pass met."""
+        """The managed ledgers that a pass met."""
 
     def seal(self) -> int:
-        """Seal every segment that is long or old enough; returns how many."""
+        """Seal every segment that is long or old enough; return how many."""
         return sum(self._engine.end_if_due(segment_id) for segment_id in self._due(self._is_to_be_sealed))
 
     def expire(self) -> Expired:
@@ -86,7 +86,7 @@ class Retention:
         return total
 
     def _due(self, wanted: Callable[[ReadTransaction, SegmentRecord, int], bool]) -> Iterator[SegmentId]:
-        """Segments below a policy on lifetimes for which there is something to do."""
+        """Yield the segments below a policy on lifetimes for which there is something to do."""
         now_ms = self._metadata.clock.now_ms()
         with self._metadata.read() as txn:
             candidates = iter(policy.governed(txn))
@@ -105,7 +105,7 @@ class Retention:
         return streams.is_long(segment, policy) or streams.is_old(segment, policy, now_ms)
 
     def _has_expired(self, txn: ReadTransaction, segment: SegmentRecord, now_ms: int) -> bool:
-        """Of a stream, its first member answers for all; ledgers are looked at together."""
+        """Return whether a stream has expired bytes, as its first member answers for all; only note ledgers."""
         if segment.kind is SegmentKind.LEDGER:
             self._managed_ledgers.add(segment.parent_id)
             return False
@@ -117,7 +117,7 @@ class Retention:
         return False
 
     def _note_next(self, next_ms: int) -> None:
-        """For `status`; written only when it is another time than before."""
+        """Note the time of the next expiry for `status`, unless it is the same as before."""
         with self._metadata.read() as txn:
             if txn.store.next_expiry_ms == next_ms:
                 return
@@ -169,7 +169,7 @@ class Retention:
         return policy.as_members(txn, there, needs_offload=self._needs_offload)
 
     def _take(self, txn: WriteTransaction, expiry: Expiry) -> bool:
-        """False if it has to wait: for an idle writer, which leaves the segment with its next append."""
+        """Take away one expiry; False if it waits for an idle writer, which leaves the segment with its next append."""
         segment = directories.segment(txn, expiry.segment_id)
         assert segment is not None
         due_ms = txn.now_ms + self._grace_ms
@@ -188,7 +188,7 @@ class Retention:
 
 
 def _bounded(members: Sequence[Member]) -> list[Member]:
-    """The same members, with no more runs in all than one commit should remove."""
+    """Return the same members, with no more runs in all than one commit should remove."""
     budget = iter(range(_RUNS_PER_COMMIT))
     return [replace(member, runs=_limited(member.runs, budget)) for member in members]
 
