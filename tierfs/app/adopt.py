@@ -1,4 +1,4 @@
-"""Adopting what others wrote: places, planners and the run over them. Part of the composition root."""
+"""Adopt what others wrote: places, planners and the run over them. Part of the composition root."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_ID = LocationId(0)
 _S3_URL = f"{S3_SCHEME}://"
 
 Planner = Callable[[AdoptionPlan, ChunkStorage, Iterator[StoredObject], str], None]
-"""Adds to a plan what the objects of a place, whose storage is there for headers, become below a directory."""
+"""Adds to a plan what the objects of a place become below a directory; reads headers from the place's storage."""
 
 _PLANNERS: Mapping[str, Planner] = {
     OBJECTS: lambda plan, _, found, into: plan_objects(plan, found, into),
@@ -45,7 +45,7 @@ _PLANNERS: Mapping[str, Planner] = {
 
 @dataclass(frozen=True, slots=True)
 class ForeignReach:
-    """How an S3 place is reached; credentials come from botocore's chain or the profile."""
+    """Access to an S3 place; credentials are from botocore's chain or the profile."""
 
     endpoint_url: str | None = None
     region: str | None = None
@@ -54,17 +54,17 @@ class ForeignReach:
 
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
-    """How ledgers are adopted."""
+    """Options for the adoption of ledgers."""
 
     accept_loss: bool = False
-    """Without the entries that are missing at the end."""
+    """Adopt without the entries that are missing at the end."""
     magic: MagicWords | None = None
     """Of objects of the first PIP's form."""
 
 
 @dataclass(slots=True)
 class Adopted:
-    """What one place became, or would become."""
+    """The result of adopting one place, or its prospect."""
 
     place: LocationRecord
     plan: AdoptionPlan
@@ -89,7 +89,7 @@ class Adopter:
     def __init__(
         self, store: Store, kind: str, into: str, reach: ForeignReach, ledgers: LedgerOptions = _LEDGER_OPTIONS
     ) -> None:
-        """Raises InvalidRequest for a bad `into`."""
+        """Check `into`; raises InvalidRequest."""
         self._ledgers = ledgers
         self._store = store
         self._kind = kind
@@ -129,7 +129,7 @@ class Adopter:
                 planned.outcomes = Adoption(*common).run([one for one in found if isinstance(one, SegmentPlan)])
 
     def _cold_tier(self) -> ColdTier | None:
-        """Where the store itself writes."""
+        """Return the cold tier that the store itself writes to."""
         location_id = self._store.cold_location_id
         if location_id is None:
             return None
@@ -137,7 +137,7 @@ class Adopter:
         return ColdTier(location_id, storage, Publisher(self._store.metadata, storage).require_recent_ownership)
 
     def _allow(self, place: LocationRecord) -> None:
-        """A place that a recovered journal named may be used from now on, even if all of it was adopted."""
+        """Allow a place that a recovered journal named from now on, even if all of it was adopted."""
         metadata = self._store.metadata
         with metadata.read() as txn:
             known = policies.foreign_at(txn, place)
@@ -146,7 +146,7 @@ class Adopter:
                 policies.register_foreign(txn, place)
 
     def settle(self) -> TierfsError | None:
-        """Publish what was adopted, if there is a bucket; returns why not."""
+        """Publish what was adopted, if there is a bucket; return why not."""
         return None if self._store.cold_location_id is None else verbs.settle(self._store)
 
     def _place(self, text: str) -> _Place:

@@ -6,9 +6,8 @@
         uploaded = task.finish()
     commit(store, job, uploaded_of_all_tasks, version=812)  # driver; exactly once per application and version
 
-`begin`, `commit` and `abort` may run in different processes: a job is all that passes between them.
-
-What an executor needs to upload its part of a batch: picklable, and no store. Part of the composition root.
+`begin`, `commit` and `abort` may run in different processes: a job is all that passes between them. Its UploadSpec is
+all that an executor needs: picklable, and no store.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ from tierfs.tiering.batch_upload import SegmentUpload, UploadPlan
 
 @dataclass(frozen=True, slots=True)
 class UploadSpec:
-    """One job, as its executors see it. Credentials are not in it: they come from the executor's own surroundings."""
+    """One job, as its executors see it. It has no credentials: they are those of the executor's environment."""
 
     plan: UploadPlan
     location: LocationRecord
     cold: ColdSettings
     store: Path
-    """Where a cold tier that is a directory may be relative to; executors must see it at the same path."""
+    """The base of a cold tier that is a directory; executors must see it at the same path."""
     into: str
 
     @contextmanager
     def task(self, partition: int) -> Iterator[TaskUpload]:
-        """Uploads of one task, connected. An error inside the block deletes all that the task uploaded."""
+        """Connect for the uploads of one task. An error inside the block deletes all that the task uploaded."""
         storage = connect.connect(self.location, self.store, self.cold, NullMetrics(), sweeps=False)
         try:
             task = TaskUpload(storage, self, partition)
@@ -96,7 +95,7 @@ class TaskUpload:
                 return
 
     def finish(self) -> tuple[UploadedSegment, ...]:
-        """Finish every segment that is open; returns all of the task's, for the driver to commit."""
+        """Finish every segment that is open; return all of the task's, for the driver to commit."""
         return tuple(upload.finish() for upload in self._uploads)
 
     def abort(self) -> None:
@@ -105,7 +104,7 @@ class TaskUpload:
             upload.discard()
 
     def abort_unfinished(self) -> None:
-        """The same for segments that were not finished."""
+        """Delete the segments that were not finished."""
         for upload in self._uploads:
             upload.abort()
 
@@ -115,7 +114,7 @@ log = logging.getLogger(__name__)
 _WHAT = "a distributed write"
 
 _PUBLISH_WAIT_S = 30.0
-"""A holder publishes each second. A bucket that does not answer for so long is no reason to fail what is committed."""
+"""A holder publishes each second. A bucket that does not answer for so long is no reason to fail a committed write."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 
@@ -137,7 +136,7 @@ class WriteJob:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a commit did."""
+    """The result of a commit."""
 
     segments: int
     bytes: int
@@ -164,7 +163,7 @@ def begin(store: Store, application: str | None, into: str, *, seal: bool = True
 
 
 def require_possible(store: Store, application: str | None, into: str) -> None:
-    """Raise what `begin` would, and note nothing: for who has to refuse a write before anybody needs its job."""
+    """Raise as `begin` would, and note nothing: to refuse a write before its job is needed."""
     if application is not None:
         batches.check(application, 0)
     _require_owner(store)
@@ -188,12 +187,12 @@ def commit(
 
 
 def abort(store: Store, job: WriteJob) -> int:
-    """Make what a write uploaded garbage; returns how many objects. Nothing after a commit, or another abort."""
+    """Make what a write uploaded garbage; return how many objects. Nothing after a commit, or another abort."""
     return _jobs(store).abort(job.id)
 
 
 def is_committed(store: Store, application: str, version: int) -> bool:
-    """Whether a version of an application was committed."""
+    """Return whether a version of an application was committed."""
     batches.check(application, version)
     with store.metadata.read() as txn:
         return batches.is_committed(txn, application, version)
@@ -207,7 +206,7 @@ def _jobs(store: Store) -> BatchJobs:
 
 
 def _require_owner(store: Store) -> None:
-    """Ask the bucket whether it is ours, unless there is a holder, who does that by himself."""
+    """Confirm at the bucket that it is ours, unless there is a holder, which does that itself."""
     with store.metadata.read() as txn:
         fence.require_owner(txn.store)
     try:
@@ -218,7 +217,7 @@ def _require_owner(store: Store) -> None:
 
 
 def _published(store: Store, done: Committed, wait_s: float) -> bool:
-    """Whether the journal names a commit, once a holder or this process published it, or the time is over."""
+    """Wait until the holder or this process has published a commit; return False when the time is over."""
     until_s, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
     while True:
         failed: TierfsError | None = None

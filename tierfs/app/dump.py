@@ -1,4 +1,4 @@
-"""Dumping and loading, of a whole store and of one segment. Part of the composition root."""
+"""Dump and load a whole store or one segment. Part of the composition root."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from tierfs.types import LocationId, Tier
 STDOUT = "-"
 
 _STAGING = "metadata.loading"
-"""Where metadata are made before they get their name; what a killed load left is thrown away."""
+"""Directory in which metadata are made before they get their name; that of a killed load is thrown away."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What loading a store's dump made of the chunk files that were there."""
+    """The result of loading a store's dump, compared with the chunk files that were there."""
 
     summary: DumpSummary
     missing_files: int
     """Chunk files that the dump names and that are not there, or shorter than it says."""
     newer_files: int
-    """Chunk files that hold bytes the dump does not know of: they came after it."""
+    """Chunk files with bytes that are later than the dump."""
 
 
 def dump_store(store: Store, target: str) -> DumpSummary:
     """Write all metadata to a file, which appears whole or not at all, or to standard output for `-`.
 
-    One read transaction: whoever holds the store goes on meanwhile.
+    One read transaction: the store's holder continues meanwhile.
     """
     now_ms = store.clock.now_ms()
     with store.metadata.read() as txn:
@@ -85,7 +85,7 @@ def load_store(directory: Path, source: Path, clock: Clock | None = None) -> Loa
 
 
 def dump_segment(store: Store, name: str) -> SegmentDumped:
-    """Write a segment's metadata to its bucket; see segment_dump.dump_segment. Raises Fenced and WrongColdTier too."""
+    """Write a segment's metadata to its bucket; see backup.segment. Raises Fenced and WrongColdTier too."""
     with store.metadata.read() as txn:
         record = txn.store
     fence.require_owner(record)
@@ -110,7 +110,7 @@ def _make_metadata(paths: StorePaths, file: BinaryIO, summary: DumpSummary, name
 
 
 def _make_the_rest(paths: StorePaths) -> None:
-    """What a store has besides metadata, as far as it is missing; the settings last, as they mark a store."""
+    """Make what the store lacks besides metadata; the settings last, as they mark a store."""
     if not paths.chunks.exists():
         ChunkFiles.create(paths.chunks).close()
     for directory in (paths.locks, paths.log):
@@ -142,7 +142,7 @@ def _length(files: ChunkFiles, name: str) -> int:
 
 @contextmanager
 def _appearing(wanted: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name when the block ends, durable; nothing is left when it fails.
+    """Open a file that gets its name when the block ends, durably; nothing is left when it fails.
 
     A link stays one. Raises InvalidRequest for a name that a device, a pipe, a directory or a circle of links has.
     """

@@ -1,8 +1,6 @@
-"""fsck of one store: the checks in their order, and what mends what they find. Part of the composition root.
+"""fsck of one store: the checks in their order, and the tools that repair what they find. Part of the composition root.
 
-What `fsck --repair` mends a store with. Part of the composition root.
-
-verify: every byte below a path, from every tier that holds it. Part of the composition root.
+`verify` reads every byte below a path, from every tier that holds it.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from tierfs.store_paths import StorePaths
 
 
 def tools(store: Store, may_lose: MayLose) -> MendTools:
-    """The tools for one open store. Raises Fenced where the store may change nothing."""
+    """Return the tools for one open store. Raises Fenced where the store may change nothing."""
     with store.metadata.read() as txn:
         fence.require_owner(txn.store)
     return MendTools(
@@ -68,7 +66,7 @@ class _RecentlyProved:
 
 
 def _proved(store: Store) -> ChunkStorage | None:
-    """The cold tier, None if there is none. A wrong or unmounted one would make every object look lost."""
+    """Return the cold tier, None if there is none. A wrong or unmounted one would make every object look lost."""
     location_id = store.cold_location_id
     if location_id is None:
         return None
@@ -82,7 +80,7 @@ def _proved(store: Store) -> ChunkStorage | None:
 
 
 def _checkpoint(store: Store) -> None:
-    """All metadata into the journal anew, whatever it lacks. Without a cold tier there is no journal."""
+    """Checkpoint all metadata into the journal, whatever it lacks. Without a cold tier there is no journal."""
     location_id = store.cold_location_id
     if location_id is None:
         return
@@ -95,7 +93,7 @@ def _checkpoint(store: Store) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `tierfs fsck` was asked."""
+    """Options of `tierfs fsck`."""
 
     deep: bool = False
     repair: bool = False
@@ -110,23 +108,23 @@ class CheckOutcome:
     finding: Finding
     mended: bool = False
     left: str | None = None
-    """Why it was not, where something was tried."""
+    """The reason it was not, where a repair was tried."""
     lost_bytes: int = 0
     """Recorded as lost by the mend."""
 
 
 _PASSES = 4
-"""A mend may show the next: a chunk dropped, then its object unused. More than this were never needed."""
+"""A mend may expose the next: a chunk dropped, then its object unused. More than this were never needed."""
 
 Tell = Callable[[CheckOutcome], None]
 
 
 @dataclass(slots=True)
 class Summary:
-    """What was checked, how long it took, what came of it."""
+    """Counts of what was checked, durations, and results."""
 
     seconds: dict[str, float] = field(default_factory=dict)
-    """Stage -> how long it took."""
+    """Stage -> its duration."""
     segments: int = 0
     chunks: int = 0
     objects: int = 0
@@ -135,7 +133,7 @@ class Summary:
     notes: int = 0
     mended: int = 0
     damaged: int = 0
-    """Findings that are left."""
+    """Findings that remain."""
     lost: int = 0
     """Findings of bytes that no copy has, mended (recorded as lost) or not."""
     lost_bytes: int = 0
@@ -143,10 +141,10 @@ class Summary:
     read_bytes: int = 0
     """By --deep."""
     unchecked: str = ""
-    """What could not be checked now, and why."""
+    """The part that could not be checked now, and the reason."""
 
     def count(self, outcome: CheckOutcome) -> None:
-        """One more finding."""
+        """Count one more finding."""
         self.lost_bytes += outcome.lost_bytes
         if outcome.finding.severity is Severity.NOTE and not outcome.mended:
             self.notes += 1
@@ -169,7 +167,7 @@ class Checking:
         self.summary = Summary()
 
     def run(self) -> Summary:
-        """Check, and mend what was asked to be; findings are told as they are found.
+        """Check, and mend what was asked to be; findings are reported as they are made.
 
         Raises Conflict when something is to be mended while a holder lives, NotFound where there is no store.
         """
@@ -206,7 +204,7 @@ class Checking:
             self.summary.unchecked = str(exc)
 
     def _metadata(self, store: Store, mender: Mender | None) -> tuple[ObjectTable, Totals]:
-        """The metadata as it is after what could be mended was: one mend shows what the next has to be."""
+        """Check the metadata and repair until stable: one repair can expose the next."""
         mended: dict[tuple[str, str, str], CheckOutcome] = {}
         why: dict[tuple[str, str, str], str] = {}
         for last in [False] * (0 if mender is None else _PASSES) + [True]:
@@ -231,7 +229,7 @@ class Checking:
         return table, totals
 
     def _told_or_kept(self, findings: Iterator[Finding], *, kept: bool) -> list[Finding]:
-        """Findings to be mended; where nothing is, they are told at once and not kept, however many they are."""
+        """Return the findings if any may be mended; else report them at once and keep none, however many they are."""
         if kept:
             return list(findings)
         for finding in findings:
@@ -299,8 +297,8 @@ def _name(finding: Finding) -> tuple[str, str, str]:
 def verify(store: Store, path: str, show: OnProgress) -> Iterator[Verified]:
     """Verify every segment below a path, one after the other.
 
-    Bad chunks become suspect, and suspect ones that are good lose the mark, unless this store may change
-    nothing (a replica, or fenced). Raises NotFound, and Unavailable when a tier does not answer.
+    Bad chunks become suspect, and suspect ones that are good lose the mark, unless this store may change nothing (a
+    replica, or fenced). Raises NotFound, and Unavailable when a tier does not answer.
     """
     with store.metadata.read() as txn:
         found = list(directories.segments_at(txn, path))

@@ -1,9 +1,8 @@
-"""Exporting ledgers: Pulsar's two objects of each as files of a directory. Part of the composition root.
+"""Export ledgers: Pulsar's two objects of each as files of a directory. Part of the composition root.
 
-A ledger whose objects are there is copied from them byte for byte, all others are encoded; the same ledger, exported
-in the same way, always gets the same names. The index comes last: without it a ledger was not exported.
-
-Files that appear as a whole and replace nothing.
+A ledger with objects is copied from them byte for byte, all others are encoded; the same ledger, exported in the same
+way, always gets the same names. Files appear as a whole and replace nothing. The index is written last: without it a
+ledger was not exported.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK
 
 
 def write_new(target: Path, pieces: Iterable[Buffer]) -> bool:
-    """Make a durable file of these bytes; False where it is there already with just them.
+    """Make a durable file of these bytes; return False where it exists already with just them.
 
     Raises AlreadyExists for a file of other bytes, StorageFull, PermissionDenied, and what `pieces` raises: nothing is
     left then.
@@ -103,7 +102,7 @@ def _not_empty(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
 
 
 TRANSFORM_KEY = "tierfs-transform"
-"""User metadata that names what was done with the entries on their way out."""
+"""User metadata that names the transformation of the entries on their way out."""
 
 _READ_TOGETHER_BYTES = 8 * MIB
 _JOBS = 8
@@ -112,7 +111,7 @@ _AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
 
 @dataclass(frozen=True, slots=True)
 class LedgerExport:
-    """How ledgers are exported. The default copies cold ones."""
+    """Options of an export. The default copies cold ledgers."""
 
     block_bytes: int | None = None
     magic: MagicWords | None = None
@@ -127,7 +126,7 @@ class LedgerExport:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What became of one ledger."""
+    """The result for one ledger."""
 
     segment: str
     entries: int
@@ -137,11 +136,11 @@ class Exported:
     new: bool
     copied: bool
     why_not: str = ""
-    """Why it was not exported."""
+    """The reason it was not exported."""
 
 
 class _FromTiers:
-    """A segment's bytes as a Source: from whichever tier has them."""
+    """A segment's bytes as a Source, from any tier that has them."""
 
     def __init__(self, store: Store, name: str, length_bytes: int, advance: Meter) -> None:
         self._store = store
@@ -167,7 +166,7 @@ class Exporter:
         self._advance = advance
 
     def find(self, path: str) -> list[tuple[str, SegmentRecord]]:
-        """The ledgers at or below a path. Raises NotFound, InvalidRequest where there is none."""
+        """Return the ledgers at or below a path. Raises NotFound, InvalidRequest where there is none."""
         with self._store.metadata.read() as txn:
             return require_below(txn, path)
 
@@ -186,7 +185,7 @@ class Exporter:
                 yield self._encode(name, segment, known)
 
     def _copy(self, name: str, known: LedgerRecord, holders: list[ObjectRecord]) -> Exported:
-        """The objects as they lie, data before index."""
+        """Write the objects as they lie, data before index."""
         keys, size, new = [], 0, False
         for holder in holders:
             for object_name, is_data in ((holder.name, True), (holder.index_name, False)):
@@ -218,7 +217,7 @@ class Exporter:
             pieces.close()
 
     def _encode(self, name: str, segment: SegmentRecord, known: LedgerRecord) -> Exported:
-        """The objects made anew."""
+        """Encode new objects."""
         lengths = array("I")
         if self._how.unbatch:
             lengths.extend(len(one) for one in self._entries(name, segment, known.entries))
@@ -248,7 +247,7 @@ class Exporter:
         return Exported(name, len(lengths), (data_key, index_key), index.data_object_length, new, copied=False)
 
     def _uuid(self, segment: SegmentRecord, block_bytes: int) -> UUID:
-        """The same for the same ledger and way of exporting it: a second export finds the first one's files."""
+        """Return the same for the same ledger and way of exporting it: a second export finds the first one's files."""
         magic = self._how.magic
         words = "" if magic is None else f"{magic.index.hex()}:{magic.block.hex()}"
         way = f"{segment.id}/{block_bytes}/{words}/{self._how.unbatch}"
@@ -270,7 +269,7 @@ class Exporter:
         return placed_entries(self._store.metadata, segment.id, 0, count)
 
     def _entries(self, name: str, segment: SegmentRecord, count: int, *, tell: bool = False) -> Iterator[bytes]:
-        """The payloads as they are to be written, some MiB in memory."""
+        """Yield the payloads as they are to be written, some MiB in memory."""
         for payload in self._read(name, segment, count):
             if tell:
                 self._advance(len(payload), name)
@@ -306,12 +305,12 @@ class Exporter:
 
 
 def _copy(store: Store, name: str, start: int, end: int, write: Write) -> None:
-    """Pass bytes of a segment on, from whichever tier has them."""
+    """Write bytes of a segment, from any tier that has them."""
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, name)
     copy_segment(store.reader(), segment, start, end, None, write)
 
 
 def _key(object_name: str) -> str:
-    """Pulsar's key, whatever is in front of it."""
+    """Return Pulsar's key, without any prefix."""
     return object_name.rpartition("/")[2]

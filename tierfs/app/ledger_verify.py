@@ -1,9 +1,7 @@
-"""Verifying ledgers: the two objects of each, ours or adopted, against each other and against what the store knows.
+"""Verify ledgers: the two objects of each, ours or adopted, against each other and against the store's rows.
 
-`tierfs verify` reads payloads as every reader does, from where the rows of entries say; here the objects are read as
-Pulsar reads them, by their index. Part of the composition root.
-
-The store's rows of a ledger's entries, compared with those that its objects show.
+`tierfs verify` reads payloads as every reader does, by the rows of entries; here the objects are read as Pulsar reads
+them, by their index. Part of the composition root.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _RUNS_TOGETHER = 16
 
 
 def stored_runs(metadata: MetadataStore, segment_id: SegmentId) -> Iterator[EntryRun]:
-    """All rows of a ledger, in order, in many short snapshots."""
+    """Yield all rows of a ledger, in order, in many short snapshots."""
     after = 0
     while True:
         with metadata.read() as txn:
@@ -53,7 +51,7 @@ def stored_runs(metadata: MetadataStore, segment_id: SegmentId) -> Iterator[Entr
 
 
 class StoredRows:
-    """Walks over the rows of one ledger, once, beside what is found of its entries."""
+    """Walks over the rows of one ledger, once, in step with the entries of its objects."""
 
     def __init__(self, metadata: MetadataStore, segment_id: SegmentId, frame_bytes: int) -> None:
         self._metadata = metadata
@@ -62,9 +60,9 @@ class StoredRows:
         self._runs = stored_runs(metadata, segment_id)
         self._run: EntryRun | None = None
         self._at = 0
-        """The next entry of the run."""
+        """Index of the next entry in the run."""
         self.entries = 0
-        """Compared so far."""
+        """Number compared so far."""
 
     def compare(self, found: EntryRun) -> None:
         """Raise DataLoss unless the store knows just these entries of these lengths at these places."""
@@ -81,7 +79,7 @@ class StoredRows:
             at, self._at, self.entries = at + count, self._at + count, self.entries + count
 
     def are_empty(self, start: int, end: int) -> bool:
-        """Whether the next entries, [start, end), have no bytes; they count as compared."""
+        """Return whether the next entries, [start, end), have no bytes; they count as compared."""
         if start != self.entries:
             return False
         while self.entries < end and (run := self._current()) is not None:
@@ -91,12 +89,12 @@ class StoredRows:
         return self.entries == end
 
     def rest(self) -> int:
-        """How many entries the store knows of that were not compared."""
+        """Return the number of entries the store knows of that were not compared."""
         with self._metadata.read() as txn:
             return entries.count(txn, self._segment_id) - self.entries
 
     def _current(self) -> EntryRun | None:
-        """The run that has the next entry."""
+        """Return the run that has the next entry."""
         while self._run is None or self._at == len(self._run.lengths):
             following = next(self._runs, None)
             if following is None:
@@ -114,7 +112,7 @@ _NO_ATTEMPT = UUID(int=0)
 
 @dataclass(slots=True)
 class VerifiedLedger:
-    """What verifying one ledger showed."""
+    """The result of verifying one ledger."""
 
     name: str
     entries: int
@@ -143,7 +141,7 @@ class LedgerVerifier:
         self._advance = advance
 
     def find(self, path: str) -> list[tuple[str, SegmentRecord]]:
-        """The ledgers at or below a path. Raises NotFound, InvalidRequest where there is none."""
+        """Return the ledgers at or below a path. Raises NotFound, InvalidRequest where there is none."""
         with self._store.metadata.read() as txn:
             return require_below(txn, path)
 
@@ -161,7 +159,7 @@ class LedgerVerifier:
             yield result
 
     def _verify(self, segment: SegmentRecord, holders: tuple[ObjectRecord, ...], result: VerifiedLedger) -> None:
-        """Raises DataLoss for damage, NotFound for an object that is gone, Conflict for one that changes."""
+        """Verify one. Raises DataLoss for damage, NotFound for a missing object, Conflict for one that changes."""
         if not holders:
             return
         result.objects = [name for one in holders for name in (one.name, one.index_name) if name]
@@ -179,7 +177,7 @@ class LedgerVerifier:
         self._compare(cold, found, rows, result)
 
     def _cold(self, segment: SegmentRecord, holders: tuple[ObjectRecord, ...], result: VerifiedLedger) -> _Cold:
-        """What is to be read, after a look at what the objects and their indexes say of themselves."""
+        """Plan the reads, after a look at what the objects and their indexes say of themselves."""
         storage = self._store.storage_of(holders[0].location_id)
         with self._store.metadata.read() as txn:
             known = entries.find(txn, segment.id)
@@ -208,7 +206,7 @@ class LedgerVerifier:
         return _Cold(plan, holders, storage, magic)
 
     def _compare(self, cold: _Cold, found: FoundLedger, rows: StoredRows, result: VerifiedLedger) -> None:
-        """What was found with the store's own records. Raises DataLoss."""
+        """Compare the entries with the store's own records. Raises DataLoss."""
         name = printable(result.name)
         rest = rows.rest()
         # Objects of the streaming form without a byte are not kept.
@@ -254,7 +252,7 @@ def _check_objects(
     in_files: bool,
     warnings: Deviations,
 ) -> None:
-    """Sizes, etags and format versions. Raises DataLoss."""
+    """Check sizes, etags and format versions. Raises DataLoss."""
     if data.length_bytes != holder.stored_bytes:
         what = f"{printable(data.name)} has {data.length_bytes} bytes"
         raise DataLoss(f"{what}, its record says {holder.stored_bytes}")
@@ -273,7 +271,7 @@ def _check_objects(
 def _said(
     storage: ChunkStorage, index: StoredObject, ledger_id: int, length: int, warnings: Deviations
 ) -> tuple[int, int | None]:
-    """The first entry that an index tells of, and how many the ledger has by it. Raises DataLoss."""
+    """Return the first entry that an index tells of, and the ledger's number of entries by it. Raises DataLoss."""
     decoded = ledger_objects.read_index(storage, index, Deviations())
     name = printable(index.name)
     if not isinstance(decoded, LedgerIndex):

@@ -1,6 +1,6 @@
-"""Mounting a store, in the foreground or as a daemon. Part of the composition root.
+"""Mount a store, or hold it without a mount, in the foreground or as a daemon. Part of the composition root.
 
-Holding a store: the background work of a mount, and `tierfs daemon`. Part of the composition root.
+Both do the store's background work: a mount whenever no other process does, `tierfs daemon` always.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def refresh(store: Store) -> Refreshed:
 
 
 def follower_of(store: Store) -> Follower:
-    """What keeps a replica up to date, connected as the settings say now."""
+    """Make what keeps a replica up to date, connected as the settings say now."""
     location = store.cold_location
     assert location is not None
     return Follower(store.metadata, store.storage_of(location.id), location)
@@ -89,7 +89,7 @@ def hold_foreground(store_path: Path) -> None:
 
 
 def hold_background(store_path: Path) -> Path:
-    """Start a daemon that holds the store; returns its log once it does. Raises what it failed with."""
+    """Start a daemon that holds the store; return its log once it does. Raises the daemon's error."""
     with open_store(store_path) as store:
         paths = store.paths
         found = lock.current(paths.holder)
@@ -115,7 +115,7 @@ _NAME = "mount"
 
 
 def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:
-    """Mount and serve until unmounted; hold the store whenever nobody else does.
+    """Mount and serve until unmounted; hold the store whenever no other process does.
 
     Raises what is wrong, with nothing mounted.
     """
@@ -129,7 +129,7 @@ def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:
 
 
 def mount_background(store_path: Path, mountpoint: Path, options: str) -> Path:
-    """Start a daemon that mounts; returns its log once the mount answers. Raises what it failed with."""
+    """Start a daemon that mounts; return its log once the mount answers. Raises the daemon's error."""
     parse_options(options)
     points.require_usable(mountpoint)
     with open_store(store_path) as store:
@@ -139,7 +139,7 @@ def mount_background(store_path: Path, mountpoint: Path, options: str) -> Path:
 
 
 def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
-    """A mount of an open store, with its part of the background work."""
+    """Make a mount of an open store, with its part of the background work."""
     holder = holder_task_of(store, threads)
     reader = store.reader(cached=True)
 
@@ -175,12 +175,12 @@ def connect_early(store: Store) -> None:
 
 
 def described_settings(store: Store) -> str:
-    """The settings as of now, as `tierfs config show` prints them."""
+    """Return the current settings, as `tierfs config show` prints them."""
     return settings.lines(settings.load_with_origins(store.paths.settings, os.environ)) + "\n"
 
 
 def control_files(store: Store, reader: Reader, holder: HolderTask, options: MountOptions) -> Mapping[str, Content]:
-    """What the files of `.tierfs` say."""
+    """Return the contents of the files of `.tierfs`."""
 
     def background() -> BackgroundView:
         return BackgroundView(holder.holds, holder.backlog)

@@ -1,4 +1,4 @@
-"""What a store holds and costs, by tier, age, policy and directory: one pass over its metadata.
+"""Contents and costs of a store, by tier, age, policy and directory: one pass over its metadata.
 
 Part of the composition root. Nothing is asked of the cold tier, so that a report costs no request.
 """
@@ -34,7 +34,7 @@ AGES = (
 OLDEST = "a year or more"
 
 GET_BYTES = 8 * MIB
-"""What scans and scrubs ask for at once."""
+"""Size of the requests of scans and scrubs."""
 
 PART_BYTES = 8 * MIB
 """Of an upload that has several parts: a request for each, and two to begin and end it."""
@@ -51,11 +51,11 @@ class Prices:
 
 @dataclass(slots=True)
 class ReportSums:
-    """Segments and their bytes."""
+    """Number of segments, and their bytes."""
 
     segments: int = 0
     bytes: int = 0
-    """What can be read, however many tiers hold it."""
+    """Readable bytes, however many tiers hold them."""
     local_bytes: int = 0
     cold_bytes: int = 0
 
@@ -84,7 +84,7 @@ class Objects:
 
 @dataclass(slots=True)
 class Report:
-    """What a store holds."""
+    """The contents of a store."""
 
     store: str
     at_ms: int
@@ -103,7 +103,7 @@ class Report:
 
     @property
     def garbage_month(self) -> float:
-        """What of it is garbage."""
+        """The part of it that is garbage."""
         return self.objects.garbage_bytes / GIB * self.prices.gib_month
 
     @property
@@ -118,7 +118,7 @@ class Report:
 
 
 def make_report(store: Store, path: str = "", *, depth: int = 1, prices: Prices | None = None) -> Report:
-    """The report of the segments below `path`, by directories so many levels down. Objects and garbage are all of them.
+    """Report the segments below `path`, by directories so many levels down. Objects and garbage are the whole store's.
 
     Raises NotFound.
     """
@@ -145,17 +145,17 @@ def make_report(store: Store, path: str = "", *, depth: int = 1, prices: Prices 
 
 
 def age_of(age_ms: int) -> str:
-    """The bucket of an age."""
+    """Return the bucket of an age."""
     return next((name for name, limit_s in AGES if age_ms < limit_s * _MS_PER_S), OLDEST)
 
 
 def directory_of(name: str, depth: int) -> str:
-    """The directory of a segment, at most so many levels down."""
+    """Return the directory of a segment, at most so many levels down."""
     return "/".join(name.split("/")[:-1][:depth]) or "/"
 
 
 def policy_text(policy: Policy) -> str:
-    """The settings that decide where bytes are, and how long."""
+    """Format the settings that decide where bytes are, and how long."""
     return ", ".join(f"{name} {value}" for name, value in _settings(policy))
 
 

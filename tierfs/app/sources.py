@@ -1,7 +1,7 @@
-"""Opening the store that a data frame names: a directory, or a bucket whose journal is followed by a replica here.
+"""Open the store that a data frame names: a directory, or a bucket whose journal is followed by a replica here.
 
-The replica of a bucket lies in a private directory of the machine's temporary files and is brought up to date each
-time it is opened; it may be removed at any time.
+The replica of a bucket lies in a private directory of the machine's temporary files and is brought up to date each time
+it is opened; it may be removed at any time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def open_source(
 
 
 def split_url(text: str) -> tuple[str | None, str]:
-    """The store and the name inside it of `tierfs:///STORE/NAME`; no store for `tierfs://NAME` and a bare name.
+    """Split `tierfs:///STORE/NAME` into store and name; no store for `tierfs://NAME` and a bare name.
 
     Raises NotFound where no part of the path is a store.
     """
@@ -67,7 +67,7 @@ def split_url(text: str) -> tuple[str | None, str]:
 
 
 def store_of(path: str) -> str | None:
-    """The store that an absolute path leads into: its longest leading part that is one; None where none is."""
+    """Return the store that an absolute path leads into, its longest leading part that is one; None where none is."""
     if not path.startswith("/"):
         return None
     place = PurePosixPath(os.path.normpath(path))
@@ -78,7 +78,7 @@ def store_of(path: str) -> str | None:
 
 
 def below(store: str, path: str) -> str | None:
-    """What follows the store's directory in a path; None where the path does not begin with it."""
+    """Return the part of a path after the store's directory; None where the path does not begin with it."""
     found, directory = PurePosixPath(os.path.normpath(path)), PurePosixPath(os.path.normpath(store))
     if not found.is_relative_to(directory):
         return None
@@ -110,7 +110,7 @@ def _open_replica(choice: ColdChoice) -> Store:
 
 
 def refresh_source(store: Store) -> None:
-    """Bring the replica of a bucket up to date, with one listing where nothing is new; any other store is by itself.
+    """Bring the replica of a bucket up to date, with one listing where nothing is new; other stores need no refresh.
 
     Raises what the storage raises.
     """

@@ -56,20 +56,20 @@ class Store:
         processes.register(self)
 
     def forget(self) -> None:
-        """In a child of fork: connect anew, for two processes on one connection would read each other's answers."""
+        """Connect anew in a child of fork: two processes on one connection would read each other's answers."""
         self._lock = threading.Lock()
         self._storages, self._providers = {}, {}
 
     @cached_property
     def metrics(self) -> Metrics:
-        """What this process counts."""
+        """Return the metrics of this process."""
         from tierfs.metrics import Metrics
 
         return Metrics()
 
     @property
     def engine(self) -> Engine:
-        """All that changes segments; made on first use, as commands that only look need none."""
+        """The changes of segments; made on first use, as commands that only look need none."""
         if self._engine is None:
             from tierfs.segments.engine import Engine
 
@@ -86,7 +86,7 @@ class Store:
         return self.paths.root
 
     def storage_of(self, location_id: LocationId) -> ChunkStorage:
-        """The storage of a location, with its wrappers; connected on first use. Raises NotFound."""
+        """Return the storage of a location, with its wrappers; connected on first use. Raises NotFound."""
         storage = self._storages.get(location_id)
         if storage is None:
             with self._lock:  # threads ask at the same time, and one client is enough
@@ -96,7 +96,10 @@ class Store:
         return storage
 
     def reader(self, *, cached: bool = False) -> Reader:
-        """A reader over both tiers; enter it inside trio. `cached`: with the disk cache, which one process has."""
+        """Return a reader over both tiers; enter it inside trio.
+
+        `cached`: with the disk cache, which one process has.
+        """
         from tierfs.reading.cache.cache import DiskCache
         from tierfs.reading.reader import Reader
 
@@ -108,15 +111,15 @@ class Store:
         return Reader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)
 
     def segment_of_path(self, text: str) -> str:
-        """A segment's name from what the user typed: a name, or a path under a mount of this store."""
+        """Return a segment's name for what the user typed: a name, or a path under a mount of this store."""
         found = name_under_mount(text, self.path)
         return text if found is None else found
 
     def reload(self) -> None:
-        """Read the settings anew and connect anew to the cold tier, so that new credentials count.
+        """Read the settings and connect to the cold tier again, so that new credentials count.
 
-        Raises what is wrong with the settings, with nothing changed. Memory, streams and open files of
-        readers stay as they are. Old connections end with what still uses them.
+        Raises what is wrong with the settings, with nothing changed. Memory, streams and open files of readers stay as
+        they are. Old connections end with their last use.
         """
         self.settings = settings.load(self.paths.settings, os.environ)
         self._storages = {}
@@ -157,7 +160,7 @@ class Store:
 
     @property
     def cold_location_id(self) -> LocationId | None:
-        """Where offload writes; None without a cold tier."""
+        """The location that offload writes to; None without a cold tier."""
         with self.metadata.read() as txn:
             return txn.store.cold_location_id or None
 
@@ -174,7 +177,7 @@ class Store:
             return txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id))
 
     def cold_work(self, what: str = "background work") -> ColdWork:
-        """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
+        """Return the cold work of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
         from tierfs.garbage.collect import Collector
         from tierfs.holder.work import ColdTools, ColdWork
         from tierfs.journal.checkpoint import Checkpointer
@@ -217,7 +220,7 @@ class Store:
         )
 
     def alone_tools(self) -> AloneTools:
-        """What the holder of a store without a cold tier works with."""
+        """Return the components of the holder of a store without a cold tier."""
         from tierfs.garbage.collect import Collector
         from tierfs.holder.alone import AloneTools
         from tierfs.retention.clocks import ClockCheck
@@ -232,7 +235,7 @@ class Store:
         )
 
     def _server_time_ms(self, location_id: LocationId) -> int | None:
-        """By the connection there is: a new one costs 50 ms of the interpreter, in the middle of a first read."""
+        """Ask by the present connection: a new one costs 50 ms of the interpreter, in the middle of a first read."""
         from tierfs.setup.connect import server_time_ms
 
         self.storage_of(location_id)

@@ -1,6 +1,6 @@
-"""Verbs that each process does by itself, whoever holds the store. Part of the composition root.
+"""Verbs that each process does by itself, whether or not another holds the store. Part of the composition root.
 
-The verbs that need the holder are the table in background/verbs.py.
+The verbs that need the holder are the table in holder/verbs.py.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _MS_PER_S = 1000
 
 @dataclass(frozen=True, slots=True)
 class GarbageReport:
-    """What `tierfs gc` lists."""
+    """The lists of `tierfs gc`."""
 
     rows: tuple[GarbageRecord, ...]
     """Deletions to come, the next one first."""
     orphans: tuple[Orphan, ...]
-    """What nothing names."""
+    """Files and objects that no record names."""
     uploads: tuple[DeadUpload, ...] = ()
-    """What nobody will finish."""
+    """Uploads that will not be finished."""
     intents: tuple[IntentRecord, ...] = ()
     """Objects that an owner was making as it died; the next holder makes them garbage."""
     superseded: tuple[StoredObject, ...] = ()
@@ -83,7 +83,7 @@ def trim_ledgers(store: Store, path: str, before_ledger: int) -> Deletion:
 
 
 def settle(store: Store) -> TierfsError | None:
-    """Publish and collect what is due, if that is possible now; returns why not.
+    """Publish and collect what is due, if that is possible now; return why not.
 
     The rest stays queued for the next command that writes to the bucket. A holder does it without being asked.
     """
@@ -104,7 +104,7 @@ def settle(store: Store) -> TierfsError | None:
 
 
 def make_room(store: Store, first: str) -> int:
-    """Evict cold bytes until appends have room, those of segment `first` first; returns how many.
+    """Evict cold bytes until appends have room, those of segment `first` first; return how many.
 
     Raises HeldElsewhere where another process holds the store and does so by itself, and Unavailable without a cold
     tier.
@@ -133,7 +133,7 @@ def open_managed_ledger(store: Store, path: str, *, take_over: bool = False) -> 
 
 
 def garbage(store: Store, *, grace_s: int) -> GarbageReport:
-    """What waits to be deleted, and orphans and dead uploads older than the grace period."""
+    """Return what waits to be deleted, and orphans and dead uploads older than the grace period."""
     work = store.cold_work("gc")
     orphans, uploads = work.orphans(grace_s=grace_s), work.dead_uploads(grace_s=grace_s)
     with store.metadata.read() as txn:
@@ -143,7 +143,7 @@ def garbage(store: Store, *, grace_s: int) -> GarbageReport:
 
 
 def accept_clock(store: Store) -> ClockAccepted:
-    """Take the wall clock for right; see clock_accept. Raises ClockDisagrees when the server's differs."""
+    """Take the wall clock for right; see clocks.accept. Raises ClockDisagrees when the server's differs."""
     from tierfs.retention import clocks
 
     if store.cold_location_id is not None:
@@ -152,7 +152,7 @@ def accept_clock(store: Store) -> ClockAccepted:
 
 
 def _dead_intents(txn: ReadTransaction, owner: Holder | None) -> Iterator[IntentRecord]:
-    """Intents of an owner that is gone: all, but for those of the one there is, and of jobs, which have none."""
+    """Yield intents of an owner that is gone: all but those of the present one, and of jobs, which have none."""
     from tierfs.tiering.objects import is_job
 
     for _, intent in txn.scan(INTENTS):

@@ -23,12 +23,12 @@ _ROOMY = DiskView(0, 0, high_used_bytes=1 << 62, high_local_bytes=1 << 62, high_
 
 @dataclass(frozen=True, slots=True)
 class AloneTools:
-    """What a holder without a cold tier needs; made by the composition root."""
+    """The components of a holder without a cold tier; made by the composition root."""
 
     engine: Engine
     collector: Collector
     retention: Retention
-    """That does not wait for an offload."""
+    """Does not wait for an offload."""
     clocks: ClockCheck
 
 
@@ -44,7 +44,7 @@ class AloneWork:
         """Whether the last look saw everything that had changed."""
 
     def look(self) -> bool:
-        """End chunks that are old enough to expire some day, in one slice; False when more is left to look at.
+        """End chunks that are old enough to expire some day, in one slice; return False when more is left to look at.
 
         Raises what is wrong with a segment once all others were looked at.
         """

@@ -48,23 +48,23 @@ class Failures:
         self._lock = threading.Lock()
         """Held while `_rows` is looked at or changed, never during a commit."""
         self.ended = 0
-        """Failures that were over: each time everything else may be tried at once."""
+        """Number of failures that ended: each time everything else may be tried at once."""
         with metadata.read() as txn:
             self._rows = {row.what: row for _, row in txn.scan(FAILURES)}
         self._ended_at = dict.fromkeys(self._rows, 0)
-        """Per row how many failures were over when it was last written: its pause ends with the next one's end."""
+        """Per row the value of `ended` when it was last written: its pause ends when the next failure does."""
 
     def has(self, what: str) -> bool:
-        """Whether this work failed the last time."""
+        """Return whether this work failed the last time."""
         return what in self._rows
 
     def may_try(self, what: str) -> bool:
-        """Whether this work never failed, or its pause is over."""
+        """Return whether this work never failed, or its pause is over."""
         next_try_ms = self.next_try_ms(what)
         return not next_try_ms or next_try_ms <= self._metadata.clock.now_ms()
 
     def next_try_ms(self, what: str) -> int:
-        """When the pause of work that failed is over; 0 for work that did not.
+        """Return when the pause of work that failed is over; 0 for work that did not.
 
         A pause longer than the longest was written by a clock that has been set back since: it is over.
         """
@@ -76,7 +76,7 @@ class Failures:
         return 0 if row.next_try_ms > latest_ms else row.next_try_ms
 
     def is_stuck(self, what: str) -> bool:
-        """Whether this work failed for a reason of its own, a file that is damaged or missing: others may work."""
+        """Return whether this work failed for a reason of its own, a damaged or missing file: others may work."""
         with self._lock:
             row = self._rows.get(what)
         return row is not None and row.error_kind in _OWN_REASONS
@@ -104,7 +104,7 @@ class Failures:
         self._write(row)
 
     def passed(self, what: str) -> None:
-        """Note that it worked: its row goes, and all others may be tried at once. Costs nothing without a row."""
+        """Note a success: drop the row, and let all others be tried at once. Costs nothing without a row."""
         with self._lock:
             row = self._rows.pop(what, None)
             if row is None:
@@ -115,7 +115,7 @@ class Failures:
         self._remove(what)
 
     def retain(self, prefix: str, is_wanted: Callable[[str], bool], *, keep_damage: bool = True) -> None:
-        """Drop rows beginning with `prefix` that are not wanted any more; damage stays listed unless told otherwise."""
+        """Drop rows beginning with `prefix` that are not wanted any more; damage stays listed if `keep_damage`."""
         with self._lock:
             rows = list(self._rows.items())
         gone = [
@@ -141,7 +141,7 @@ class Failures:
         return min(longest, self._settings.retry_first_s * (1 << min(attempts, _MAX_DOUBLINGS)))
 
     def _path_of(self, what: str) -> str:
-        """The path of a row's segment; "" without one, when it is gone, or when its records are what is damaged."""
+        """Return the path of a row's segment; "" without one, when it is gone, or when its own records are damaged."""
         try:
             with self._metadata.read() as txn:
                 segment = directories.segment(txn, _segment_of(what))
@@ -191,11 +191,11 @@ def note_looks(snapshots: Snapshots, failures: Failures, *, complete: bool) -> N
 
 
 def _row_of(segment_id: SegmentId, failures: Failures) -> str:
-    """The row that a segment is listed in: its own, or that of all which are too many for a list."""
+    """Return the row that a segment is listed in: its own, or the common one of those too many for a list."""
     own = of_segment(_LOOK, segment_id)
     return own if failures.has(own) or not failures.has(_OTHERS) else _OTHERS
 
 
 def _segment_of(what: str) -> SegmentId:
-    """The segment whose failures have a name. Raises LookupError, ValueError for the failures of no single one."""
+    """Parse the segment in the name of its failures. Raises LookupError, ValueError for failures of no single one."""
     return SegmentId(int(what.split()[1]))

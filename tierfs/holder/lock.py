@@ -1,4 +1,4 @@
-"""One holder per store does its cold work: a lock that dies with its process, and a note of who it is."""
+"""The lock of the one holder that does a store's cold work: it dies with its process, and names it in a note."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_NOTE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds the store."""
+    """The process that holds the store."""
 
     pid: int
     host: str
@@ -37,14 +37,14 @@ class Holder:
 
 
 class HeldElsewhere(Conflict):
-    """Another process holds the store: ask it, or wait until it is done."""
+    """Another process holds the store: make a request to it, or wait until it is done."""
 
 
 class Hold:
     """The holder's lock, until it is released or the process ends. A child of fork does not have it."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        """Take it. Raises HeldElsewhere naming the holder there is."""
+        """Take it. Raises HeldElsewhere naming the present holder."""
         self._file = LockFile(path)
         try:
             if not self._file.try_lock():
@@ -56,13 +56,13 @@ class Hold:
             raise
 
     def release(self) -> None:
-        """Let others have it; nothing in a child. Only when nothing of this holder's work is in flight."""
+        """Release the lock; nothing in a child. Only when nothing of this holder's work is in flight."""
         self._file.close()
 
 
 @contextmanager
 def hold(path: Path, clock: Clock) -> Iterator[None]:
-    """Be the store's holder inside the block. Raises HeldElsewhere naming the one there is."""
+    """Be the store's holder inside the block. Raises HeldElsewhere naming the present one."""
     held = Hold(path, clock)
     try:
         yield
@@ -71,7 +71,7 @@ def hold(path: Path, clock: Clock) -> Iterator[None]:
 
 
 def current(path: Path) -> Holder | None:
-    """The living holder, or None."""
+    """Return the living holder, or None."""
     with closing(LockFile(path)) as file:
         return _read(file.fd) if file.is_locked() else None
 
@@ -82,7 +82,7 @@ def _command() -> str:
 
 
 def _write(fd: int, holder: Holder) -> None:
-    """Note who holds. The lock holds without it: evict on a full disk must not fail for want of a note."""
+    """Note the holder. The lock holds without it: evict on a full disk must not fail for want of a note."""
     note = json.dumps(asdict(holder)).encode()[:_MAX_NOTE_BYTES]
     try:
         os.pwrite(fd, note, 0)  # over the last one, whose block it keeps
@@ -94,7 +94,7 @@ def _write(fd: int, holder: Holder) -> None:
 
 
 def _read(fd: int) -> Holder | None:
-    """The note; None while its owner is still writing it, or when the disk does not give it."""
+    """Return the note; None while its owner is still writing it, or when the disk does not give it."""
     try:
         return Holder(**json.loads(os.pread(fd, _MAX_NOTE_BYTES, 0)))
     except (ValueError, TypeError, OSError):

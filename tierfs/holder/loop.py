@@ -1,6 +1,6 @@
-"""Keeper: become the store's holder when there is none, and repeat its tasks until it ends.
+"""Become the store's holder when there is none, and repeat its tasks until it ends.
 
-Every mount runs one; so a holder that dies is replaced within seconds by a mount that is there.
+Every mount runs one such task; so a holder that dies is replaced within seconds by a mount that is there.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class HolderTask(ABC):
 
     @property
     def backlog(self) -> BacklogStatus | None:
-        """What is left to offload, as of the last look; None while this process has not looked."""
+        """Bytes left to offload, as of the last look; None while this process has not looked."""
         return None
 
     @abstractmethod
     def _connect(self) -> Begin:
-        """Connect to what the work needs before the store is held, and each time it is renewed. Blocks."""
+        """Connect to the cold tier before the store is held, and each time the work is renewed. Blocks."""
 
     def renew(self) -> None:
         """Begin the work again, with new settings and a new connection to the cold tier; still the holder."""
@@ -72,9 +72,9 @@ class HolderTask(ABC):
     async def run(self, *, wait: bool = True, on_held: Callable[[], None] = lambda: None) -> None:
         """Hold the store and work until cancelled; `on_held` is called once it is held.
 
-        With `wait`, as long as another process holds it this one waits for its turn, else HeldElsewhere is
-        raised. Returns for good, with an error in the log, when another store owns the bucket. After an
-        unforeseen failure, which is logged, the work begins again.
+        While another process holds it, this one waits for its turn with `wait`, and else raises HeldElsewhere. Returns
+        for good, with an error in the log, when another store owns the bucket. After an unforeseen failure, which is
+        logged, the work begins again.
         """
         told = ""
         while True:
@@ -107,8 +107,8 @@ class HolderTask(ABC):
     async def _holding(self, on_held: Callable[[], None]) -> AsyncIterator[None]:
         """Be the holder inside the block; release the lock once no thread is at work.
 
-        What is still in flight may commit: no process may take it for a dead holder's. A cancelled block leaves the
-        lock to end with the process; one that failed waits, for this process could not take its own lock again.
+        Work still in flight may commit: no process may take it for a dead holder's. A cancelled block leaves the lock
+        to end with the process; one that failed waits, for this process could not take its own lock again.
         """
         in_thread = self._tools.in_thread
         held = Hold(self._tools.holder_path, self._tools.metadata.clock)
@@ -161,7 +161,7 @@ class WriterTask(HolderTask):
         return partial(self._resolve_and_begin, self._make_work())
 
     def _resolve_and_begin(self, work: ColdWork, loop: TaskLoop, settings: BackgroundSettings) -> Sequence[Task]:
-        """Resolve what the holder before left."""
+        """Resolve what the previous holder left."""
         work.resolve_crashed()
         self._tools.metadata.count_sums()
         requests.restart(self._tools.metadata)
@@ -175,7 +175,7 @@ class ReplicaTask(HolderTask):
     _told = "this process refreshes the replica"
 
     def __init__(self, tools: HolderTools, make_refresh: Callable[[], Callable[[], object]]) -> None:
-        """`make_refresh` connects; what it returns brings the replica up to date and tells what it found."""
+        """Take `make_refresh`, which connects and returns what brings the replica up to date, with its result."""
         super().__init__(tools)
         self._make_refresh = make_refresh
 

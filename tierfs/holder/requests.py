@@ -1,7 +1,7 @@
 """Requests: work that other processes ask of the store's holder, as rows it carries out in order.
 
-A row is written by who asks, taken and filled in by the holder, and removed by who asked. A row that
-its holder died over is taken again by the next one.
+The asking process writes a row, the holder takes it and fills it in, and the asker removes it. The row of a holder that
+died meanwhile is taken again by the next one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tierfs.parallel import Progress
 
 _KEPT_FINISHED = 100
-"""Rows whose asker went away without looking; the oldest go first."""
+"""Rows whose asker ended without looking; the oldest go first."""
 
 
 def submit(metadata: MetadataStore, verb: str, path: str, options: Mapping[str, str]) -> int:
-    """Ask for `verb` on `path`; returns the request's id. Raises Fenced in a store that may only be read."""
+    """Ask for `verb` on `path`; return the request's id. Raises Fenced in a store that may only be read."""
     with metadata.write() as txn:
         number = txn.store.next_request
         txn.update_store(next_request=number + 1)
@@ -37,19 +37,19 @@ def submit(metadata: MetadataStore, verb: str, path: str, options: Mapping[str, 
 
 
 def get(metadata: MetadataStore, number: int) -> RequestRecord:
-    """A request as it stands. Raises NotFound when it was withdrawn."""
+    """Return a request as it stands. Raises NotFound when it was withdrawn."""
     with metadata.read() as txn:
         return txn.must_get(REQUESTS, tables.u64(number), f"request {number}")
 
 
 def withdraw(metadata: MetadataStore, number: int) -> None:
-    """Remove a request; a holder that works on it goes on. Idempotent."""
+    """Remove a request; a holder that works on it continues. Idempotent."""
     with metadata.write_notes() as txn:
         txn.delete(REQUESTS.name, tables.u64(number))
 
 
 def take_next(metadata: MetadataStore) -> RequestRecord | None:
-    """The oldest request that waits, marked as running; None when there is none."""
+    """Mark the oldest request that waits as running and return it; None when there is none."""
     with metadata.read() as txn:
         if _first_waiting(txn) is None:
             return None
@@ -61,7 +61,7 @@ def take_next(metadata: MetadataStore) -> RequestRecord | None:
 
 
 def restart(metadata: MetadataStore) -> int:
-    """Let what a dead holder was working on wait again; returns how many. For a new holder."""
+    """Let the requests that a dead holder was working on wait again; return how many. For a new holder."""
     with metadata.write_notes() as txn:
         running = [found for _, found in txn.scan(REQUESTS) if found.state is RequestState.RUNNING]
         for found in running:
@@ -70,17 +70,17 @@ def restart(metadata: MetadataStore) -> int:
 
 
 def show_progress(metadata: MetadataStore, number: int, progress: Progress) -> None:
-    """Write down how far a request is."""
+    """Write down the progress of a request."""
     _change(metadata, number, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes, item=progress.item)
 
 
 def finish(metadata: MetadataStore, number: int, result: Mapping[str, Any]) -> None:
-    """Write down what a request did."""
+    """Write down the result of a request."""
     _change(metadata, number, state=RequestState.DONE, result=json.dumps(result))
 
 
 def fail(metadata: MetadataStore, number: int, error: TierfsError) -> None:
-    """Write down what a request failed with."""
+    """Write down the error of a request."""
     _change(
         metadata,
         number,
@@ -92,7 +92,7 @@ def fail(metadata: MetadataStore, number: int, error: TierfsError) -> None:
 
 
 def unfinished(txn: ReadTransaction) -> list[RequestRecord]:
-    """Requests that wait or run, oldest first."""
+    """Return the requests that wait or run, oldest first."""
     return [found for _, found in txn.scan(REQUESTS) if found.state in (RequestState.WAITING, RequestState.RUNNING)]
 
 
@@ -101,7 +101,7 @@ def _first_waiting(txn: ReadTransaction) -> RequestRecord | None:
 
 
 def _change(metadata: MetadataStore, number: int, **changes: Any) -> None:
-    """Change a row that is still there; who asked may have gone."""
+    """Change a row unless it is gone, as when its asker withdrew it."""
     with metadata.write_notes() as txn:
         try:
             found = txn.must_get(REQUESTS, tables.u64(number), "request")

@@ -1,8 +1,7 @@
-"""What `tierfs status` shows: tiers, backlog, journal, garbage and the holder, from one snapshot.
+"""The status of a store: tiers, backlog, journal, garbage and the holder, from one snapshot; and its warnings.
 
-What only this disk holds: local bytes of which the bucket's journal names no good copy.
-
-A fenced store lists them, so that nothing acknowledged is lost unseen (design §6).
+`only_here` lists the bytes that are on this disk alone: local ones of which the bucket's journal names no good copy. A
+fenced store lists them, so that nothing acknowledged is lost unseen (design §6).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tierfs.types import ByteRange, ChunkState, Tier
 
 @dataclass(frozen=True, slots=True)
 class TierStatus:
-    """What one tier holds."""
+    """The chunks and bytes of one tier."""
 
     chunks: int = 0
     bytes: int = 0
@@ -41,30 +40,31 @@ class TierStatus:
 
 @dataclass(frozen=True, slots=True)
 class JournalStatus:
-    """Where this store stands in the bucket's journal."""
+    """The position of this store in the bucket's journal."""
 
     slot: int
     unpublished: int
     checkpoint_slot: int
     fenced_by_epoch: int
     fencer: Fencer
-    """Who owns the bucket then."""
+    """Then the bucket's owner."""
     replica: bool
-    """Follows the journal; nothing here is written to it."""
+    """Follows the journal and writes nothing to it."""
     old_backup: bool
     """Fenced by its own later entries: the metadata are a copy of the past."""
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogStatus:
-    """What the background writer has to do."""
+    """The background writer's work to come."""
 
     pending_bytes: int
-    """Of complete chunks that wait to be offloaded."""
+    """Of complete chunks that wait for their offload."""
     active_bytes: int
     """Of chunks that are still appended to."""
     oldest_ms: int
-    """Since when the oldest byte has been on the local disk alone, or later; 0 when none is, or it is not known."""
+    """Time since which the oldest byte has been on the local disk alone, or later; 0 when none is, or it is not
+    known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class StoreStatus:
     troubles: tuple[FailureRecord, ...]
     """Work that failed and is tried again, the longest-standing first."""
     requests: tuple[RequestRecord, ...]
-    """Work asked of the holder that is not done."""
+    """Unfinished work that was requested of the holder."""
     journal: JournalStatus
     uploads_in_flight: int
     garbage: int
@@ -97,17 +97,17 @@ class StoreStatus:
     garbage_errors: tuple[str, ...]
     holder: Holder | None
     next_expiry_ms: int
-    """When retention takes bytes away next, as of the holder's last look; 0 when nothing is to go."""
+    """Time at which retention next takes bytes away, as of the holder's last look; 0 when nothing is to go."""
     warnings: tuple[str, ...]
 
 
 _MAX_ERRORS = 5
 _MAX_ROWS = 5000
-"""Rows of garbage looked at for errors: some 80 ms."""
+"""Rows of garbage searched for errors: some 80 ms."""
 
 
 def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path) -> StoreStatus:
-    """Look at the sums; costs the same however many segments there are, once a store has sums."""
+    """Read the status from the sums; costs the same however many segments there are, once a store has sums."""
     with metadata.read() as txn:
         totals = txn.sums or recount(txn.scan_raw)
         location = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
@@ -149,7 +149,7 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
 
 
 def _garbage_errors(txn: ReadTransaction, totals: Sums) -> Iterator[str]:
-    """Why some deletions failed; looks at no row where none did."""
+    """Yield why some deletions failed; look at no row where none did."""
     wanted = min(totals.garbage_failed, _MAX_ERRORS)
     rows = (record for _, record in islice(txn.scan(GARBAGE), _MAX_ROWS) if record.last_error) if wanted else ()
     yield from (record.last_error for record in islice(rows, wanted))
@@ -175,7 +175,7 @@ def _warnings(store: Path, location: LocationRecord | None, record: StoreRecord)
 
 
 def clock_warning(now_ms: int, record: StoreRecord) -> list[str]:
-    """Why timed deletions wait although nothing fails: the clock was set back below what it showed before."""
+    """Return why timed deletions wait although nothing fails: the clock is set back to before the newest change."""
     behind_s = (record.last_wall_ms - now_ms) // 1000
     if behind_s <= TOLERANCE_S:
         return []
@@ -183,14 +183,14 @@ def clock_warning(now_ms: int, record: StoreRecord) -> list[str]:
 
 
 def advisory_fence_warning(location: LocationRecord | None) -> str | None:
-    """Why a second owner of the bucket would go unnoticed, or None."""
+    """Return why a second owner of the bucket would go unnoticed, or None."""
     if location is None or location.create_only_put:
         return None
     return "the server ignores If-None-Match: two owners of one bucket are not kept apart"
 
 
 def missing_place_warning(store: Path, cold_url: str | None, newest_slot: int) -> list[str]:
-    """Why a directory is not the store's cold tier, as far as one look at two names tells; nothing for a bucket."""
+    """Return why a directory is not the store's cold tier, by one look at two names; nothing for a bucket."""
     if cold_url is None or not cold_url.startswith("file:") or not newest_slot:
         return []
     cold = store / cold_url.removeprefix("file:")
@@ -202,7 +202,7 @@ def missing_place_warning(store: Path, cold_url: str | None, newest_slot: int) -
 
 
 def kept_objects_warning(location: LocationRecord | None, state: JournalState | None = None) -> list[str]:
-    """What stays in the bucket because the key may not delete."""
+    """Return what stays in the bucket because the key may not delete."""
     if state is not None and state.superseded_kept:
         kept = f"{state.superseded_kept:,} superseded objects of the journal"
         return [f"{kept} cannot be deleted, and are listed by tierfs gc: {state.superseded_error}"]
@@ -212,7 +212,7 @@ def kept_objects_warning(location: LocationRecord | None, state: JournalState | 
 
 
 def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
-    """Why a cold tier in a directory is no protection, or None."""
+    """Return why a cold tier in a directory is no protection, or None."""
     if cold_url is None:
         return "there is no cold tier: this disk holds the only copy"
     if not cold_url.startswith("file:"):
@@ -237,7 +237,7 @@ class OnlyHere:
 
 
 def only_here(txn: ReadTransaction) -> Iterator[OnlyHere]:
-    """Every such run of every segment, by segment and offset; streams off cursors."""
+    """Yield every such run of every segment, by segment and offset, from cursors."""
     for _, segment in txn.scan(SEGMENTS):
         if segment.local.count:
             name = directories.path_of(txn, segment.parent_id, segment.name)
@@ -246,7 +246,7 @@ def only_here(txn: ReadTransaction) -> Iterator[OnlyHere]:
 
 
 def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:
-    """A chunk may begin before its segment does, where its head was cut."""
+    """Yield the local ranges of a segment, cut to it: a chunk may begin before its segment, whose head was cut."""
     chunks = chains.chunks(txn, segment.id, Tier.LOCAL, segment.start_offset)
     return ranges.intersect((chunk.range for chunk in chunks if not chunk.lost), (segment.range,))
 

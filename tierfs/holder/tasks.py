@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Step = Callable[[], Awaitable[object]]
-"""Returns an Outcome when there is more to do than one run did."""
+"""Returns a TaskOutcome when there is more to do than one run did."""
 
 PAUSE_S = 2 * SLICE_S
 """Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
@@ -41,7 +41,7 @@ _GRACE_S = 3.0
 
 
 class TaskOutcome(Enum):
-    """How a step went, which sets the time of the next run."""
+    """The outcome of a step, which sets the time of the next run."""
 
     DONE = auto()
     """Again after the task's period."""
@@ -61,7 +61,7 @@ class Task:
     steps: Mapping[str, Step]
     """By the name of their failures, done in this order; one that fails does not keep the next from running."""
     still_periods: int = 1
-    """How many periods to rest while no process commits."""
+    """Number of periods to rest while no process commits."""
     woken: Callable[[], trio.Event] = trio.Event
     """Called before each run; the event ends the rest after it."""
 
@@ -147,7 +147,7 @@ async def _pause(longest_s: float, woken: trio.Event) -> None:
 class BackgroundThreads:
     """Runs blocking work for one process; call it and await the result.
 
-    An upload may take minutes to give up. A process that is told to end does not wait for it: the next holder resolves
+    An upload may take minutes to give up. A process that is asked to end does not wait for it: the next holder resolves
     what was in flight. But LMDB must not be closed under a thread, so the process then ends at once, without taking
     anything down.
     """

@@ -1,12 +1,11 @@
-"""The table of cold verbs: all that a command may ask of the store's holder.
+"""The table of cold verbs, all that a command may ask of the store's holder, and their performance.
 
-A new verb is one row here, with its work in ColdWork, and the command that performs it (perform.py). Names, options
-and the fields of results are written to request rows, which a holder of another version reads: they never change.
+A new verb is one row here, with its work in ColdWork, and the command that performs it. Names, options and the fields
+of results are written to request rows, which a holder of another version reads: they never change.
 
-Performing a verb: here when nobody holds the store, else by its holder, with the same result or error.
-
-A holder that dies meanwhile is no failure: the next one takes the request, or this process does the work itself.
-The holder's side is RequestServer.
+`perform` does a verb here when no process holds the store, else it lets the holder do it (RequestServer), with the same
+result or error. A holder that dies meanwhile is no failure: the next one takes the request, or this process does the
+work itself.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ VERBS: Mapping[str, Verb[Any]] = {
 
 
 def flags(wanted: Mapping[str, bool]) -> Options:
-    """The options that set those flags which are true."""
+    """Return the options that set those flags which are true."""
     return {name: "1" for name, value in wanted.items() if value}
 
 
@@ -122,7 +121,7 @@ log = logging.getLogger(__name__)
 
 
 _POLL_S = 0.1
-"""A person does not see less, and a poll costs microseconds."""
+"""Shorter than people notice, and a poll costs microseconds."""
 
 _REPORT_EVERY_S = 0.25
 """Each report is a durable commit."""
@@ -138,14 +137,14 @@ class OpenStore(Protocol):
     metadata: MetadataStore
 
     def cold_work(self, what: str) -> ColdWork:
-        """The tasks of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
+        """Return the cold work of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
 
 
 @contextmanager
 def holding(store: OpenStore, what: str) -> Iterator[ColdWork]:
     """Hold the store inside the block, and resolve first what a crash left.
 
-    Raises HeldElsewhere naming the holder there is, and Unavailable naming `what` without a cold tier.
+    Raises HeldElsewhere naming the present holder, and Unavailable naming `what` without a cold tier.
     """
     work = store.cold_work(what)
     with lock.hold(store.paths.holder, store.clock):
@@ -181,9 +180,9 @@ def perform(
 
 
 def request(store: OpenStore, verb: Verb[Any], path: str, options: Options = _NO_OPTIONS) -> int:
-    """Ask the holder for `verb` below `path` and do not wait; returns the request's number.
+    """Ask the holder for `verb` below `path` and do not wait; return the request's number.
 
-    Raises Conflict when nobody holds the store, NotFound for a missing path.
+    Raises Conflict when no process holds the store, NotFound for a missing path.
     """
     if lock.current(store.paths.holder) is None:
         raise Conflict("nobody holds the store, so nobody would do it", remedy="leave out --no-wait")
@@ -212,7 +211,7 @@ class RequestServer:
         self._work = work
         self._seen_transaction = -1
         self._left_running = False
-        """Whether a request's end could not be written down, as on a full disk: it is done again."""
+        """Whether a request's end could not be written, as on a full disk: it is done again."""
 
     @property
     def may_have_next(self) -> bool:
@@ -220,7 +219,7 @@ class RequestServer:
         return self._left_running or self._metadata.last_transaction_id() != self._seen_transaction
 
     def next(self) -> RequestRecord | None:
-        """The next request, now running. Raises what writing that down raises."""
+        """Return the next request, now running. Raises what writing that down raises."""
         if self._left_running:
             requests.restart(self._metadata)
             self._left_running = False
@@ -231,11 +230,11 @@ class RequestServer:
         return found
 
     def uploads(self, request: RequestRecord) -> bool:
-        """Whether a request uploads by itself, so that the background writer pauses its own uploads."""
+        """Return whether a request uploads by itself, so that the background writer pauses its own uploads."""
         return request.verb in VERBS and VERBS[request.verb].uploads
 
     def carry_out(self, request: RequestRecord) -> None:
-        """Do it and write down what came of it, whatever that is. Raises what writing it raises."""
+        """Do it and write down the result or the error. Raises what writing it raises."""
         log.info("request %d: %s %s", request.id, request.verb, request.path)
         self._left_running = True
         try:

@@ -1,7 +1,7 @@
-"""Cold work as the store's holder does it: the same tasks for a command and for the background writer.
+"""Cold work of the store's holder: the same for a command and for the background writer.
 
-Thread-safe: the background writer runs several of these at once. Publishing is one at a time. Whoever
-calls holds the store (holder.py).
+Thread-safe: the background writer runs several of these at once. Publishing is one at a time. The caller holds the
+store (lock.py).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from tierfs.types import ReadPriority, SegmentId, SegmentKind, Tier
 _MS_PER_S = 1000
 
 _WHENEVER_MS = (1 << 63) - 1
-"""Cold at any time, also one that a wrong clock wrote: an explicit command waives the lag and goes by no clock."""
+"""Cold at any time, also at one that a wrong clock wrote: an explicit command waives the lag and goes by no clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictReport:
-    """What an evict dropped, what it kept, and why."""
+    """The bytes that an evict dropped and kept, with the reasons."""
 
     chunks: int = 0
     bytes: int = 0
@@ -63,7 +63,7 @@ class EvictReport:
     """Reason -> bytes kept for it."""
 
     def plus(self, segment: SegmentRecord, dropped: Evicted, reason: str) -> EvictReport:
-        """With one more segment."""
+        """Add one more segment."""
         kept = segment.local.bytes - dropped.bytes
         reasons = dict(self.reasons)
         if kept:
@@ -73,7 +73,7 @@ class EvictReport:
 
 @dataclass(frozen=True, slots=True)
 class ColdTools:
-    """What cold work uses; made by the composition root."""
+    """The components of cold work; made by the composition root."""
 
     engine: Engine
     cold: ColdTier
@@ -102,7 +102,7 @@ class ColdWork:
         self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
 
     def resolve_crashed(self) -> None:
-        """Turn what a dead holder had in flight into garbage; the first thing a new holder does. Raises Fenced."""
+        """Make garbage of what a dead holder had in flight; the first action of a new holder. Raises Fenced."""
         with self._metadata.read() as txn:
             store.require_owner(txn.store)
         objects.abandon_all(self._metadata)
@@ -112,7 +112,7 @@ class ColdWork:
         """Make every byte below `path` that is acknowledged now cold and named by the journal.
 
         Rolls active chunks first; ledgers that are open stay. Raises NotFound, Fenced, and the first error of an upload
-        after all others were done; what succeeded stays.
+        after all others were done; successful uploads stay.
         """
         return ballast.with_half(self.tools.ballast_path, lambda: self._offload(path, report))
 
@@ -137,7 +137,7 @@ class ColdWork:
         ballast.with_half(self.tools.ballast_path, lambda: self._make(action))
 
     def _make(self, action: OffloadAction) -> int:
-        """How many bytes became cold."""
+        """Make one object, or a ledger's; return the number of bytes that became cold."""
         return self.managed.offload_one(action.segment_id) if action.ledger else self.tools.offload.run(action)
 
     def offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
@@ -166,7 +166,7 @@ class ColdWork:
     def consolidate(self, path: str, *, dry_run: bool, report: OnProgress) -> ConsolidateReport:
         """Make few large cold objects of many small or mostly dead ones below `path`; repeating it does nothing.
 
-        Raises NotFound, Fenced, and the first error after all else was done; what succeeded stays.
+        Raises NotFound, Fenced, and the first error after all else was done; the successful part stays.
         """
         if not dry_run:
             self.tools.publisher.require_ownership()
@@ -204,8 +204,8 @@ class ColdWork:
     def evict_segment(self, segment_id: SegmentId, *, cold_before_ms: int) -> Evicted:
         """Drop the segment's local chunks that were cold at `cold_before_ms`.
 
-        Raises Fenced, WrongColdTier, and what the storage raises, unless the cold tier was seen to be ours in the
-        last PROOF_S: what it should hold is no copy while nobody can say whose place it is.
+        Raises Fenced, WrongColdTier, and what the storage raises, unless the cold tier was seen to be ours in the last
+        PROOF_S: an object is no copy while the owner of its place cannot be confirmed.
         """
         self.tools.cold.require_ours()
         return ballast.with_room(
@@ -216,7 +216,7 @@ class ColdWork:
     def make_room(self, first: str) -> int:
         """Evict cold bytes whatever their lag until appends have room, those of segment `first` first.
 
-        Returns how many bytes that were. Raises what `evict` raises.
+        Returns the number of bytes. Raises what `evict` raises.
         """
         self.publish()
         self.tools.publisher.require_ownership()
@@ -231,7 +231,7 @@ class ColdWork:
         return freed
 
     def publish(self) -> int:
-        """Publish what is queued, with a checkpoint when one is due; returns the entries written."""
+        """Publish what is queued, with a checkpoint when one is due; return the number of entries written."""
         return ballast.with_half(self.tools.ballast_path, self._publish)
 
     def _publish(self) -> int:
@@ -278,9 +278,9 @@ class ColdWork:
         return restored
 
     def orphans(self, *, grace_s: int) -> list[Orphan]:
-        """Files and objects older than the grace period that nothing names. Raises Fenced in a replica.
+        """Return files and objects older than the grace period that no record names. Raises Fenced in a replica.
 
-        What a replica does not know of, its owner does.
+        A replica cannot tell: its owner may know of them.
         """
         with self._metadata.read() as txn:
             if txn.store.replica:
@@ -288,7 +288,7 @@ class ColdWork:
         return self._orphan_finder().find(grace_ms=grace_s * 1000)
 
     def dead_uploads(self, *, grace_s: int) -> list[DeadUpload]:
-        """Uploads older than the grace period that nobody will finish."""
+        """Return uploads older than the grace period that will not be finished."""
         return self._dead_uploads().find(grace_ms=grace_s * 1000)
 
     def collect_all(self, *, grace_s: int) -> Collected:
@@ -300,11 +300,11 @@ class ColdWork:
         return self.collect().plus(unlinked).plus(aborted).plus(self._delete_superseded())
 
     def superseded(self) -> list[StoredObject]:
-        """Objects of the journal that are superseded and could not be deleted."""
+        """Return objects of the journal that are superseded and could not be deleted."""
         return self.tools.checkpointer.kept()
 
     def _delete_superseded(self) -> Collected:
-        """Try what could not be deleted again, as the key may have got the right."""
+        """Try again to delete what could not be deleted, as the key may have got the right."""
         kept = self.superseded()
         refused = self.tools.checkpointer.delete_superseded() if kept else None
         return Collected() if refused is None else Collected.failure(kept[0].name, refused)
@@ -314,7 +314,7 @@ class ColdWork:
         return DeadUploads(self._metadata, cold.storage, cold.location_id)
 
     def _dismantle(self) -> None:
-        """Go on with what a crashed `rm` left."""
+        """Continue what a crashed `rm` left."""
         due_ms = self._metadata.clock.now_ms() + self.tools.settings.grace_s * _MS_PER_S
         delete.dismantle_removed(self._metadata, cold_due_ms=due_ms)
 
@@ -323,7 +323,7 @@ class ColdWork:
         return OrphanFinder(self._metadata, tools.engine.files, tools.cold.storage, tools.cold.location_id)
 
     def _named(self, path: str) -> Named:
-        """The segments below a path; none when it is gone by now."""
+        """Return the segments below a path; none when it is gone by now."""
         try:
             return [(name, segment.id) for name, segment in self._segments(path)]
         except NotFound:
@@ -334,7 +334,7 @@ class ColdWork:
             return list(directories.segments_at(txn, path))
 
     def _evict_by_command(self, segment: SegmentRecord, *, force: bool, dry_run: bool) -> tuple[Evicted, str]:
-        """What was dropped, and why the rest stays."""
+        """Evict one segment; return what was dropped, and why the rest stays."""
         with self._metadata.read() as txn:
             if not force and policies.effective(txn, segment).read_priority is ReadPriority.LOCAL_ONLY:
                 return Evicted(), "read priority is local-only (--force overrides)"
@@ -344,5 +344,5 @@ class ColdWork:
 
 
 def _is_open_ledger(segment: SegmentRecord) -> bool:
-    """Whether a segment cannot be made cold yet."""
+    """Return whether a segment cannot be made cold yet."""
     return segment.kind is SegmentKind.LEDGER and not segment.sealed

@@ -1,6 +1,6 @@
 """The background writer: looks every tick, plans, and carries out with a bounded number of uploads.
 
-Its work is a table of tasks, which tasks.py repeats. Nothing here decides: planner.py does.
+Its work is a table of tasks, which tasks.py repeats. Decisions are the planner's (tiering/planner.py).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _OFFLOAD = "offload"
 _EVICT = "evict"
 _CONSOLIDATE = "consolidate"
 _PACK = "pack"
-"""Names failures of a whole pack, as while the cold tier is away: all packs wait then, under one name."""
+"""Names failures of a whole pack, as while the cold tier is away: all packs then wait, under one name."""
 
 _OWNER = "owner"
-"""Names the question whether the cold tier is ours."""
+"""Names the check whether the cold tier is ours."""
 
 _ANY_BYTES = 2**63
 """No limit of a group's size but those of the policies."""
@@ -47,32 +47,32 @@ _LEAST_SMALL = 1000
 files, each with its requests)."""
 
 _STILL_TICKS = 5
-"""While no process commits, every so many ticks is enough for what falls due by time alone, as deletions do. A look by
-a thread costs 0.2 ms: with one per task and tick a holder at rest took 1.5 % of a core."""
+"""While no process commits, every so many ticks is enough for work that falls due by time alone, as deletions do. A
+look by a thread costs 0.2 ms: with one per task and tick a holder at rest took 1.5 % of a core."""
 
 _OLDEST_OFF_MS = 30_000
-"""How far what `status` tells of the oldest byte may be off: a commit in so much time at most."""
+"""Largest error of the time that `status` shows for the oldest byte: a commit in so much time at most."""
 
 Group = tuple[PendingObject, ...]
-"""Objects to make that one worker makes: a large one, or small ones that go together."""
+"""Objects of one worker: a large one, or small ones that go together."""
 
 
 @dataclass(slots=True)
 class _Uploads:
-    """What is being uploaded; requests wait until it is empty and keep it so."""
+    """The uploads in flight; requests wait until there is none and keep it so."""
 
     running: set[ObjectKey] = field(default_factory=set)
     ended: set[ObjectKey] = field(default_factory=set)
-    """That the planner was not told of yet."""
+    """Not yet reported to the planner."""
     paused: bool = False
     changed: trio.Event = field(default_factory=trio.Event)
 
     def is_paused(self) -> bool:
-        """Asked again after each wait."""
+        """Return whether uploads pause; evaluated again after each wait."""
         return self.paused
 
     def end(self, keys: Collection[ObjectKey]) -> None:
-        """An upload ended, well or not: wake all that wait for that."""
+        """Note an upload that ended, well or not: wake all that wait for that."""
         self.running.difference_update(keys)
         self.ended.update(keys)
         self.changed.set()
@@ -102,7 +102,7 @@ class BackgroundWriter:
         """As of the last look."""
 
     def tasks(self) -> list[Task]:
-        """The table: how often, and what."""
+        """Return the table of tasks and their periods."""
         s, tools, blocking = self._settings, self._work.tools, self._loop.blocking
         publish = {"publish": blocking(self._work.publish), "collect": blocking(self._work.collect)}
         # Timed deletions are listed as stuck while the clocks disagree; each of them looks at the clocks itself.
@@ -180,7 +180,7 @@ class BackgroundWriter:
         self._failures.retain_segments(_EVICT, planner.has_copies, keep_damage=False)
 
     def _note_oldest(self, noted_ms: int) -> None:
-        """Write down since when the oldest byte has been here alone, for `status`, if that is far off by now."""
+        """Note for `status` since when the oldest byte has been here alone, if the old note is far off by now."""
         oldest_ms = self._planner.oldest_ms
         if self._current and oldest_ms and abs(oldest_ms - noted_ms) > _OLDEST_OFF_MS:
             with self._metadata.write_notes() as txn:
@@ -213,7 +213,7 @@ class BackgroundWriter:
         return bool(taken), tuple(pending for pending in taken if self._may_upload(pending, now_ms, len(taken) > 1))
 
     def _may_upload(self, pending: PendingObject, now_ms: int, packed: bool) -> bool:
-        """Whether it never failed, or its pause is over; else it goes back to the queue until then."""
+        """Return whether it never failed, or its pause is over; else put it back into the queue until then."""
         key = key_of(pending)
         until_ms = max(self._failures.next_try_ms(what) for what in ((_name(key), _PACK) if packed else (_name(key),)))
         if until_ms <= now_ms:
@@ -222,7 +222,7 @@ class BackgroundWriter:
         return False
 
     def _evict(self, evictions: Sequence[EvictAction]) -> None:
-        """Evict one segment after another; what is wrong with one is listed and keeps no other.
+        """Evict one segment after another; an error of one is listed and keeps no other.
 
         Raises what concerns all of them: Fenced, StorageFull, Unavailable as while the cold tier is away, and why the
         cold tier cannot be proved ours, as without credentials.
@@ -259,7 +259,7 @@ class BackgroundWriter:
         return TaskOutcome.AT_ONCE
 
     def _pack(self, group: Group) -> None:
-        """Make one object of a group; what was left out is noted one by one."""
+        """Make one object of a group; note one by one what was left out."""
         packed = self._work.pack(PackAction(tuple(pending.action for pending in group)))
         failed = dict(packed.failed)
         for pending in group:
