@@ -1,4 +1,4 @@
-"""Replaying a test store's journal, and what must hold of any store afterwards."""
+"""Replay of a test store's journal, and invariants of any store afterwards."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tierfs.types import ROOT_DIRECTORY, EntryKind, Tier
 
 
 def entries_of(cold: ChunkStorage) -> list[pb.JournalEntry]:
-    """The journal's entries, oldest first."""
+    """Return the journal's entries, oldest first."""
     slots = [slot for found in cold.list("journal/") if (slot := entry_slot(found.name)) is not None]
     return [changes.parse_entry(read_small(cold, slot_name(slot)), slot_name(slot)) for slot in slots]
 
 
 def checkpoints_of(cold: ChunkStorage) -> list[int]:
-    """Slots of the checkpoints, oldest first."""
+    """Return slots of the checkpoints, oldest first."""
     return [slot for found in cold.list("journal/") if (slot := checkpoint_slot(found.name)) is not None]
 
 
 @contextmanager
 def empty_copy(path: Path, store_id: str, *, replica: bool = False) -> Iterator[MetadataStore]:
-    """An empty store that stands before the first slot of the journal."""
+    """Make an empty store that stands before the first slot of the journal."""
     with closing(MetadataStore.create(path, ManualClock(), store_id)) as metadata:
         with metadata.write() as txn:
             txn.put(LOCATIONS, tables.u32(LOCATION), LocationRecord(id=LOCATION, url="memory:"))
@@ -43,7 +43,7 @@ def empty_copy(path: Path, store_id: str, *, replica: bool = False) -> Iterator[
 
 
 def check_store(txn: ReadTransaction) -> None:
-    """Records, references, chains and names agree with each other."""
+    """Assert that records, references, chains and names agree with each other."""
     references: dict[int, int] = {}
     for _, chunk in txn.scan(CHUNKS):
         chunk.check()
@@ -80,7 +80,7 @@ def _check_chains(txn: ReadTransaction, segment) -> None:
 
 
 def view(txn: ReadTransaction) -> dict[str, object]:
-    """The bucket's view of a store, to compare two."""
+    """Return the bucket's view of a store, to compare two."""
     found: dict[str, object] = {}
     for _, segment in txn.scan(SEGMENTS):
         path = directories.path_of(txn, segment.parent_id, segment.name)

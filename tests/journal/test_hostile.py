@@ -1,4 +1,4 @@
-"""Whoever can write to a bucket chose every byte of its journal: what cannot be is refused before it is written."""
+"""An attacker may have chosen every byte of a journal: impossible records are refused before they are written."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def test_parts_without_a_manifest_are_deleted_by_the_next_checkpoint(
 @pytest.mark.parametrize("keeps_metadata", [True, False])
 def test_a_manifest_that_landed_behind_a_503_is_our_own(tmp_path: Path, keeps_metadata: bool) -> None:
     class Landing(MemoryStorage):
-        """Stores a manifest and answers 503; may forget user metadata, as plain copies do."""
+        """Stores a manifest and answers 503; may drop user metadata, as plain copies do."""
 
         failed = False
 

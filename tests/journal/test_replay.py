@@ -1,4 +1,4 @@
-"""Replaying the journal gives the owner's view of the bucket, whatever the journal is cut into."""
+"""A replay of the journal gives the owner's view of the bucket, wherever the journal is cut."""
 
 from __future__ import annotations
 

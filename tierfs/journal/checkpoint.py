@@ -1,9 +1,9 @@
 """Checkpoint: the whole metadata at one position of the journal, in parts, manifest last.
 
-Crash order: intent committed -> parts created -> everything they contain published -> manifest created
--> position moved -> superseded slots deleted, ascending, and only below the newest checkpoint but one.
-A crash leaves parts without a manifest, which the next checkpoint deletes by their attempt, or a
-manifest that was not confirmed, which it takes for what it is: a complete checkpoint.
+Crash order: intent committed -> parts created -> everything they contain published -> manifest created -> position
+moved -> superseded slots deleted, ascending, and only below the newest checkpoint but one. A crash leaves parts without
+a manifest, which the next checkpoint deletes by their attempt, or an unconfirmed manifest, which the next one confirms,
+as the checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tierfs.metadata.store import MetadataStore, new_id
 log = logging.getLogger(__name__)
 
 _PART_BYTES = 4 * 1024 * 1024
-"""Changes per part end here, so that with one more of them a part stays below the 8 MiB it may have."""
+"""A part ends at this size of its changes, so that one more change keeps it below its limit of 8 MiB."""
 
 
 class Checkpointer:
@@ -42,7 +42,7 @@ class Checkpointer:
         self._every_entries = every_entries
 
     def checkpoint_if_due(self) -> bool:
-        """Write a checkpoint when enough entries came since the last; True when one was written."""
+        """Write a checkpoint when enough entries were published since the last; return whether one was written."""
         state = self._state()
         if state.next_slot - 1 - state.checkpoint_slot < self._every_entries:
             return False
@@ -50,7 +50,7 @@ class Checkpointer:
         return True
 
     def checkpoint(self) -> int:
-        """Write a checkpoint now; returns its slot. Raises Fenced and what the storage raises."""
+        """Write a checkpoint now; return its slot. Raises Fenced and what the storage raises."""
         self._publisher.publish()
         self._publisher.require_ownership()
         self._resolve_crashed()
@@ -58,15 +58,15 @@ class Checkpointer:
         if intent is None:
             return self._state().checkpoint_slot
         manifest = self._write_parts(intent)
-        self._publisher.publish()  # what the parts contain beyond the slot is named by the journal first
-        self._publisher.require_ownership()  # readers start here: nobody but the owner says where
+        self._publisher.publish()  # the journal first names changes in the parts that are newer than the slot
+        self._publisher.require_ownership()  # readers start at a manifest, so only the owner may write one
         self._put_manifest(intent, manifest)
         self._confirm(intent)
         self.delete_superseded()
         return intent.slot
 
     def _put_manifest(self, intent: CheckpointIntent, manifest: pb.CheckpointManifest) -> None:
-        """Create it, or find that it is there: an answer may get lost after the server has stored it."""
+        """Create the manifest, or accept that of this attempt: an answer may be lost after the server has stored it."""
         name = checkpoint_name(intent.slot)
         try:
             self._storage.put(name, BufferSource(changes.frame(manifest)), metadata={ATTEMPT_KEY: intent.attempt})
@@ -75,7 +75,7 @@ class Checkpointer:
                 raise
 
     def _resolve_crashed(self) -> None:
-        """Confirm a crashed checkpoint whose manifest was written; delete the parts of one without."""
+        """Confirm a crashed checkpoint whose manifest was written; delete the parts of one without a manifest."""
         crashed = self._state().checkpoint
         if not crashed.attempt:
             return
@@ -93,7 +93,7 @@ class Checkpointer:
             return txn.store.journal
 
     def _intend(self) -> CheckpointIntent | None:
-        """Commit to a checkpoint at the newest slot; None when that one exists."""
+        """Commit the intent of a checkpoint at the newest slot; return None when that checkpoint exists."""
         with self._metadata.write() as txn:
             state = txn.store.journal
             if state.checkpoint_slot == state.next_slot - 1:
@@ -136,43 +136,43 @@ class Checkpointer:
             txn.update_store(journal=moved)
 
     def superseded(self) -> Iterator[StoredObject]:
-        """Objects of the journal below the newest checkpoint but one, ascending: a crash leaves a tail of them."""
+        """Yield the journal's objects below the newest checkpoint but one, ascending: a crash leaves a tail of them."""
         keep_from = self._state().previous_checkpoint_slot
-        for found in self._storage.list(JOURNAL_PREFIX) if keep_from else ():
-            slot = entry_slot(found.name)
-            checkpoint = checkpoint_slot(found.name)
-            part = part_of(found.name)
+        for item in self._storage.list(JOURNAL_PREFIX) if keep_from else ():
+            slot = entry_slot(item.name)
+            checkpoint = checkpoint_slot(item.name)
+            part = part_of(item.name)
             old_slot = slot is not None and slot <= keep_from
             old_checkpoint = checkpoint is not None and checkpoint < keep_from
             old_part = part is not None and part[0] < keep_from
             if old_slot or old_checkpoint or old_part:
-                yield found
+                yield item
 
     def kept(self) -> list[StoredObject]:
-        """Superseded objects that could not be deleted; asks the bucket only if there were some."""
+        """Return superseded objects that could not be deleted; lists the bucket only if any were noted."""
         return list(self.superseded()) if self._state().superseded_kept else []
 
     def delete_superseded(self) -> PermissionDenied | None:
-        """Delete what is superseded; returns why it stays where the key may not delete, which is no failure.
+        """Delete superseded objects; return the error where the key may not delete, which is not a failure.
 
-        Nothing is deleted behind an object that stays: slots go in ascending order.
+        Deletion stops at an object that is kept: slots are deleted in ascending order.
         """
         if not self._state().previous_checkpoint_slot:
             return None
         self._publisher.require_ownership()
-        found = self.superseded()
-        for item in found:
+        superseded = self.superseded()
+        for item in superseded:
             try:
                 self._storage.delete(item.name)
             except PermissionDenied as exc:
-                log.info("%s is superseded and stays: %s", item.name, exc)
-                self._note_kept(1 + sum(1 for _ in found), str(exc))
+                log.info("superseded %s is kept, as it may not be deleted: %s", item.name, exc)
+                self._note_kept(1 + sum(1 for _ in superseded), str(exc))
                 return exc
         self._note_kept(0, "")
         return None
 
     def _note_kept(self, count: int, error: str) -> None:
-        """For `status`, and for `gc`, which lists them."""
+        """Record the count for `status`, and for `gc`, which lists them."""
         state = self._state()
         if (state.superseded_kept, state.superseded_error) != (count, error):
             with self._metadata.write() as txn:
@@ -180,14 +180,14 @@ class Checkpointer:
                 txn.update_store(journal=noted)
 
     def _delete_parts(self, crashed: CheckpointIntent) -> None:
-        """Delete what a crashed checkpoint left; where the key may not delete, it is superseded by and by."""
-        for found in list(self._storage.list(checkpoint_name(crashed.slot))):
-            if part_of(found.name) != (crashed.slot, crashed.attempt):
+        """Delete the parts of a crashed checkpoint; where the key may not delete, they are superseded later."""
+        for item in list(self._storage.list(checkpoint_name(crashed.slot))):
+            if part_of(item.name) != (crashed.slot, crashed.attempt):
                 continue
             try:
-                self._storage.delete(found.name)
+                self._storage.delete(item.name)
             except PermissionDenied as exc:
-                log.info("%s of a crashed checkpoint stays: %s", found.name, exc)
+                log.info("%s of a crashed checkpoint is kept, as it may not be deleted: %s", item.name, exc)
 
 
 def _parts(changes: Iterator[pb.Change], attempt: str) -> Iterator[pb.CheckpointPart]:

@@ -1,13 +1,13 @@
-"""Whether a place is the store's cold tier (invariant 12): the journal there shows our newest slot, the mark our id.
+"""Identity of a cold tier (invariant 12): the journal there has our newest slot, and the mark has our id.
 
-A mount point without its disk, an emptied bucket, one put back to an earlier copy and another store's all answer
-politely. Nothing is written to them or deleted for them, and no local byte goes because of what they should hold.
+A mount point without its disk, an emptied bucket, one restored to an earlier copy and another store's bucket all answer
+politely. Nothing is written to them or deleted for them, and no local byte is evicted because of objects that should be
+there.
 
-The store's mark: the object `tierfs-store` at the root of a cold location says whose it is.
-
-The journal proves ownership; the mark tells two stores apart whose journals look alike, a mounted directory from
-an empty mount point, and `recover --from-objects` which store it rebuilds. A store made before there were marks gets
-one from its holder once its journal proved the place to be its own.
+The mark is the object `tierfs-store` at the root of a cold location; it names the store. The journal proves ownership;
+the mark tells apart two stores whose journals look alike, and a mounted directory from an empty mount point, and gives
+`recover --from-objects` the store that it rebuilds. A store made before marks existed gets one from its holder once its
+journal proved the place to be its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tierfs.names import printable
 __all__ = ["MARK_NAME", "StoreMark", "is_there", "mark_of", "read", "read_store_id", "replace", "write_mark"]
 
 _STORE_KEY = "store"
-"""Also a key of the object's user metadata, which saves a look at its bytes where a copy kept it."""
+"""Also a key of the object's user metadata, which saves a read of its bytes where a copy kept it."""
 
 _MAX_BYTES = 4096
 _ID_DIGITS = 32
@@ -39,26 +39,26 @@ _MS_PER_S = 1000
 
 @dataclass(frozen=True, slots=True)
 class StoreMark:
-    """Whose cold tier it is."""
+    """The store to which a cold location belongs."""
 
     store_id: str
     format: int = RECORD_VERSION
     created_ms: int = 0
-    """When the store was made; 0 = not known."""
+    """Time the store was made; 0 = unknown."""
 
 
 def mark_of(store: StoreRecord) -> StoreMark:
-    """The mark that a store puts into its cold tier."""
+    """Return the mark that a store puts into its cold tier."""
     return StoreMark(store.store_id, created_ms=store.created_ms)
 
 
 def read(storage: ChunkStorage) -> StoreMark | None:
-    """The mark of a location, None where there is none. Raises DataLoss for one that cannot be read."""
+    """Return the mark of a location, or None. Raises DataLoss for a mark that cannot be read."""
     try:
-        found = storage.stat(MARK_NAME)
-        if found.length_bytes > _MAX_BYTES:
-            raise _damaged(f"it has {found.length_bytes} bytes")
-        buffer = bytearray(found.length_bytes)
+        stat = storage.stat(MARK_NAME)
+        if stat.length_bytes > _MAX_BYTES:
+            raise _damaged(f"it has {stat.length_bytes} bytes")
+        buffer = bytearray(stat.length_bytes)
         storage.read_into(MARK_NAME, 0, memoryview(buffer))
     except NotFound:
         return None
@@ -66,19 +66,19 @@ def read(storage: ChunkStorage) -> StoreMark | None:
 
 
 def read_store_id(storage: ChunkStorage) -> str | None:
-    """The store of the mark by one small request where the user metadata survived; otherwise as `read`."""
+    """Return the store of the mark, by one small request where the user metadata survived; otherwise as `read`."""
     try:
-        told = storage.stat(MARK_NAME).metadata.get(_STORE_KEY)
+        store_id = storage.stat(MARK_NAME).metadata.get(_STORE_KEY)
     except NotFound:
         return None
-    if told is not None and _is_id(told):
-        return told
+    if store_id is not None and _is_id(store_id):
+        return store_id
     mark = read(storage)
     return None if mark is None else mark.store_id
 
 
 def is_there(storage: ChunkStorage) -> bool:
-    """Whether a location is marked, by whatever store."""
+    """Return whether a location is marked, by any store."""
     try:
         storage.stat(MARK_NAME)
     except NotFound:
@@ -96,7 +96,7 @@ def write_mark(storage: ChunkStorage, mark: StoreMark) -> None:
 
 
 def replace(storage: ChunkStorage, mark: StoreMark) -> None:
-    """Mark a location whose journal proved whose it is, over a mark that is damaged or another's."""
+    """Mark a location whose owner its journal proved, over a mark that is damaged or another store's."""
     _put(storage, mark, create_only=False)
 
 
@@ -108,18 +108,18 @@ def _put(storage: ChunkStorage, mark: StoreMark, *, create_only: bool) -> None:
 
 
 def _parsed(data: bytes) -> StoreMark:
-    """What is in a bucket is hostile: only what has the right form counts."""
+    """Return the mark in untrusted bytes. Raises DataLoss unless they have the right form."""
     try:
         fields: Any = json.loads(data)
         store_id, version = fields[_STORE_KEY], fields.get("format", RECORD_VERSION)
         created = datetime.fromisoformat(fields.get("created", _UNKNOWN))
         created_ms = round(created.timestamp() * _MS_PER_S)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as exc:
-        raise _damaged("it is no JSON object that names a store") from exc
+        raise _damaged("it is not a JSON object that names a store") from exc
     if not isinstance(store_id, str) or not _is_id(store_id):
-        raise _damaged(f"its store {printable(str(store_id))} is no id of a store")
+        raise _damaged(f"its store {printable(str(store_id))} is not a store id")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise _damaged("its format is no number")
+        raise _damaged("its format is not a number")
     return StoreMark(store_id, version, created_ms)
 
 
@@ -135,44 +135,44 @@ _REMEDY = "mount it, or check bucket and endpoint; if it is lost, restore its ne
 
 
 def wrong_cold_tier(why: str) -> WrongColdTier:
-    """The error of a place that is not the store's."""
+    """Return the error of a place that is not the store's."""
     return WrongColdTier(f"this is not the store's cold tier: {why}", remedy=_REMEDY)
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What one listing of the journal's end showed."""
+    """Result of one listing of the journal's end."""
 
     shown: frozenset[int]
-    """Slots that are there, as entries or as checkpoints."""
+    """Slots that exist, as entries or as checkpoints."""
     later: tuple[str, ...]
-    """Names of entries and manifests behind our newest slot, entries first."""
+    """Names of entries and manifests after our newest slot, entries first."""
 
 
 def look(storage: ChunkStorage, newest: int) -> Sighting:
     """List the journal from slot `newest` on; all of it for 0. Raises what the storage raises."""
     shown: set[int] = set()
     later: list[str] = []
-    for found in storage.list(JOURNAL_PREFIX, after=slot_name(newest - 1) if newest > 1 else ""):
-        entry, checkpoint = entry_slot(found.name), checkpoint_slot(found.name)
+    for item in storage.list(JOURNAL_PREFIX, after=slot_name(newest - 1) if newest > 1 else ""):
+        entry, checkpoint = entry_slot(item.name), checkpoint_slot(item.name)
         slot = entry if entry is not None else checkpoint
         if slot is None:
             continue
         shown.add(slot)
         if slot > newest:
-            later.append(found.name)
+            later.append(item.name)
     return Sighting(frozenset(shown), tuple(later))
 
 
 def require_shown(storage: ChunkStorage, sighting: Sighting, slot: int) -> None:
-    """Raise WrongColdTier unless our newest slot, or its checkpoint, is there. Slot 0 stands for none."""
+    """Raise WrongColdTier unless our newest slot, or its checkpoint, exists. Slot 0 stands for none."""
     if not slot or slot in sighting.shown:
         return
     raise wrong_cold_tier(f"{storage!r} {_what_it_holds(storage)}, and this store published slot {slot}")
 
 
 def _what_it_holds(storage: ChunkStorage) -> str:
-    """For people; asked only when something is wrong."""
+    """Describe the journal there, for a message; called only after a mismatch."""
     whole = look(storage, 0)
     if not whole.shown:
         return "holds no journal"
@@ -186,7 +186,7 @@ def require_same_store(storage: ChunkStorage, name: str, store_id: str, ours: St
 
 
 def as_warning(error: WrongColdTier) -> str:
-    """One line of `status`: what is wrong, and what to do about it."""
+    """Return one line for `status`: the error and its remedy."""
     return f"{error}; {error.remedy}"
 
 
@@ -198,26 +198,26 @@ def examine(storage: ChunkStorage, ours: StoreRecord) -> None:
 
 
 def require_mark(storage: ChunkStorage, ours: StoreRecord, created: int = 0, *, write: bool = True) -> bool:
-    """Raise WrongColdTier when the mark names another store; returns whether the place is marked now.
+    """Raise WrongColdTier when the mark names another store; return whether the place is marked now.
 
-    A missing or damaged mark is written anew once the journal proved the place: by the slot this owner has just
-    created, or by its newest one, which is read for that. Before its first slot, and without `write`, it marks
-    nothing.
+    A missing or damaged mark is written again once the journal proved the place: by the slot this owner has just
+    created, or by its newest one, which is read for that. Before its first slot, and without `write`, nothing is
+    written.
     """
-    found, put = None, write_mark
+    store_id, put = None, write_mark
     try:
-        found = read_store_id(storage)
+        store_id = read_store_id(storage)
     except DataLoss:
         put = replace
-    if found is not None and found != ours.store_id:
-        raise wrong_cold_tier(f"the mark in {storage!r} names the store {found}, not {ours.store_id}")
+    if store_id is not None and store_id != ours.store_id:
+        raise wrong_cold_tier(f"the mark in {storage!r} names the store {store_id}, not {ours.store_id}")
     newest = ours.journal.newest_slot
-    if found is None and (created or newest):
+    if store_id is None and (created or newest):
         if not created:
             _require_own_slot(storage, ours, newest)
         if write:
             put(storage, mark_of(ours))
-    return bool(found or created or newest)
+    return bool(store_id or created or newest)
 
 
 def _require_own_slot(storage: ChunkStorage, ours: StoreRecord, slot: int) -> None:
@@ -231,7 +231,7 @@ def _require_own_slot(storage: ChunkStorage, ours: StoreRecord, slot: int) -> No
 
 
 def read_small(storage: ChunkStorage, name: str) -> bytes:
-    """All of a journal object. Its size is checked before it is read: what is in a bucket is hostile."""
+    """Return all bytes of a journal object; its size, which is untrusted, is checked before it is read."""
     length = storage.stat(name).length_bytes
     if length > changes.MAX_OBJECT_BYTES:
         raise DataLoss(f"{name} has {length} bytes; an object of a journal has at most {changes.MAX_OBJECT_BYTES}")

@@ -12,33 +12,33 @@ _PART = re.compile(r"journal/checkpoint-(\d{20})\.part-([0-9a-f]{32})-(\d{6})")
 
 
 def slot_name(slot: int) -> str:
-    """Object of one journal entry."""
+    """Return the object name of one journal entry."""
     return f"{JOURNAL_PREFIX}{slot:020d}"
 
 
 def checkpoint_name(slot: int) -> str:
-    """Manifest of the checkpoint that contains every slot up to `slot`."""
+    """Return the manifest name of the checkpoint that contains every slot up to `slot`."""
     return f"{JOURNAL_PREFIX}checkpoint-{slot:020d}"
 
 
 def part_name(slot: int, attempt: str, index: int) -> str:
-    """One part of a checkpoint; the attempt tells parts of a crashed one apart."""
+    """Return the name of one part of a checkpoint; the attempt distinguishes it from parts of a crashed one."""
     return f"{checkpoint_name(slot)}.part-{attempt}-{index:06d}"
 
 
 def entry_slot(name: str) -> int | None:
-    """The slot of an entry's name, None for other names."""
+    """Return the slot in an entry's name, None for other names."""
     match = _SLOT.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def checkpoint_slot(name: str) -> int | None:
-    """The slot of a manifest's name, None for other names."""
+    """Return the slot in a manifest's name, None for other names."""
     match = _CHECKPOINT.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def part_of(name: str) -> tuple[int, str] | None:
-    """Slot and attempt of a part's name, None for other names."""
+    """Return slot and attempt in a part's name, None for other names."""
     match = _PART.fullmatch(name)
     return (int(match[1]), match[2]) if match else None

@@ -1,9 +1,9 @@
 """Publish: the outbox becomes entries of the bucket's journal, one create-only slot after another.
 
-The journal is the fence (design §6). Crash order: intent committed (slot, range, attempt) -> slot
-created -> ownership confirmed by a listing -> rows dropped and the position moved in one commit. After
-a crash the same intent yields the same entry, and a slot that holds it already is our own. Before a slot is
-created, a listing shows the one before it: else the place is not the store's cold tier (cold_identity.py).
+The journal is the fence (design §6). Crash order: intent committed (slot, range, attempt) -> slot created -> ownership
+confirmed by a listing -> rows dropped and the position moved in one commit. After a crash the same intent yields the
+same entry, and a slot that holds it already is our own. Before a slot is created, a listing must show the one before
+it: otherwise the place is not the store's cold tier (cold_identity.py).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = ["PROOF_S", "Publisher", "read_small"]
 log = logging.getLogger(__name__)
 
 PROOF_S = 10.0
-"""So long a listing that proved the place ours counts for the next upload, slot or eviction, suspended time included.
+"""Validity of a listing that proved the place ours, for the next upload, slot or eviction; counts suspended time.
 
-Shorter than anybody takes to exchange a disk or bucket, and one LIST per 10 s is no cost. A guess.
+Shorter than an exchange of a disk or bucket takes, and one LIST per 10 s costs nothing. A guess.
 """
 
 _MARK_S = 60.0
-"""How long the mark counts: where a connection leads changes less often than what is there."""
+"""Validity of a check of the mark: a connection's target changes less often than its contents."""
 
 _ENTRY_BYTES = 4 * 1024 * 1024
-"""Changes per entry end here: half of what a journal object may have, so that framing always fits."""
+"""An entry ends at this size of its changes: half of a journal object's limit, so that framing always fits."""
 
 _ENTRY_CHANGES = 10_000
-"""And here, so that one entry is replayed in well under a second."""
+"""An entry ends at this number of changes too, so that it is replayed in well under a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class _Entry:
 
 
 class Publisher:
-    """Writes the journal of one store, and knows whether it is still ours. Used by the holder only; thread-safe."""
+    """Writes the journal of one store, and checks that it is still ours. Used by the holder only; thread-safe."""
 
     def __init__(self, metadata: MetadataStore, storage: ChunkStorage) -> None:
         self._metadata = metadata
@@ -64,11 +64,11 @@ class Publisher:
         """Time since boot at which the place, and its mark, were last seen to be ours."""
 
     def publish(self, *, claims: bool = False) -> int:
-        """Publish until the outbox is empty; returns the number of entries written. Idempotent.
+        """Publish until the outbox is empty; return the number of entries written. Idempotent.
 
-        `claims`: a new owner wins its first slot, and nothing of its own is there yet to know the place by.
-        Raises Fenced when another owner's entries are found (the store is read-only from then on), WrongColdTier,
-        and what the storage raises: then nothing is lost, and the next call goes on.
+        `claims`: a new owner wins its first slot, before anything of its own is there to identify the place. Raises
+        Fenced when another owner's entries are found (the store is read-only from then on), WrongColdTier, and what the
+        storage raises: then nothing is lost, and the next call continues.
         """
         entries = 0
         with self._one_at_a_time:
@@ -84,44 +84,44 @@ class Publisher:
         return entries
 
     def require_ownership(self) -> None:
-        """Make certain by one listing that the place is ours and nobody took it over, as before a deletion.
+        """Verify by one listing that the place is ours and was not taken over, as before a deletion.
 
         Raises Fenced, WrongColdTier, and what the storage raises: then nothing is certain.
         """
         with self._one_at_a_time:
             if self._store_record().journal.intent.attempt:
-                self.publish()  # an entry that is on its way may be in the bucket already
+                self.publish()  # an entry in flight may be in the bucket already
             store.require_owner(self._store_record())
             self._require_newest()
 
     def require_recent_ownership(self) -> None:
-        """As require_ownership, unless that was certain in the last PROOF_S. Costs a microsecond then."""
+        """Call require_ownership unless ownership was verified in the last PROOF_S. Costs a microsecond then."""
         if self._is_proven():
             return
         with self._one_at_a_time:
             store.require_owner(self._store_record())
-            self._require_newest()  # an entry on its way is known by its intent, and waits for its own turn
+            self._require_newest()  # an entry in flight is recognized by its intent, and is published later
 
     def _is_proven(self) -> bool:
         return _is_recent(self._proven_s, self._metadata.clock.boot_s(), PROOF_S)
 
     def _is_queued(self) -> bool:
-        """Whether there is anything to publish; asked each second, so the one writer is not taken for it."""
+        """Return whether there is anything to publish; called each second, so it does not occupy the one writer."""
         with self._metadata.read() as txn:
             store.require_owner(txn.store)
             return bool(txn.store.journal.intent.attempt or txn.count(OUTBOX_NAME))
 
     def _next_entry(self) -> _Entry | None:
-        """The entry of the standing intent, or of a new one that is committed first."""
+        """Return the entry of the standing intent, or of a new one that is committed first; None without changes."""
         with self._metadata.write() as txn:
             state = txn.store.journal
             intent = state.intent
             if not intent.attempt:
-                found = _next_range(txn, state.published_sequence)
-                if found is None:
+                sequences = _next_range(txn, state.published_sequence)
+                if sequences is None:
                     return None
                 intent = PublishIntent(
-                    slot=state.next_slot, first_sequence=found[0], last_sequence=found[1], attempt=new_id()
+                    slot=state.next_slot, first_sequence=sequences[0], last_sequence=sequences[1], attempt=new_id()
                 )
                 txn.update_store(journal=replace(state, intent=intent))
         with self._metadata.read() as view:
@@ -129,7 +129,7 @@ class Publisher:
         return _Entry(intent, changes.frame(message))
 
     def _create(self, entry: _Entry) -> bool:
-        """Win the slot, or find that it holds this very entry already; False when a void one has it."""
+        """Win the slot, or find that it holds this very entry already; return False when a void entry has it."""
         name = slot_name(entry.intent.slot)
         try:
             self._storage.put(name, BufferSource(entry.data), metadata={ATTEMPT_KEY: entry.intent.attempt})
@@ -138,7 +138,7 @@ class Publisher:
         return True
 
     def _resolve_taken(self, name: str, intent: PublishIntent, taken: AlreadyExists) -> bool:
-        """Whether the entry that has a slot is ours, or void; raises Fenced when it is neither."""
+        """Return True when our entry has the slot, False when a void one has; raise Fenced for any other."""
         other = changes.parse_entry(read_small(self._storage, name), name)
         store = self._store_record()
         if _is_own(other, intent, store):
@@ -150,9 +150,9 @@ class Publisher:
         raise self._fenced_by(name, other.store_epoch, _fencer(other)) from taken
 
     def _require_newest(self, created: int = 0, *, claims: bool = False) -> None:
-        """Make certain by one listing that the place is ours, up to our newest slot and the one just created.
+        """Verify by one listing that the place is ours, up to our newest slot and the one just created.
 
-        A create that succeeds is not yet ownership: superseded slots are deleted. Later ones are not.
+        A create that succeeds is not yet ownership, as superseded slots are deleted; later slots are not.
         """
         self._proven_s = None
         began_s = self._metadata.clock.boot_s()
@@ -178,9 +178,9 @@ class Publisher:
             cold_identity.require_shown(self._storage, sighting, slot)
 
     def _judge_later(self, store: StoreRecord, name: str) -> None:
-        """Raise Fenced for what another owner put behind our newest slot.
+        """Raise Fenced for an object that another owner put after our newest slot.
 
-        Entries of lower epochs are void wherever they stand, so they prove nothing.
+        Entries of lower epochs are void at any position, so they prove nothing.
         """
         data = read_small(self._storage, name)
         if entry_slot(name) is None:
@@ -191,12 +191,12 @@ class Publisher:
             raise self._fenced_by(name, other.store_epoch, _fencer(other))
 
     def _fenced_by(self, name: str, epoch: int, fencer: Fencer) -> Fenced:
-        """The error of another owner's object. Raises WrongColdTier when it is of another store."""
+        """Return the error of another owner's object. Raises WrongColdTier when it is of another store."""
         cold_identity.require_same_store(self._storage, name, fencer.store_id, self._store_record())
         return self._fenced(epoch, fencer)
 
     def _skip(self, intent: PublishIntent) -> None:
-        """Go on behind a slot that a void entry has; readers skip it too."""
+        """Continue after a slot that a void entry has; readers skip it too."""
         with self._metadata.write() as txn:
             if txn.store.journal.intent == intent:
                 moved = replace(txn.store.journal, next_slot=intent.slot + 1, intent=PublishIntent())
@@ -222,24 +222,25 @@ class Publisher:
             return txn.store
 
     def _note(self, wrong_place: str) -> None:
-        """Write down for `status` whether the place was ours, if that changed."""
+        """Record for `status` whether the place was ours, if that changed."""
         if self._store_record().journal.wrong_place == wrong_place:
             return
         try:
             with self._metadata.write_notes() as txn:
                 txn.update_store(journal=replace(txn.store.journal, wrong_place=wrong_place))
-        except TierfsError as exc:  # a full disk, most likely, where eviction must go on
-            log.warning("whether the cold tier is ours cannot be written down: %s", exc)
+        except TierfsError as exc:  # a full disk, most likely, where eviction must continue
+            log.warning("cannot record whether the cold tier is ours: %s", exc)
 
     def _fenced(self, epoch: int, fencer: Fencer) -> Fenced:
-        """Remember it: from now on the store changes nothing, here or in the bucket (invariant 7)."""
+        """Record the fencing and return its error: from now on the store changes nothing, here or in the bucket
+        (invariant 7)."""
         with self._metadata.write_notes() as txn:
             txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=epoch, fencer=fencer))
             return store.fenced(txn.store)
 
 
 def _is_own(entry: pb.JournalEntry, intent: PublishIntent, store: StoreRecord) -> bool:
-    """Whether an entry is that of this intent, as after a crash."""
+    """Return whether an entry is that of this intent, as after a crash."""
     return bool(intent.attempt) and (entry.store_id, entry.store_epoch, entry.attempt) == (
         store.store_id,
         store.store_epoch,
@@ -248,12 +249,12 @@ def _is_own(entry: pb.JournalEntry, intent: PublishIntent, store: StoreRecord) -
 
 
 def _is_void(entry: pb.JournalEntry, store: StoreRecord) -> bool:
-    """Whether an entry is of an owner before this store, who was superseded when it wrote it."""
+    """Return whether an entry is of an earlier owner of this store, superseded when it wrote the entry."""
     return entry.store_id == store.store_id and entry.store_epoch < store.store_epoch
 
 
 def _fencer(entry: pb.JournalEntry) -> Fencer:
-    """Who wrote an entry; the first one of an owner says where it runs."""
+    """Return the owner that wrote an entry; only an owner's first entry has its host and time."""
     begins = next((change.owner_begins for change in entry.changes if change.HasField("owner_begins")), None)
     if begins is None:
         return Fencer(store_id=entry.store_id)
@@ -261,9 +262,10 @@ def _fencer(entry: pb.JournalEntry) -> Fencer:
 
 
 def _next_range(txn: ReadTransaction, published: int) -> tuple[int, int] | None:
-    """First and last sequence of the next entry, or None when everything is published.
+    """Return first and last sequence of the next entry, or None when everything is published.
 
-    A limit ends no entry between an unlink and the link of what is left: whoever takes over there has a gap.
+    A limit ends no entry between an unlink and the link of the remaining parts: an owner that takes over there would
+    have a gap.
     """
     first, last, size_bytes = 0, 0, 0
     for count, (sequence, data) in enumerate(changes.outbox(txn, published)):
@@ -275,9 +277,9 @@ def _next_range(txn: ReadTransaction, published: int) -> tuple[int, int] | None:
 
 
 def _complete(txn: ReadTransaction, first: int, last: int) -> int:
-    """The last sequence that leaves no unlink at the end, nor the checksums of a link behind one.
+    """Return the last sequence that leaves no unlink at the end, nor the checksums of a link that follows.
 
-    All of them where nothing else is there: unlinks of large removals, or checksums of a single huge object.
+    Returns `last` when there is nothing else: unlinks of large removals, or checksums of a single huge object.
     """
     for sequence in range(last, first - 1, -1):
         data = txn.get_raw(OUTBOX_NAME, tables.u64(sequence)) or b""

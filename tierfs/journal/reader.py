@@ -1,6 +1,6 @@
-"""The journal as a bucket holds it: which slots and checkpoints there are, and their contents.
+"""The journal as a bucket holds it: its slots and checkpoints, and their contents.
 
-What is read is hostile until its frame and size were checked; reading ahead is bounded.
+All input is untrusted until its frame and size were checked; reading ahead is bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ READ_AHEAD = 4
 
 @dataclass(slots=True)
 class JournalListing:
-    """What one listing of `journal/` found."""
+    """Result of one listing of `journal/`."""
 
     slots: dict[int, StoredObject] = field(default_factory=dict)
     """Entries by slot, ascending."""
@@ -42,45 +42,45 @@ class JournalListing:
 
     @property
     def last_slot(self) -> int:
-        """The newest slot that anything tells of; 0 in an empty journal."""
+        """The newest slot of any entry or checkpoint; 0 in an empty journal."""
         return max([0, *self.slots, *self.checkpoints])
 
     @property
     def epoch(self) -> int:
-        """In whose range the slots are: 0, or the epoch of the newest recovery from objects."""
+        """Epoch in whose range the slots are: 0, or that of the newest recovery from objects."""
         return journal_state.epoch_of(self.last_slot)
 
     def behind(self, slot: int) -> list[StoredObject]:
-        """The entries that follow on `slot` without a gap."""
-        found: list[StoredObject] = []
-        while (item := self.slots.get(slot + 1 + len(found))) is not None:
-            found.append(item)
-        return found
+        """Return the entries that follow `slot` without a gap."""
+        following: list[StoredObject] = []
+        while (item := self.slots.get(slot + 1 + len(following))) is not None:
+            following.append(item)
+        return following
 
 
 def list_journal(storage: ChunkStorage, *, after_slot: int = 0) -> JournalListing:
-    """List the journal: slots behind `after_slot`, all checkpoints. Names that are none of a journal's are ignored.
+    """List the journal: slots after `after_slot`, all checkpoints. Other names are ignored.
 
-    What lies below the range of the newest slot's epoch is void, and left out: a recovery from objects began
-    anew there, and an owner before it may still create what it likes.
+    Slots below the range of the newest slot's epoch are void and left out: a recovery from objects began again at that
+    range, and an owner before it may still create objects below.
     """
-    found = JournalListing()
+    listing = JournalListing()
     for item in storage.list(JOURNAL_PREFIX, after=slot_name(after_slot) if after_slot else ""):
         slot, checkpoint = entry_slot(item.name), checkpoint_slot(item.name)
         if slot:
-            found.slots[slot] = item
+            listing.slots[slot] = item
         elif checkpoint:
-            found.checkpoints[checkpoint] = item
+            listing.checkpoints[checkpoint] = item
         elif part_of(item.name) is not None:
-            found.parts[item.name] = item
-    first = journal_state.first_of(found.epoch)
-    found.slots = {slot: item for slot, item in found.slots.items() if slot >= first}
-    found.checkpoints = {slot: item for slot, item in found.checkpoints.items() if slot >= first}
-    return found
+            listing.parts[item.name] = item
+    first = journal_state.first_of(listing.epoch)
+    listing.slots = {slot: item for slot, item in listing.slots.items() if slot >= first}
+    listing.checkpoints = {slot: item for slot, item in listing.checkpoints.items() if slot >= first}
+    return listing
 
 
 def must_start_over(listing: JournalListing, applied: int) -> bool:
-    """Whether slots behind `applied` may be missing or void: below the newest checkpoint but one, or its epoch."""
+    """Return whether slots after `applied` may be missing or void: below the newest checkpoint but one or its epoch."""
     if listing.epoch > journal_state.epoch_of(applied):
         return True
     newer = [slot for slot in listing.checkpoints if slot > applied]
@@ -90,23 +90,23 @@ def must_start_over(listing: JournalListing, applied: int) -> bool:
 def entries_behind(
     storage: ChunkStorage, listing: JournalListing, slot: int, epoch: int, *, at_least: int = 0
 ) -> list[StoredObject]:
-    """The entries that follow on `slot`, where the journal's owner has this epoch; `at_least` up to that slot.
+    """Return the entries that follow `slot`, where the journal's owner has this epoch; `at_least` up to that slot.
 
-    Raises DataLoss when one is missing. What lies beyond a gap may only be void: of an epoch lower than the
-    last one before it.
+    Raises DataLoss when one is missing. Entries beyond a gap are accepted only as void: of a lower epoch than the last
+    one before it.
     """
-    found = listing.behind(slot)
-    missing = slot + len(found) + 1
+    following = listing.behind(slot)
+    missing = slot + len(following) + 1
     beyond = [item for number, item in listing.slots.items() if number > missing]
-    if beyond and found:
-        epoch = read_entry(storage, found[-1]).store_epoch
+    if beyond and following:
+        epoch = read_entry(storage, following[-1]).store_epoch
     if at_least >= missing or any(read_entry(storage, item).store_epoch >= epoch for item in beyond):
         raise DataLoss(f"slot {missing} of the journal is missing")
-    return found
+    return following
 
 
 def read_entry(storage: ChunkStorage, item: StoredObject) -> pb.JournalEntry:
-    """One entry. Raises DataLoss naming it when it is damaged, or stands in another slot's place."""
+    """Read one entry. Raises DataLoss naming it when it is damaged, or belongs to another slot."""
     entry = changes.parse_entry(_read(storage, item), item.name)
     if entry.slot != entry_slot(item.name):
         raise DataLoss(f"{item.name} is the entry of slot {entry.slot}")
@@ -114,7 +114,7 @@ def read_entry(storage: ChunkStorage, item: StoredObject) -> pb.JournalEntry:
 
 
 def read_manifest(storage: ChunkStorage, item: StoredObject) -> pb.CheckpointManifest:
-    """One checkpoint's manifest. Raises DataLoss when it is damaged."""
+    """Read one checkpoint's manifest. Raises DataLoss when it is damaged."""
     manifest = changes.parse_manifest(_read(storage, item), item.name)
     if manifest.slot != checkpoint_slot(item.name) or manifest.parts != len(manifest.part_crc32c):
         raise DataLoss(f"{item.name} is damaged: it contradicts itself")
@@ -122,7 +122,7 @@ def read_manifest(storage: ChunkStorage, item: StoredObject) -> pb.CheckpointMan
 
 
 def part_items(listing: JournalListing, manifest: pb.CheckpointManifest) -> list[StoredObject]:
-    """The parts of a checkpoint, in order. Raises DataLoss when one is missing."""
+    """Return the parts of a checkpoint, in order. Raises DataLoss when one is missing."""
     names = [part_name(manifest.slot, manifest.attempt, index) for index in range(manifest.parts)]
     for name in names:
         if name not in listing.parts:
@@ -133,7 +133,7 @@ def part_items(listing: JournalListing, manifest: pb.CheckpointManifest) -> list
 def read_part(
     storage: ChunkStorage, item: StoredObject, manifest: pb.CheckpointManifest, index: int
 ) -> pb.CheckpointPart:
-    """One part of a checkpoint. Raises DataLoss unless it is the one that the manifest means."""
+    """Read one part of a checkpoint. Raises DataLoss unless its checksum is that in the manifest."""
     data = _read(storage, item)
     if crc32c(data) != manifest.part_crc32c[index]:
         raise DataLoss(f"{item.name} is damaged: its checksum is not the one in the checkpoint")
@@ -141,13 +141,13 @@ def read_part(
 
 
 def read_entries(storage: ChunkStorage, items: Iterable[StoredObject]) -> Generator[pb.JournalEntry]:
-    """Entries in order, read ahead. Close the iterator to end early; raises as read_entry."""
+    """Yield entries in order, read ahead. Close the iterator to end early; raises as read_entry."""
     with Pool(READ_AHEAD, "tierfs-recover") as pool:
         yield from pool.in_order(partial(read_entry, storage), items, ahead=READ_AHEAD)
 
 
 def _read(storage: ChunkStorage, item: StoredObject) -> bytes:
-    """All of a journal object; its size is checked before memory is taken for it."""
+    """Return all bytes of a journal object; its size is checked before memory is allocated for it."""
     if item.length_bytes > changes.MAX_OBJECT_BYTES:
         size = f"{item.length_bytes} bytes; an object of a journal has at most {changes.MAX_OBJECT_BYTES}"
         raise DataLoss(f"{item.name} has {size}")

@@ -1,13 +1,12 @@
-"""Replaying the bucket's journal into a store's own database: `recover`, replicas and single segments.
+"""Replay of the bucket's journal into a store's own database: `recover`, replicas and single segments.
 
-Pure over one WriteTransaction. Everything replayed is hostile and checked; what is broken raises DataLoss
-and leaves the transaction to be undone. A change that was applied already, by its sequence, is skipped,
-and one without sequence is state that may be applied any number of times. The outbox is not touched: what
-is replayed is in the journal already.
+Pure over one WriteTransaction. All input is untrusted and checked; a broken change raises DataLoss and leaves the
+transaction to be undone. A change that was applied already, by its sequence, is skipped, and one without sequence is
+state that may be applied any number of times. The outbox is not touched: replayed changes are in the journal already.
 
-Rules (docs/format.md): a segment keeps what this host alone knows of it (local chunks, writer); the cold
-chain is what links and unlinks made of it, never what a segment's record says; a location is unused until
-the local settings allow it; garbage is the owner's business, so a replica takes none.
+Rules (docs/format.md): a segment keeps the fields that only this host has (local chunks, writer); the cold chain
+results from links and unlinks, never from a segment's record; a location is unused until the local settings allow it;
+garbage is the owner's business, so a replica takes none.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tierfs.types import EntryKind, SegmentId, SegmentKind, Tier
 
 
 def apply(txn: WriteTransaction, change: pb.Change) -> bool:
-    """Apply one change; False when it was applied before. Raises DataLoss."""
+    """Apply one change; return False when it was applied before. Raises DataLoss."""
     if change.sequence and change.sequence <= applied(txn):
         return False
     kind = change.WhichOneof("body")
@@ -43,10 +42,10 @@ def apply(txn: WriteTransaction, change: pb.Change) -> bool:
 
 
 def apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
-    """Apply the next slot's entry; False when it is void, being an older owner's. Raises DataLoss.
+    """Apply the next slot's entry; return False when it is void, being an older owner's. Raises DataLoss.
 
-    The caller checked the object's frame. An entry of another store, of another slot than the next, or one
-    whose changes do not follow on what was applied is refused.
+    The caller checked the object's frame. An entry of another store, of another slot than the next, or one whose
+    changes do not continue from the last applied one is refused.
     """
     store = txn.store
     require_version(entry.version, f"slot {entry.slot}")
@@ -61,7 +60,7 @@ def apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
         raise DataLoss(f"slot {entry.slot} begins at change {entry.first_sequence}, {applied(txn)} was the last")
     expected = range(entry.first_sequence, entry.first_sequence + len(entry.changes))
     if [change.sequence for change in entry.changes] != list(expected) or entry.store_epoch > MAX_EPOCH:
-        raise DataLoss(f"slot {entry.slot}: its changes are not numbered as they should be")
+        raise DataLoss(f"slot {entry.slot}: its changes are not numbered in sequence")
     for change in entry.changes:
         apply(txn, change)
     txn.update_store(store_epoch=entry.store_epoch)
@@ -79,7 +78,7 @@ def apply_state(txn: WriteTransaction, changes: Iterable[pb.Change]) -> None:
 
 
 def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) -> None:
-    """Stand behind a checkpoint, all parts of which were applied. Raises DataLoss."""
+    """Set the position after a checkpoint, all parts of which were applied. Raises DataLoss."""
     untrusted.check_id(manifest.slot, "a slot")
     require(manifest.last_sequence <= untrusted.MAX_ID and manifest.store_epoch <= MAX_EPOCH, "a counter overflows")
     replay_names.check_tree(txn)
@@ -90,18 +89,18 @@ def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) ->
 
 
 def applied(txn: WriteTransaction) -> int:
-    """Sequence of the last change that was applied."""
+    """Return the sequence of the last change that was applied."""
     return txn.store.journal.published_sequence
 
 
 def require_version(version: int, what: str) -> None:
-    """Refuse what a newer tierfs wrote."""
+    """Raise DataLoss for a format version of a newer tierfs."""
     if version > RECORD_VERSION:
         raise DataLoss(f"{what} has format version {version}", remedy="upgrade tierfs")
 
 
 def see_id(txn: WriteTransaction, *ids: int) -> None:
-    """Never hand out these ids."""
+    """Reserve ids, so that they are never allocated again."""
     highest = max(ids)
     require(highest <= untrusted.MAX_ID, "a counter overflows", highest)
     if highest >= txn.store.next_id:
@@ -133,7 +132,7 @@ def _segment(txn: WriteTransaction, message: pb.SegmentRecord) -> None:
 
 
 def _merged(old: SegmentRecord | None, record: SegmentRecord) -> SegmentRecord:
-    """The journal's view of a segment with what only this host knows."""
+    """Return the journal's view of a segment with the fields that only this host has."""
     if old is None:
         return replace(record, local=TierState(), cold=TierState(), active=False, resumable=False)
     kept = replace(
@@ -171,9 +170,9 @@ def _cold_link(txn: WriteTransaction, message: pb.ColdLink, *, merges: bool = Tr
     segment = _known_segment(txn, message.segment_id)
     require(segment is not None, "chunks of an unknown segment", message.segment_id)
     assert segment is not None
-    found = replay_chains.read_link(txn, message, txn.store.cold_location_id)
-    see_id(txn, 1, *found.objects)
-    _chain_changed(txn, segment, replay_chains.link(txn, segment, found, merges=merges))
+    link = replay_chains.read_link(txn, message, txn.store.cold_location_id)
+    see_id(txn, 1, *link.objects)
+    _chain_changed(txn, segment, replay_chains.link(txn, segment, link, merges=merges))
 
 
 def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
@@ -181,12 +180,12 @@ def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
         _segment(txn, record)
     objects = replay_chains.read_pack(txn, message, txn.store.cold_location_id)
     see_id(txn, *objects)
-    for one in message.links:
-        segment = _known_segment(txn, one.segment_id)
-        require(segment is not None, "chunks of an unknown segment", one.segment_id)
+    for cold_link in message.links:
+        segment = _known_segment(txn, cold_link.segment_id)
+        require(segment is not None, "chunks of an unknown segment", cold_link.segment_id)
         assert segment is not None
-        found = replay_chains.Link(replay_chains.read_chunks(one.chunks), objects)
-        _chain_changed(txn, segment, replay_chains.link(txn, segment, found))
+        link = replay_chains.Link(replay_chains.read_chunks(cold_link.chunks), objects)
+        _chain_changed(txn, segment, replay_chains.link(txn, segment, link))
 
 
 def _checksums(txn: WriteTransaction, message: pb.ObjectChecksums) -> None:
@@ -217,9 +216,9 @@ def _known_segment(txn: WriteTransaction, segment_id: int) -> SegmentRecord | No
 def _location(txn: WriteTransaction, message: pb.LocationRecord) -> None:
     record = LOCATIONS.codec.from_message(message)
     require(record.id > 0, "a location without an id")
-    known = txn.get(LOCATIONS, tables.u32(record.id))
-    if known is not None and not known.from_journal:
-        return  # chosen here: a journal does not say where this host connects
+    current = txn.get(LOCATIONS, tables.u32(record.id))
+    if current is not None and not current.from_journal:
+        return  # set on this host: a journal does not decide where it connects
     txn.put(LOCATIONS, tables.u32(record.id), replace(record, from_journal=True))
 
 

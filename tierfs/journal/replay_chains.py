@@ -1,10 +1,10 @@
-"""Replaying changes of cold chains: links, unlinks and the references they count.
+"""Replay of changes to cold chains: links, unlinks and the references they count.
 
-The journal tells what was linked, not what was dropped for it: a linked chunk replaces what it covers, and of
-a chunk that it covers in part the rest stays. A checkpoint names the owner's chunks as they are, and none of
-them is merged; in changes a chunk merges with the one that it continues, as owners up to tierfs 0.1 count on.
-References are counted anew, so that what is replayed twice counts once. What loses its last reference is
-forgotten; the journal names garbage on its own.
+The journal records links, not the chunks dropped for them: a linked chunk replaces the bytes it covers, and the rest of
+a partly covered chunk stays. A checkpoint names the owner's chunks as they are, and none of them is merged; in changes
+a chunk merges with the one that it continues, as owners up to tierfs 0.1 rely on. References are counted again, so that
+a repeated replay counts once. An object that loses its last reference is forgotten; the journal names garbage on its
+own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tierfs.types import LocationId, ObjectId, Tier
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A ColdLink message, checked: chunks, and the objects it brings along, by id."""
+    """A checked ColdLink message: chunks, and the objects in it, by id."""
 
     chunks: Sequence[ChunkRecord]
     objects: dict[ObjectId, ObjectRecord]
@@ -42,23 +42,23 @@ def read_link(txn: WriteTransaction, message: pb.ColdLink, own_location: Locatio
 
 
 def read_pack(txn: WriteTransaction, message: pb.PackLink, own_location: LocationId) -> dict[ObjectId, ObjectRecord]:
-    """Check the pack of a message and write its checksum runs; all its links are to it. Raises DataLoss."""
+    """Check the pack of a message, to which all its links must be, and write its checksum runs. Raises DataLoss."""
     _require_apart(message.links)
     objects = _read_objects(txn, (message.object,), own_location)
-    used = {ObjectId(chunk.object_id) for one in message.links for chunk in one.chunks}
+    used = {ObjectId(chunk.object_id) for cold_link in message.links for chunk in cold_link.chunks}
     require(used == set(objects), "a pack is linked together with other objects", message.object.id)
     _write_runs(txn, message.checksums, objects, used)
     return objects
 
 
 def read_chunks(messages: Iterable[pb.ChunkRecord]) -> tuple[ChunkRecord, ...]:
-    """The chunks of a link; where the list goes on follows from where they are put."""
-    return tuple(replace(CHUNKS.codec.from_message(one), next=0) for one in messages)
+    """Return the chunks of a link, whose `next` follows from their place in the chain."""
+    return tuple(replace(CHUNKS.codec.from_message(message), next=0) for message in messages)
 
 
 def _require_apart(links: Iterable[pb.ColdLink]) -> None:
     """Raise DataLoss where chunks of one change overlap: a later one would cut what the first has just linked."""
-    places = sorted((one.segment_id, chunk.start_offset, chunk.length) for one in links for chunk in one.chunks)
+    places = sorted((link.segment_id, chunk.start_offset, chunk.length) for link in links for chunk in link.chunks)
     for (number, start, length), (other, begins, _) in pairwise(places):
         require(number != other or start + length <= begins, "chunks overlap", number, begins)
 
@@ -67,8 +67,8 @@ def _read_objects(
     txn: WriteTransaction, messages: Iterable[pb.ObjectRecord], own_location: LocationId
 ) -> dict[ObjectId, ObjectRecord]:
     objects: dict[ObjectId, ObjectRecord] = {}
-    for one in messages:
-        record = OBJECTS.codec.from_message(one)
+    for message in messages:
+        record = OBJECTS.codec.from_message(message)
         untrusted.check_object(record, own_location)
         objects[record.id] = _counted(txn, record)
     return objects
@@ -80,25 +80,25 @@ def _write_runs(
     objects: dict[ObjectId, ObjectRecord],
     used: Collection[ObjectId],
 ) -> None:
-    for each in messages:
-        holder = objects.get(ObjectId(each.object_id))
-        require(holder is not None, "checksums of an object that is not linked", each.object_id)
+    for message in messages:
+        holder = objects.get(ObjectId(message.object_id))
+        require(holder is not None, "checksums of an object that is not linked", message.object_id)
         assert holder is not None
-        run = CHECKSUMS.codec.from_message(each)
+        run = CHECKSUMS.codec.from_message(message)
         untrusted.check_run(run, holder)
         if holder.id in used:
             checksums.put_run(txn, holder.id, replace(run, object_id=0))
 
 
 def put_checksums(txn: WriteTransaction, message: pb.ObjectChecksums, own_location: LocationId) -> ObjectId:
-    """Write checksum runs of an object that a later link names; returns its id. Raises DataLoss."""
+    """Write checksum runs of an object that a later link names; return its id. Raises DataLoss."""
     objects = _read_objects(txn, (message.object,), own_location)
     _write_runs(txn, message.runs, objects, objects.keys())
     return ObjectId(message.object.id)
 
 
 def link(txn: WriteTransaction, segment: SegmentRecord, found: Link, *, merges: bool = True) -> SegmentRecord:
-    """Link chunks in place of what they cover; returns the changed segment, not yet written."""
+    """Link chunks in place of the bytes they cover; return the changed segment, not yet written."""
     for chunk in found.chunks:
         holder = _holder(txn, chunk, found) if chunk.object_id else None
         untrusted.check_chunk(chunk, holder)
@@ -107,7 +107,7 @@ def link(txn: WriteTransaction, segment: SegmentRecord, found: Link, *, merges: 
 
 
 def unlink(txn: WriteTransaction, segment: SegmentRecord, start_offsets: Sequence[int]) -> SegmentRecord:
-    """Unlink the chunks that begin at these offsets; those that are gone already are success."""
+    """Unlink the chunks that begin at these offsets; missing ones are success. Returns the segment, not yet written."""
     for start in start_offsets:
         chunk = txn.get(CHUNKS, tables.chunk(segment.id, Tier.COLD, start)) if start <= untrusted.MAX_OFFSET else None
         if chunk is not None:
@@ -117,7 +117,7 @@ def unlink(txn: WriteTransaction, segment: SegmentRecord, start_offsets: Sequenc
 
 
 def unlink_all(txn: WriteTransaction, segment: SegmentRecord) -> None:
-    """Drop the whole cold chain of a segment that is going away."""
+    """Drop the whole cold chain of a segment that is deleted."""
     for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
         txn.delete(CHUNKS.name, tables.chunk(segment.id, Tier.COLD, chunk.start_offset))
         release(txn, chunk)
@@ -136,16 +136,16 @@ def release(txn: WriteTransaction, chunk: ChunkRecord) -> None:
 
 
 def adopt_etag(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
-    """Take over another etag of an object that is linked; one that was forgotten since is success. Raises DataLoss."""
+    """Replace the etag of an object that is linked; one that was forgotten since is success. Raises DataLoss."""
     record = OBJECTS.codec.from_message(message)
     untrusted.check_object(record, txn.store.cold_location_id)
     if txn.get(OBJECTS, tables.u64(record.id)) is not None:
-        known = _counted(txn, record)
-        txn.put(OBJECTS, tables.u64(known.id), known)
+        updated = _counted(txn, record)
+        txn.put(OBJECTS, tables.u64(updated.id), updated)
 
 
 def _counted(txn: WriteTransaction, record: ObjectRecord) -> ObjectRecord:
-    """The object with the references that are counted here. An id names one object for ever."""
+    """Return the object with the references that are counted here. An id names one object for ever."""
     known = txn.get(OBJECTS, tables.u64(record.id))
     if known is None:
         return replace(record, references=0)
@@ -155,7 +155,7 @@ def _counted(txn: WriteTransaction, record: ObjectRecord) -> ObjectRecord:
 
 
 def _holder(txn: WriteTransaction, chunk: ChunkRecord, found: Link) -> ObjectRecord | None:
-    """The chunk's object, as counted by now: the database's when an earlier chunk of the message wrote it."""
+    """Return the chunk's object and its present count: the database's when an earlier chunk of the message wrote it."""
     brought = found.objects.get(chunk.object_id)
     known = txn.get(OBJECTS, tables.u64(chunk.object_id)) if chunk.object_id <= untrusted.MAX_ID else None
     if brought is None or known is None:
@@ -170,7 +170,7 @@ def _link_one(
     if len(covered) == 1 and _holds(covered[0], chunk) and (merges or covered[0].length == chunk.length):
         return segment
     rests = [rest for other in covered for rest in _rests(segment, other, chunk)]
-    if holder is not None:  # counted first: it may be the object of a chunk that goes
+    if holder is not None:  # counted first: it may be the object of a chunk that is removed
         txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references + 1))
     for rest in rests:
         _count(txn, rest)
@@ -183,23 +183,23 @@ def _link_one(
 
 
 def _rests(segment: SegmentRecord, other: ChunkRecord, chunk: ChunkRecord) -> list[ChunkRecord]:
-    """What a new chunk leaves of one that it covers: replays may have merged what the owner had as two.
+    """Return the parts of a chunk that a new one does not cover: replays may have merged two chunks of the owner.
 
-    What lies before the segment's start may be missing in the new chunk: nobody reads it.
+    Bytes before the segment's start may be missing in the new chunk: they are never read.
     """
-    left = [span for span in ranges.gaps(other.range, (chunk.range,)) if span.end > segment.start_offset]
-    return [chain.part(other, span, other.state) for span in left]
+    spans = [span for span in ranges.gaps(other.range, (chunk.range,)) if span.end > segment.start_offset]
+    return [chain.part(other, span, other.state) for span in spans]
 
 
 def _count(txn: WriteTransaction, chunk: ChunkRecord) -> None:
-    """One reference more to a chunk's object."""
+    """Count one reference more to a chunk's object."""
     if chunk.object_id:
         holder = chains.object_of(txn, chunk)
         txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references + 1))
 
 
 def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:
-    """Whether `other` is this very chunk, or one that it became part of."""
+    """Return whether `other` is this very chunk, or one that it became part of."""
     return (
         other.range.contains(chunk.range)
         and (other.object_id, other.state) == (chunk.object_id, chunk.state)
@@ -208,7 +208,7 @@ def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:
 
 
 def _shift(chunk: ChunkRecord) -> int:
-    """From offsets in the object to those in the segment."""
+    """Return the distance from offsets in the object to those in the segment."""
     return chunk.start_offset - chunk.object_offset
 
 

@@ -1,4 +1,4 @@
-"""Replaying changes of the tree of names: entries, moves and the shape of the tree."""
+"""Replay of changes to the tree of names: entries, moves and the shape of the tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_DEPTH = names.MAX_NAME_BYTES // 2 + 1
 
 
 def place_segment(txn: WriteTransaction, old: SegmentRecord | None, new: SegmentRecord) -> None:
-    """Give a segment its name; a moved one gives up the one it had. Raises DataLoss."""
+    """Give a segment its name; a moved one loses its old name. Raises DataLoss."""
     if old is not None and (old.parent_id, old.name, old.inode) == (new.parent_id, new.name, new.inode):
         return
     require(txn.get(DIRECTORIES, tables.u64(new.id)) is None, "a segment has a directory's id", new.id)
@@ -30,9 +30,9 @@ def place_segment(txn: WriteTransaction, old: SegmentRecord | None, new: Segment
 
 
 def place_directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> tuple[int, int]:
-    """Write a directory and give it its name; returns its id and inode. Raises DataLoss.
+    """Write a directory and give it its name; return its id and inode. Raises DataLoss.
 
-    Its parent may come later: a checkpoint is in the order of ids. `check_tree` then checks what was left.
+    Its parent may follow later: a checkpoint is in the order of ids. `check_tree` then checks the paths that were not.
     """
     record = DIRECTORIES.codec.from_message(message)
     key = tables.u64(record.id)
@@ -67,22 +67,22 @@ def remove_directory(txn: WriteTransaction, directory_id: int) -> None:
 
 
 def displace(txn: WriteTransaction, parent_id: DirectoryId, name: str, kind: EntryKind, entry_id: int) -> None:
-    """Remove the name of an entry, unless it stands for another one by now."""
-    found = directories.lookup(txn, parent_id, name)
-    if found is not None and (found.kind, found.id) == (kind, entry_id):
+    """Remove the name of an entry, unless it stands for another one now."""
+    entry = directories.lookup(txn, parent_id, name)
+    if entry is not None and (entry.kind, entry.id) == (kind, entry_id):
         txn.delete(DIRENTS.name, tables.dirent(parent_id, name))
         _touch_parent(txn, parent_id, name, txn.now_ms)
 
 
 def check_tree(txn: ReadTransaction) -> None:
-    """Every directory hangs below the root, by a name that is allowed. Raises DataLoss."""
+    """Raise DataLoss unless every directory is below the root, by a name that is allowed."""
     for _, record in txn.scan(DIRECTORIES):
         if record.id != ROOT_DIRECTORY:
             check_path(txn, record.parent_id, record.name)
 
 
 def check_path(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> None:
-    """The way up from an entry ends at the root and makes an allowed name. Raises DataLoss."""
+    """Raise DataLoss unless the path up from an entry ends at the root and makes an allowed name."""
     parts = [name]
     while parent_id != ROOT_DIRECTORY:
         parent = txn.get(DIRECTORIES, tables.u64(parent_id))
@@ -90,9 +90,9 @@ def check_path(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> None:
         assert parent is not None
         parts.append(parent.name)
         parent_id = parent.parent_id
-        require(len(parts) <= _MAX_DEPTH, "directories are nested without end", parent_id)
+        require(len(parts) <= _MAX_DEPTH, "directories are nested too deep or in a circle", parent_id)
     if directories.is_removed(ROOT_DIRECTORY, parts[-1]):
-        parts.pop()  # it may be longer than the name it was given for
+        parts.pop()  # it may be longer than the name it replaced
     try:
         names.split(names.join(tuple(reversed(parts))))
     except InvalidRequest as exc:
@@ -102,9 +102,9 @@ def check_path(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> None:
 def _enter(
     txn: WriteTransaction, parent_id: DirectoryId, name: str, kind: EntryKind, entry_id: int, created_ms: int
 ) -> None:
-    found = directories.lookup(txn, parent_id, name)
-    if found is not None and (found.kind, found.id) != (kind, entry_id):
-        require(False, f"one name for two: {names.printable(name)}", found.id, entry_id)
+    entry = directories.lookup(txn, parent_id, name)
+    if entry is not None and (entry.kind, entry.id) != (kind, entry_id):
+        require(False, f"two entries have one name: {names.printable(name)}", entry.id, entry_id)
     txn.put(DIRENTS, tables.dirent(parent_id, name), DirentRecord(kind=kind, id=entry_id))
     _touch_parent(txn, parent_id, name, created_ms)
 
@@ -112,7 +112,7 @@ def _enter(
 def _touch_parent(txn: WriteTransaction, parent_id: DirectoryId, name: str, now_ms: int) -> None:
     parent: DirectoryRecord | None = txn.get(DIRECTORIES, tables.u64(parent_id))
     if parent is None:
-        return  # comes later in a checkpoint
+        return  # follows later in a checkpoint
     if now_ms > parent.modified_ms:
         txn.put(DIRECTORIES, tables.u64(parent_id), replace(parent, modified_ms=now_ms))
     txn.touch(parent_inode=parent.inode, name=name)
