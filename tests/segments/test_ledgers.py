@@ -118,7 +118,7 @@ def test_bytes_and_entries_do_not_mix(store: TestStore) -> None:
     store.append("s", b"abc")
     with pytest.raises(InvalidRequest, match=f"{NAME} is a ledger"):
         store.engine.open_writer(NAME)
-    with pytest.raises(InvalidRequest, match="s is no ledger"):
+    with pytest.raises(InvalidRequest, match="s is not a ledger"):
         store.engine.open_ledger("s")
     with pytest.raises(InvalidRequest, match="is a ledger: it takes entries"):
         store.engine.open_ledger(NAME).append(b"abc")

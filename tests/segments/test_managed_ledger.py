@@ -241,6 +241,6 @@ def test_what_is_no_managed_ledger_is_refused(store: TestStore) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "1:", ":1", "-1:0", "1:2:3", "a:b", "1:" + "9" * 30])
 def test_positions_are_two_numbers(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="is no position"):
+    with pytest.raises(InvalidRequest, match="is not a position"):
         Position.parse(text)
     assert str(Position.parse("42:7")) == "42:7"

@@ -83,7 +83,7 @@ def test_a_successor_forbids_it(store: TestStore) -> None:
     store.append("d/s", b"ab", seal=True)
     store.append("d/next", b"cd")
     set_status(store, "d/s", SegmentStatus.SEALED_BY_POLICY, store.segment("d/next").id)
-    with pytest.raises(Conflict, match="it goes on in d/next"):
+    with pytest.raises(Conflict, match="it continues in d/next"):
         store.engine.unseal("d/s")
     store.engine.delete("d/next", recursive=False, cold_due_ms=0)
     record, changed = store.engine.unseal("d/s")

@@ -1,10 +1,10 @@
 """Change segments: one module per verb, synchronous and thread-safe, without trio.
 
 An append is: bytes into the active chunk's file (`append`, `active_chunk`), fdatasync, one LMDB commit shared by the
-appenders that came together (`group_commit`), then the acknowledgement (invariant 1). `ownership` fences a writer
-that was replaced. Every verb takes names, checks for other writers, and leaves all of its change or none. `delete`
-takes a name away in one commit and the rows behind it in commits of bounded size. `engine` is the face for one
-process; `ledgers` and `managed_ledger` number entries on top of segments.
+concurrent appenders (`group_commit`), then the acknowledgement (invariant 1). `ownership` fences a writer that was
+replaced. Every verb takes names, checks for other writers, and leaves all of its change or none. `delete` removes a
+name in one commit and its rows in commits of bounded size. `engine` is the face for one process; `ledgers` and
+`managed_ledger` number entries on top of segments.
 """
 
 __all__ = [

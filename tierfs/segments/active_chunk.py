@@ -1,6 +1,6 @@
 """The chunk a segment is being appended to, in memory: its file, its length and its running CRCs.
 
-Going on with the chunk of a writer that closed cleanly, or refusing to go on behind bytes that are gone.
+`resume` continues the chunk of a writer that closed cleanly; `require_whole` refuses to append after missing bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ObjectId, Tier
 
 
 class ChunkEnded(TierfsError):
-    """Internal: another process ended the chunk meanwhile; its file is read-only or evicted already."""
+    """Internal: another process ended the chunk; its file is already read-only or evicted."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class ActiveChunk:
     sync_failed: bool = False
     fd: int = -1
     users: int = 0
-    """Threads that write to or sync the file; it is not closed meanwhile."""
+    """Threads that write to or sync the file; it stays open until they finish."""
 
     @property
     def length(self) -> int:
@@ -75,7 +75,7 @@ class ChunkDescriptors:
 
     @contextmanager
     def use(self, chunk: ActiveChunk) -> Iterator[int]:
-        """The chunk's descriptor, open for as long as the block runs."""
+        """Yield the chunk's descriptor, open for as long as the block runs."""
         with self._lock:
             if chunk.fd < 0:
                 chunk.fd = self._reopen(chunk)
@@ -97,7 +97,7 @@ class ChunkDescriptors:
             self._open[id(chunk)] = chunk
 
     def close(self, chunk: ActiveChunk) -> None:
-        """Close the chunk's descriptor for good, once nobody uses it."""
+        """Close the chunk's descriptor for good, unless a thread still uses it."""
         with self._lock:
             if chunk.users == 0 and chunk.fd >= 0:
                 os.close(chunk.fd)
@@ -105,7 +105,7 @@ class ChunkDescriptors:
                 self._open.pop(id(chunk), None)
 
     def sync(self, chunk: ActiveChunk) -> None:
-        """Make the file's bytes durable, and its name too if it is new. Raises what the disk says."""
+        """Make the file's bytes durable, and its name too if it is new. Raises the disk's error."""
         with self.use(chunk) as fd, map_os_errors(chunk.name):
             os.fdatasync(fd)
         if not chunk.directory_synced:
@@ -113,7 +113,7 @@ class ChunkDescriptors:
             chunk.directory_synced = True
 
     def has_name(self, chunk: ActiveChunk) -> bool:
-        """Whether the chunk's file is still in its directory; bytes in one that is not are lost when it is closed."""
+        """Return whether the chunk's file is still in its directory; if not, its bytes are lost when it is closed."""
         try:
             with self.use(chunk) as fd:
                 return os.fstat(fd).st_nlink > 0
@@ -141,8 +141,8 @@ class ChunkDescriptors:
 def require_whole(txn: ReadTransaction, files: ChunkFiles, segment: SegmentRecord, name: str) -> None:
     """Raise DataLoss while the active chunk's file has fewer bytes than were acknowledged.
 
-    Asked before anything changes, so that every writer is refused until the file is whole again or fsck has
-    written down what is lost: a writer that went on in a new chunk would hide it.
+    Call it before any change, so that every writer is refused until the file is whole again or fsck has recorded
+    the loss: a writer that continued in a new chunk would hide it.
     """
     if not segment.active:
         return
@@ -160,9 +160,9 @@ def require_whole(txn: ReadTransaction, files: ChunkFiles, segment: SegmentRecor
 
 
 def resume(metadata: MetadataStore, files: ChunkFiles, segment: SegmentRecord, name: str) -> ActiveChunk:
-    """The active chunk of a segment, with the running CRCs that its records hold.
+    """Return the active chunk of a segment, with the running CRCs that its records hold.
 
-    Raises DataLoss when its file is shorter than what was acknowledged.
+    Raises DataLoss when its file is shorter than the acknowledged bytes, or the CRCs are missing.
     """
     with metadata.read() as txn:
         require_whole(txn, files, segment, name)

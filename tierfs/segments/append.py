@@ -29,14 +29,14 @@ class AppendPiece:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Who writes where: the writer's view of its segment when it queued an append."""
+    """The writer's view of its segment when it queued an append."""
 
     segment_id: SegmentId
     name: str
     epoch: int
     base_length: int
     in_chunk: bool
-    """Whether the writer goes on in a chunk file; not after a failed sync, which the file is not trusted after."""
+    """Whether the writer continues in a chunk file; false after a failed sync, as the file is no longer trusted."""
 
 
 class PendingAppend(PendingCommit):
@@ -52,7 +52,7 @@ class PendingAppend(PendingCommit):
         seal: bool,
         entries: Sequence[int] = (),
     ) -> None:
-        """`entries`: lengths of the entries of a ledger that the bytes are."""
+        """Keep the append; `entries` are the lengths of the ledger entries that make up the bytes."""
         super().__init__([piece.chunk for piece in pieces])
         self._descriptors = descriptors
         self._writing = writing
@@ -62,21 +62,21 @@ class PendingAppend(PendingCommit):
         self._entries = entries
         self.is_stale = False
         self.first_entry_id = 0
-        """Of the entries, once they are committed."""
+        """Id of the first entry, set by the commit."""
 
     @property
     def sealed_chunks(self) -> list[ActiveChunk]:
-        """Chunks that this append filled."""
+        """Return the chunks that this append filled."""
         return [piece.chunk for piece in self._pieces if piece.fills_chunk]
 
     def apply(self, txn: WriteTransaction) -> None:
-        """Link new chunks, grow the active one, and move the length; revalidates everything first."""
+        """Link new chunks, grow the active one, and move the length; revalidate everything first."""
         writing = self._writing
         segment = ownership.require_current(txn, writing.segment_id, writing.epoch, writing.name)
         last = self._revalidate(txn, segment)
         for piece in self._pieces:
             segment = _begin(txn, segment, piece) if last is None else _grow(txn, segment, last, piece)
-            last = None  # only the first piece goes on with a chunk
+            last = None  # only the first piece continues a chunk
         if segment.active and not writing.in_chunk:
             segment = replace(segment, active=False, generation=segment.generation + 1)
             txn.touch(segment_id=segment.id)
@@ -94,24 +94,24 @@ class PendingAppend(PendingCommit):
             txn.put(SEGMENTS, tables.u64(segment.id), segment)
 
     def failed(self) -> None:
-        """Tell the writer that its view is no longer the store's."""
+        """Mark the writer's view as no longer the store's."""
         self.is_stale = True
 
     def _revalidate(self, txn: WriteTransaction, segment: SegmentRecord) -> ChunkRecord | None:
-        """The active chunk, if it goes on: it and the base length are those the bytes were written for, and the files
-        have their names.
+        """Return the active chunk if the append continues it, else None.
 
-        A file without a name was taken for an orphan, which happens inside a write transaction like this one.
+        Raises StaleBase unless chunk and base length are those the bytes were written for, and all files still
+        have their names: a file without one was taken for an orphan, inside a write transaction like this one.
         """
         if segment.length != self._writing.base_length:
             raise StaleBase("an append before this one failed")
         if not all(self._descriptors.has_name(chunk) for chunk in self.chunks):
-            raise StaleBase("the chunk's file was deleted meanwhile")
+            raise StaleBase("the chunk's file was deleted before the commit")
         if not self._pieces or self._pieces[0].begins_chunk:
             return None
         last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length)
         if not segment.active or last is None or last.object_id != self._pieces[0].chunk.object_id:
-            raise StaleBase("the active chunk was sealed meanwhile")
+            raise StaleBase("the active chunk was sealed before the commit")
         return last
 
 
@@ -130,7 +130,7 @@ def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: AppendPiece) ->
     record = ChunkRecord(start_offset=segment.length, length=piece.length, object_id=chunk.object_id)
     changed = chains.insert(txn, segment, Tier.LOCAL, record, holder)
     checksums.write_blocks(txn, chunk.object_id, 0, piece.crcs.crcs)
-    txn.touch(segment_id=segment.id)  # the holder learns of new local bytes; growth it looks up itself
+    txn.touch(segment_id=segment.id)  # the holder is notified of new chunks only; it looks up growth itself
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
 
 

@@ -1,7 +1,7 @@
 """The commit of a batch: one transaction makes all segments of it, out of objects that were uploaded before.
 
-Nothing of a batch is there before, and all of it after. The intent of its job goes in the same transaction, so a job
-commits once; and a version of an application commits once, whatever jobs write it.
+A batch is visible as a whole or not at all. The intent of its job is deleted in the same transaction, so a job commits
+once; and a version of an application commits once, whichever of its jobs is first.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _OBJECTS_PER_CHANGE = 1000
 
 
 class GivenUp(Conflict):
-    """A job has no intent any more: another process committed it or gave it up, or `gc` took it for dead."""
+    """A job without an intent: another process committed it or gave it up, or `gc` took it for dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is committed together."""
+    """Segments that are committed together."""
 
     record: BatchRecord
     """Its segment ids are reserved, one for each segment."""
@@ -47,10 +47,10 @@ class Batch:
 
 
 def check_names(txn: ReadTransaction, segments: Sequence[UploadedSegment]) -> None:
-    """Raise what the commit would raise for names: AlreadyExists, NotDirectory, InvalidRequest."""
+    """Check the names as the commit will. Raises AlreadyExists, NotDirectory or InvalidRequest."""
     seen: set[str] = set()
-    for one in segments:
-        name = names.join(names.split(one.segment))
+    for segment in segments:
+        name = names.join(names.split(segment.segment))
         if name in seen:
             raise InvalidRequest(
                 f"two tasks wrote segment {names.printable(name)}", remedy="give each segment of a batch its own name"
@@ -61,7 +61,7 @@ def check_names(txn: ReadTransaction, segments: Sequence[UploadedSegment]) -> No
 
 
 def require_job(txn: ReadTransaction, job: str) -> IntentRecord:
-    """The intent of a job. Raises GivenUp for one that was committed or given up."""
+    """Return the intent of a job. Raises GivenUp for one that was committed or given up."""
     intent = txn.get(INTENTS, job.encode())
     if intent is None:
         raise GivenUp(f"job {job} was given up, or committed by another process", remedy="run the job again")
@@ -69,7 +69,7 @@ def require_job(txn: ReadTransaction, job: str) -> IntentRecord:
 
 
 def commit(txn: WriteTransaction, batch: Batch) -> bool:
-    """Make the batch and end its job; False when its version was committed before: then nothing is made.
+    """Create the batch's segments and end its job; False, with none created, if its version was committed before.
 
     Raises AlreadyExists, NotDirectory or InvalidRequest for a name, and GivenUp.
     """
@@ -97,7 +97,7 @@ class _Creation:
         self._parents: dict[tuple[str, ...], DirectoryRecord] = {}
 
     def add(self, segment_id: SegmentId, uploaded: UploadedSegment) -> None:
-        """Make one segment."""
+        """Create one segment."""
         txn, parts = self._txn, names.split(uploaded.segment)
         parent = self._parent(parts[:-1], uploaded.segment)
         try:
@@ -128,42 +128,42 @@ class _Creation:
             directories.modify(self._txn, parent)
 
     def _parent(self, above: tuple[str, ...], name: str) -> DirectoryRecord:
-        known = self._parents.get(above)
-        if known is not None and above:
-            return known
+        parent = self._parents.get(above)
+        if parent is not None and above:
+            return parent
         parent_id, _ = create.make_parent(self._txn, name)  # of the root each time: it refuses reserved names there
-        if known is None:
-            known = self._parents[above] = directories.directory(self._txn, parent_id)
-        return known
+        if parent is None:
+            parent = self._parents[above] = directories.directory(self._txn, parent_id)
+        return parent
 
     def _link(self, segment: SegmentRecord, objects: Sequence[UploadedObject]) -> None:
-        """Write the segment's chain, then tell the journal: the segment first, as its links need it."""
+        """Write the segment's chain, then journal it: the segment first, as its links need it."""
         txn, linked, at = self._txn, [], 0
         first_link = txn.store.next_outbox + 1
-        for number, one in enumerate(objects):
-            holder = self._holder(one, first_link + number // _OBJECTS_PER_CHANGE)
-            chunk = ChunkRecord(start_offset=at, length=one.length, object_id=holder.id)
-            _put_checksums(txn, holder.id, one.crcs)
+        for number, uploaded in enumerate(objects):
+            holder = self._holder(uploaded, first_link + number // _OBJECTS_PER_CHANGE)
+            chunk = ChunkRecord(start_offset=at, length=uploaded.length, object_id=holder.id)
+            _put_checksums(txn, holder.id, uploaded.crcs)
             segment = chains.insert(txn, segment, Tier.COLD, chunk, holder)
             linked.append((chunk, replace(holder, references=1)))
-            at += one.length
+            at += uploaded.length
         changes.put_segment(txn, segment)
         for first in range(0, len(linked), _OBJECTS_PER_CHANGE):
             chunks, holders = zip(*linked[first : first + _OBJECTS_PER_CHANGE], strict=True)
             changes.cold_linked(txn, segment.id, chunks, holders)
 
-    def _holder(self, one: UploadedObject, linked_sequence: int) -> ObjectRecord:
+    def _holder(self, uploaded: UploadedObject, linked_sequence: int) -> ObjectRecord:
         txn = self._txn
         return ObjectRecord(
             id=ObjectId(txn.allocate_id()),
             tier=Tier.COLD,
             location_id=self._batch.location_id,
-            name=one.name,
-            length=one.length,
-            etag=one.etag,
-            crc32c=one.crc32c,
+            name=uploaded.name,
+            length=uploaded.length,
+            etag=uploaded.etag,
+            crc32c=uploaded.crc32c,
             store_epoch=self._store_epoch,
-            attempt=one.attempt,
+            attempt=uploaded.attempt,
             created_ms=txn.now_ms,
             linked_sequence=linked_sequence,
             written_ms=txn.now_ms,

@@ -1,6 +1,6 @@
 """Concatenating: a sealed segment's bytes become the end of another one. No byte moves, only records.
 
-One commit. Both chains of the source come behind the target's, with whatever they cover and leave out.
+One commit. Both chains of the source are appended to the target's, with the ranges they cover and those they lack.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from tierfs.types import ByteRange, SegmentKind, Tier
 
 @dataclass(frozen=True, slots=True)
 class Concatenation:
-    """What a concat did, or would do."""
+    """The effect of a concat, done or planned."""
 
     target: SegmentRecord
-    """As it is before."""
+    """Its record before the concat."""
     source: SegmentRecord
 
     @property
     def range(self) -> ByteRange:
-        """Where the source's bytes lie in the target."""
+        """Return the range of the source's bytes in the target."""
         return ByteRange(self.target.length, self.target.length + self.source.range.length_bytes)
 
     @property
     def chunks(self) -> int:
-        """How many chunks change hands."""
+        """Return the number of chunks that change owner."""
         return self.source.local.count + self.source.cold.count
 
 
 def plan(txn: ReadTransaction, target_name: str, source_name: str) -> Concatenation:
-    """What concatenating would do.
+    """Return the effect of concatenating, without doing it.
 
     Raises NotFound, IsDirectory, InvalidRequest (one segment twice, or a ledger), Sealed for the target and
     Conflict for a source that is not sealed.
@@ -57,10 +57,10 @@ def plan(txn: ReadTransaction, target_name: str, source_name: str) -> Concatenat
             f"cannot concatenate {names.printable(source_name)}: it is not sealed",
             remedy=f"tierfs seal {names.printable(source_name)}",
         )
-    found = Concatenation(target, source)
-    if found.range.end > units.MAX_BYTES:
+    concatenation = Concatenation(target, source)
+    if concatenation.range.end > units.MAX_BYTES:
         raise InvalidRequest(f"{names.printable(target_name)} would be longer than {units.MAX_BYTES} bytes")
-    return found
+    return concatenation
 
 
 def concat(
@@ -68,26 +68,31 @@ def concat(
 ) -> tuple[Concatenation, str | None]:
     """Append all of a sealed segment to an open one; the source's name disappears.
 
-    Returns what was done, and the chunk file of the target that ended by it. A writer of the target in this
-    process goes on at the new end; while another process writes it: Conflict. Raises what `plan` raises.
+    Returns the effect, and the chunk file of the target that it ended. A writer of the target in this process
+    continues at the new end. Raises Conflict while another process writes the target, and as `plan`.
     """
     with metadata.write() as txn:
-        found = plan(txn, target_name, source_name)
-        ownership.require_no_writer_elsewhere(txn, found.target, writer_locks)
-        ended = seal.active_file(txn, found.target)
-        _apply(txn, replace(found.target, active=False, resumable=False), _cut(txn, found.source), found.range)
-        return found, ended
+        concatenation = plan(txn, target_name, source_name)
+        ownership.require_no_writer_elsewhere(txn, concatenation.target, writer_locks)
+        ended = seal.active_file(txn, concatenation.target)
+        _apply(
+            txn,
+            replace(concatenation.target, active=False, resumable=False),
+            _cut(txn, concatenation.source),
+            concatenation.range,
+        )
+        return concatenation, ended
 
 
 def _cut(txn: WriteTransaction, source: SegmentRecord) -> SegmentRecord:
-    """Without what its first chunks hold before its start: as the target's those bytes could be read again."""
+    """Drop the bytes its first chunks hold before its start: in the target they would become readable again."""
     for tier in Tier:
         source = chains.cut_head(txn, source, tier)
     return source
 
 
 def _apply(txn: WriteTransaction, target: SegmentRecord, source: SegmentRecord, span: ByteRange) -> None:
-    # In the journal: chunks behind the target's end, which nobody sees; then its new end; then no source.
+    # Order in the journal: chunks past the target's end, invisible to readers; its new end; removal of the source.
     local, cold = (chain_edits.append_chain(txn, target, source, tier) for tier in Tier)
     grown = replace(
         target,

@@ -1,12 +1,9 @@
-"""Creating a segment, with the directories on its way.
+"""Create segments, one at a time or in bulk, with their missing parent directories; write the record that seals one.
 
-The change of a segment's record that ends it.
-
-Creating many small segments at once: files written and synced in parallel, one commit for all of them.
-
-A segment of its own costs two file syncs and two commits; of a batch it costs one sync beside others. Crash
-order, as for an append: ids reserved -> files written and synced -> their directory synced -> one commit that
-makes every segment. A crash before the commit leaves files that nothing names, which `gc` finds.
+Bulk creation writes and syncs the files in parallel and makes one commit for all: a single segment costs two file
+syncs and two commits, one of a batch costs one sync beside others. Crash order, as for an append: ids reserved ->
+files written and synced -> their directory synced -> one commit that makes every segment. A crash before the commit
+leaves files that no record names, which `gc` finds.
 """
 
 from __future__ import annotations
@@ -31,14 +28,14 @@ from tierfs.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, Seg
 
 
 def create(txn: WriteTransaction, name: str, kind: SegmentKind = SegmentKind.BYTES) -> SegmentRecord:
-    """Make an empty open segment. Raises AlreadyExists, NotDirectory or InvalidRequest."""
+    """Create an empty open segment. Raises AlreadyExists, NotDirectory or InvalidRequest."""
     parent_id, last = make_parent(txn, name)
     segment_id = SegmentId(txn.allocate_id())
     return add(txn, SegmentRecord(id=segment_id, parent_id=parent_id, name=last, inode=new_inode(txn), kind=kind))
 
 
 def make_parent(txn: WriteTransaction, name: str) -> tuple[DirectoryId, str]:
-    """The directory of a new segment, made with all on its way, and the name in it.
+    """Make the directory of a new segment, with its missing parents; return its id and the name inside it.
 
     Raises NotDirectory or InvalidRequest.
     """
@@ -49,7 +46,7 @@ def make_parent(txn: WriteTransaction, name: str) -> tuple[DirectoryId, str]:
 
 
 def make_directory(txn: WriteTransaction, name: str) -> None:
-    """Make a directory with all on its way; one that is there is left as it is.
+    """Make a directory with its missing parents; idempotent.
 
     Raises NotDirectory or InvalidRequest.
     """
@@ -68,19 +65,19 @@ def _make_directories(txn: WriteTransaction, name: str, first: str, parts: tuple
 
 
 def add(txn: WriteTransaction, new: SegmentRecord) -> SegmentRecord:
-    """Put a new segment into its directory, and tell the journal. Raises AlreadyExists."""
+    """Put a new segment into its directory, and journal it. Raises AlreadyExists."""
     return add_dated(txn, replace(new, created_ms=txn.now_ms, modified_ms=txn.now_ms, changed_ms=txn.now_ms))
 
 
 def add_dated(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
-    """The same for a segment whose times are set."""
+    """Do the same as `add` for a segment with its times set."""
     directories.add_entry(txn, segment.parent_id, Entry(segment.name, EntryKind.SEGMENT, segment.id))
     changes.put_segment(txn, segment)
     return segment
 
 
 def note_file(txn: WriteTransaction, name: str, file: IngestedFile) -> None:
-    """Keep the mode and the time of the file that a segment is a copy of, unless it has become longer since."""
+    """Record mode and time of the file that a segment is a copy of, unless the segment has grown since."""
     segment = directories.segment_by_name(txn, name)
     if segment.length == file.length and segment.file != file:
         txn.touch(inode=segment.inode)
@@ -88,14 +85,14 @@ def note_file(txn: WriteTransaction, name: str, file: IngestedFile) -> None:
 
 
 def new_inode(txn: WriteTransaction) -> Inode:
-    """An inode number that no file ever had."""
+    """Allocate an inode number that no file ever had."""
     return Inode(txn.allocate_id())
 
 
 def write(txn: WriteTransaction, segment: SegmentRecord, *, successor_id: int = 0) -> SegmentRecord:
-    """Write the segment as sealed, and tell mounts and the journal.
+    """Write the segment as sealed, and notify mounts and the journal.
 
-    By policy if it has a successor, else by the user. When it was sealed stays what it was.
+    It is sealed by policy if it has a successor, else by the user. An earlier time of sealing is kept.
     """
     sealed = replace(
         segment,
@@ -114,12 +111,12 @@ def write(txn: WriteTransaction, segment: SegmentRecord, *, successor_id: int = 
 
 
 def _close_ledger(txn: WriteTransaction, segment: SegmentRecord) -> None:
-    """Note what the ledger has now that it takes no more. Its id is the name's, or the segment's own number."""
+    """Record the ledger's final entries and bytes. Its id is the name's, or the segment's own number."""
     ledger_id = names.ledger_id(segment.name)
-    known = entries.find(txn, segment.id)
+    ledger = entries.find(txn, segment.id)
     closed = replace(
-        known,
-        ledger_id=known.ledger_id or (segment.id if ledger_id is None else ledger_id),
+        ledger,
+        ledger_id=ledger.ledger_id or (segment.id if ledger_id is None else ledger_id),
         entries=entries.count(txn, segment.id),
         bytes=segment.length,
         timestamp_ms=segment.sealed_ms,
@@ -142,12 +139,12 @@ class WholeSegment:
     name: str
     data: Buffer
     file: IngestedFile = _NO_FILE
-    """The file that they are of."""
+    """The file that the bytes were read from."""
 
 
 @dataclass(slots=True)
 class _NewFile:
-    """The chunk file of one segment. The open descriptor tells whether the file still has its name."""
+    """The chunk file of one segment, kept open to see whether it still has its name."""
 
     wanted: WholeSegment
     segment_id: SegmentId
@@ -158,7 +155,7 @@ class _NewFile:
 
     @property
     def length_bytes(self) -> int:
-        """Bytes of the segment."""
+        """Return the bytes of the segment."""
         return len(memoryview(self.wanted.data))
 
     def close(self) -> None:
@@ -178,11 +175,11 @@ class BulkCreator:
         self._pool = Pool(_SYNCS_IN_PARALLEL, "tierfs-bulk")
 
     def create(self, batch: Sequence[WholeSegment], *, seal: bool) -> list[bool]:
-        """Create each segment of the batch, durably; tells for each whether it was.
+        """Create each segment of the batch durably; return for each whether it was created.
 
-        False means that its name is taken or impossible, or that it is longer than a chunk; nothing was changed
-        for it, and an append says why. Without bytes the segment is empty. Raises StorageFull, Fenced, DataLoss
-        or Unavailable; then none of them was created.
+        False means that its name is taken or invalid, or that it is longer than a chunk: nothing was changed for
+        it, and an append raises the reason. Without bytes the segment is empty. Raises StorageFull, Fenced,
+        DataLoss or Unavailable, with none of them created.
         """
         self._require_room(sum(len(memoryview(wanted.data)) for wanted in batch))
         files = self._new_files(batch)
@@ -200,7 +197,7 @@ class BulkCreator:
         self._pool.close()
 
     def _new_files(self, batch: Sequence[WholeSegment]) -> list[_NewFile]:
-        """Segment ids, and file names in one directory, so that one sync makes all of them durable."""
+        """Reserve segment ids, and file names in one directory, so that one sync makes all of them durable."""
         with self._metadata.write() as txn:
             ids = [SegmentId(txn.allocate_id()) for _ in batch]
         attempts = [AttemptId(new_id()) for _ in batch]
@@ -210,11 +207,11 @@ class BulkCreator:
         ]
 
     def _write(self, files: Sequence[_NewFile]) -> None:
-        """Write and sync all files; those of a batch that fails are removed again."""
+        """Write and sync all files; remove them if the batch fails."""
         filled = [file for file in files if file.length_bytes]
         try:
             shares = [filled[at::_SYNCS_IN_PARALLEL] for at in range(_SYNCS_IN_PARALLEL)]
-            self._pool.run(self._write_share, shares)  # nothing is still written when files are removed
+            self._pool.run(self._write_share, shares)  # returns when no thread writes: files may then be removed
             if filled:
                 self._files.sync_directory(filled[0].name)
         except BaseException:
@@ -222,7 +219,7 @@ class BulkCreator:
             raise
 
     def _write_share(self, files: Sequence[_NewFile]) -> None:
-        for file in files:  # a task each would cost as much as the write
+        for file in files:  # a task per file would cost as much as the write
             self._write_one(file)
 
     def _write_one(self, file: _NewFile) -> None:
@@ -235,7 +232,7 @@ class BulkCreator:
         file.grid.feed(file.wanted.data)
 
     def _commit(self, files: Sequence[_NewFile], *, seal: bool) -> list[bool]:
-        """One commit for the whole batch. One that fails half-way may have happened: its files stay for `gc`."""
+        """Commit the whole batch at once. A commit that fails half-way may have happened: its files stay for `gc`."""
         with self._metadata.write() as txn:
             _require_named(files)
             creation = _BulkCreation(txn, seal=seal)
@@ -252,7 +249,7 @@ class BulkCreator:
             )
 
     def _discard(self, files: Iterable[_NewFile]) -> None:
-        """Remove files that no record names. What cannot be removed is an orphan, which `gc` finds."""
+        """Remove files that no record names. A file that cannot be removed is an orphan, which `gc` finds."""
         for file in files:
             if file.fd >= 0:
                 file.close()
@@ -261,7 +258,7 @@ class BulkCreator:
 
 
 def _require_named(files: Iterable[_NewFile]) -> None:
-    """Raise Unavailable when somebody removed a file; under the writer's lock, so that nobody does after it."""
+    """Raise Unavailable when a file was removed; call it in the write transaction, which excludes later removals."""
     for file in files:
         if file.fd >= 0 and not os.fstat(file.fd).st_nlink:
             raise Unavailable(
@@ -288,7 +285,7 @@ class _BulkCreation:
         self._parents: dict[tuple[str, ...], _Parent] = {}
 
     def add(self, file: _NewFile) -> bool:
-        """Make the segment; False, with no more than its directories made, when that takes something else."""
+        """Create the segment; False, with at most its directories made, when only an append can create it."""
         try:
             *above, name = names.split(file.wanted.name) or ("",)
             parent = self._parent(tuple(above), file.wanted.name)
@@ -310,15 +307,15 @@ class _BulkCreation:
                 directories.modify(self._txn, parent.record)
 
     def _parent(self, parts: tuple[str, ...], name: str) -> _Parent:
-        known = self._parents.get(parts)
-        if known is not None and parts:
-            return known
+        parent = self._parents.get(parts)
+        if parent is not None and parts:
+            return parent
         parent_id, _ = make_parent(self._txn, name)  # of the root each time: it refuses reserved names there
-        if known is None:
+        if parent is None:
             record = directories.directory(self._txn, parent_id)
-            known = _Parent(record, policies.of_directory(self._txn, parent_id).chunk_bytes)
-            self._parents[parts] = known
-        return known
+            parent = _Parent(record, policies.of_directory(self._txn, parent_id).chunk_bytes)
+            self._parents[parts] = parent
+        return parent
 
     def _segment(self, file: _NewFile, parent_id: DirectoryId, name: str) -> SegmentRecord:
         length, now_ms = file.length_bytes, self._txn.now_ms
@@ -340,7 +337,7 @@ class _BulkCreation:
         )
 
     def _chain(self, file: _NewFile) -> TierState:
-        """The one local chunk, which is complete: an append starts another."""
+        """Return the chain of the one local chunk, which is complete: an append starts another."""
         txn = self._txn
         holder = ObjectRecord(
             id=ObjectId(txn.allocate_id()),

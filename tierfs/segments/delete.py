@@ -1,9 +1,8 @@
-"""Deleting segments and directories: names go at once, bytes become garbage (invariants 4 and 5).
+"""Delete segments and directories: names go at once, bytes become garbage (invariants 4 and 5).
 
-What is small goes in one commit. What is not loses its name in one, and is then taken apart in bounded ones
-by whoever comes along: this process, the holder, or the next command after a crash (metadata/removals.py).
-
-Taking apart what was removed by name, in commits of bounded size. Any process may, and several at once.
+A small tree goes in one commit. A large one loses its name in one commit, and its rows are then removed in commits
+of bounded size by any process, or several at once: this one, the holder, or the next command after a crash
+(the queue: directories.queue).
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from tierfs.segments.ownership import WriterLocks
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentKind, SegmentStatus, Tier
 
 BATCH_RECORDS = 1000
-"""Segments, directories and chunks taken apart per commit: some 100 ms, which is how long an append may wait."""
+"""Segments, directories and chunks removed per commit: some 100 ms, the longest wait of an append."""
 
 
 def dismantle_removed(metadata: MetadataStore, *, cold_due_ms: int) -> int:
-    """Take apart all that is queued; returns the number of commits. Idempotent, and ends at any crash.
+    """Remove the rows of all queued entries; return the number of commits. Idempotent, and may crash anywhere.
 
-    Cold objects are due at `cold_due_ms` and not before the journal says that they are gone. A store that may
-    only be read is left as it is.
+    Cold objects are due at `cold_due_ms` and not before the journal says that they are gone. A read-only store is
+    left as it is.
     """
     commits = 0
     while _is_queued(metadata):
@@ -50,7 +49,7 @@ def _is_queued(metadata: MetadataStore) -> bool:
 
 
 class RemovalBatch:
-    """One commit's share: at most so many records."""
+    """One commit's share of removals, bounded in records."""
 
     def __init__(self, txn: WriteTransaction, cold_due_ms: int, records: int) -> None:
         self._txn = txn
@@ -58,7 +57,7 @@ class RemovalBatch:
         self._left = records
 
     def take_queued(self) -> None:
-        """Take from the queue until the batch is full or the queue is empty."""
+        """Remove queued entries until the batch is full or the queue is empty."""
         while self._left > 0 and (entry := directories.next_queued(self._txn)) is not None:
             self.remove(ROOT_DIRECTORY, entry)
 
@@ -100,7 +99,7 @@ class RemovalBatch:
         return True
 
     def _shorten(self, segment: SegmentRecord) -> None:
-        """As many chunks as the batch has room for; the segment itself goes with its last ones."""
+        """Remove as many chunks as the batch has room for; the segment itself goes with its last ones."""
         if segment.status is not SegmentStatus.DELETED:
             streams.unlink(self._txn, segment)
             segment = directories.bury(self._txn, segment)
@@ -122,7 +121,7 @@ class RemovalBatch:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What a delete removes, or would remove."""
+    """The effect of a delete, done or planned."""
 
     segments: int = 0
     directories: int = 0
@@ -133,11 +132,11 @@ class Deletion:
 
     @property
     def records(self) -> int:
-        """How many things have to be taken apart."""
+        """Return the number of records to remove."""
         return self.segments + self.directories + self.local_chunks + self.cold_chunks
 
     def plus(self, segment: SegmentRecord) -> Deletion:
-        """With one more segment."""
+        """Return the sums with one more segment."""
         return replace(
             self,
             segments=self.segments + 1,
@@ -151,7 +150,7 @@ class Deletion:
 def plan(
     txn: ReadTransaction, path: str, *, recursive: bool, writer_locks: WriterLocks | None = None
 ) -> tuple[Entry, Deletion]:
-    """What deleting `path` would remove.
+    """Return the entry at `path` and the effect of deleting it.
 
     Raises NotFound, IsDirectory without `recursive`, InvalidRequest for the root, and with `writer_locks`
     Conflict naming a live writer in another process.
@@ -170,8 +169,8 @@ def delete(
     """Delete a segment, or a directory with everything below it. The name is gone in one commit.
 
     Local files are due for deletion at once, cold objects at `cold_due_ms` and not before the journal
-    says that they are gone. Raises what `plan` raises. A writer that comes to a large directory while it
-    is counted finds its segment deleted.
+    says that they are gone. Raises as `plan`. A writer that opens a segment of a large directory while it is
+    counted finds its segment deleted.
     """
     with metadata.read() as view:
         _, expected = plan(view, path, recursive=recursive, writer_locks=writer_locks)
@@ -191,7 +190,7 @@ def _remove_name(
     small: bool,
     cold_due_ms: int,
 ) -> Deletion:
-    """All of it when it is small, still counted now; else only the name."""
+    """Remove the whole entry if it is small, counted again in this transaction; else only its name."""
     entry = directories.must_find(txn, path)
     parent = directories.find(txn, names.join(names.split(path)[:-1]))
     assert parent is not None
@@ -209,20 +208,20 @@ def _queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
     directories.queue(txn, parent_id, entry)
 
 
-def _count(txn: ReadTransaction, entry: Entry, found: Deletion, writer_locks: WriterLocks | None) -> Deletion:
-    """`found` with an entry and everything below it. Raises Conflict for a live writer elsewhere."""
+def _count(txn: ReadTransaction, entry: Entry, deletion: Deletion, writer_locks: WriterLocks | None) -> Deletion:
+    """Return `deletion` plus an entry and everything below it. Raises Conflict for a live writer elsewhere."""
     if entry.kind is EntryKind.SEGMENT:
         segment = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(entry.name)}")
         if writer_locks is not None:
             ownership.require_no_writer_elsewhere(txn, segment, writer_locks)
-        return found.plus(segment)
+        return deletion.plus(segment)
     for child in directories.entries(txn, DirectoryId(entry.id)):
-        found = _count(txn, child, found, writer_locks)
-    return replace(found, directories=found.directories + 1)
+        deletion = _count(txn, child, deletion, writer_locks)
+    return replace(deletion, directories=deletion.directories + 1)
 
 
 def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:
-    """Remove the name and the record of a segment whose chunks belong to another one now."""
+    """Remove the name and the record of a segment after its chunks were moved to another one."""
     streams.unlink(txn, segment)
     changes.segment_removed(txn, segment.id)
     txn.delete(SEGMENTS.name, tables.u64(segment.id))
@@ -234,19 +233,19 @@ def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:
 def remove_segment(
     txn: WriteTransaction, writer_locks: WriterLocks, segment: SegmentRecord, *, cold_due_ms: int
 ) -> None:
-    """Delete one segment inside a transaction; a large one loses its name, and `dismantle` does the rest.
+    """Delete one segment inside a transaction; a large one loses its name, `dismantle_removed` removes its rows.
 
     Raises Conflict naming a live writer in another process.
     """
     entry = Entry(segment.name, EntryKind.SEGMENT, segment.id)
-    found = _count(txn, entry, Deletion(), writer_locks)
-    _remove(txn, segment.parent_id, entry, found, cold_due_ms)
+    deletion = _count(txn, entry, Deletion(), writer_locks)
+    _remove(txn, segment.parent_id, entry, deletion, cold_due_ms)
 
 
-def _remove(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry, found: Deletion, cold_due_ms: int) -> None:
-    """All of an entry when it is small, else only its name."""
-    if found.records <= BATCH_RECORDS:
-        gone = RemovalBatch(txn, cold_due_ms, BATCH_RECORDS + 1).remove(parent_id, entry)
-        assert gone
+def _remove(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry, deletion: Deletion, cold_due_ms: int) -> None:
+    """Remove all of an entry if it is small, else only its name."""
+    if deletion.records <= BATCH_RECORDS:
+        is_removed = RemovalBatch(txn, cold_due_ms, BATCH_RECORDS + 1).remove(parent_id, entry)
+        assert is_removed
         return
     _queue(txn, parent_id, entry)

@@ -1,4 +1,4 @@
-"""Bytes that are lost, suspect or not reachable: what only an EIO would tell otherwise. Nothing is sent anywhere."""
+"""Report bytes that are lost, suspect or unreachable before a read fails with EIO. No request is sent to a server."""
 
 from __future__ import annotations
 
@@ -19,69 +19,69 @@ from tierfs.types import LocationId, Tier
 FILE_SCHEME = "file:"
 
 _MAX_OBJECTS = 100_000
-"""Objects that are counted of places that are away: under a second; of more the bytes told are the least there are."""
+"""Objects counted for unreachable places: under a second. With more of them, the bytes reported are a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreachablePlace:
-    """A directory of cold bytes that is not there now."""
+    """A directory of cold bytes that is missing now."""
 
     url: str
     why: str
     bytes: int
-    """Of its objects, as far as they were counted."""
+    """Bytes of its objects, as far as they were counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endangered:
-    """Bytes of a store that no reader may get, or not from every copy."""
+    """Bytes of a store that cannot be read, or not from every copy."""
 
     lost_bytes: int
-    """Of which no copy proved right."""
+    """Bytes without any copy that passed its checks."""
     suspect_local_bytes: int
-    """In chunks of which a copy failed a check or a reader."""
+    """Bytes of chunks of which a copy failed a check or a read."""
     suspect_cold_bytes: int
     unreachable: tuple[UnreachablePlace, ...] = ()
 
     @property
     def suspect_bytes(self) -> int:
-        """In chunks of either tier."""
+        """Return the suspect bytes of both tiers."""
         return self.suspect_local_bytes + self.suspect_cold_bytes
 
 
 def endangered(txn: ReadTransaction, totals: Sums, store: Path) -> Endangered:
-    """By the sums; objects are looked at only where a place is away."""
+    """Return the endangered bytes from the sums; objects are scanned only if a place is unreachable."""
     return Endangered(
         totals.lost_bytes, totals.suspect_local_bytes, totals.suspect_cold_bytes, tuple(_unreachable(txn, store))
     )
 
 
 def _unreachable(txn: ReadTransaction, store: Path) -> Iterator[UnreachablePlace]:
-    found = _away(txn, store)
-    if not found:
+    places = _away(txn, store)
+    if not places:
         return
     from tierfs.metadata.untrusted import messages
 
     for _, record in islice(messages(txn, OBJECTS), _MAX_OBJECTS):
-        if record is not None and record.tier == Tier.COLD and record.location_id in found:
-            known = found[record.location_id]
-            found[record.location_id] = replace(known, bytes=known.bytes + record.length)
-    yield from (place for place in found.values() if place.bytes)
+        if record is not None and record.tier == Tier.COLD and record.location_id in places:
+            place = places[record.location_id]
+            places[record.location_id] = replace(place, bytes=place.bytes + record.length)
+    yield from (place for place in places.values() if place.bytes)
 
 
 def unreachable_of(txn: ReadTransaction, segment: SegmentRecord, store: Path) -> tuple[UnreachablePlace, ...]:
-    """The places with bytes of one segment that are not there now."""
-    found = _away(txn, store)
-    for chunk in chains.chunks(txn, segment.id, Tier.COLD) if found else ():
+    """Return the unreachable places that hold bytes of one segment."""
+    places = _away(txn, store)
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD) if places else ():
         holder = txn.get(OBJECTS, tables.u64(chunk.object_id))
-        if holder is not None and holder.location_id in found:
-            known = found[holder.location_id]
-            found[holder.location_id] = replace(known, bytes=known.bytes + chunk.length)
-    return tuple(place for place in found.values() if place.bytes)
+        if holder is not None and holder.location_id in places:
+            place = places[holder.location_id]
+            places[holder.location_id] = replace(place, bytes=place.bytes + chunk.length)
+    return tuple(place for place in places.values() if place.bytes)
 
 
 def _away(txn: ReadTransaction, store: Path) -> dict[LocationId, UnreachablePlace]:
-    """Directories only: whether a server answers is known to who asks it, and stands among the stuck work."""
+    """Return the missing directories only: an unreachable server is reported with the stuck work that met it."""
     return {
         place.id: UnreachablePlace(place.url, why, 0)
         for _, place in txn.scan(LOCATIONS)

@@ -1,4 +1,4 @@
-"""Engine: the verbs of one store for one process. Thread-safe; close it when done."""
+"""Engine: the verbs on the segments of one store, for one process. Thread-safe; close it when done."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tierfs.types import EntryKind, SegmentId, SegmentKind, SegmentStatus
 class Engine:
     """Creates, appends to, seals, truncates, concatenates and deletes segments.
 
-    A child of fork opens its own: what needs a writer's lock raises Closed in it, and so does every writer.
+    A child of fork must open its own: verbs that need a writer's lock raise Closed in it, and so does every writer.
     """
 
     def __init__(
         self, metadata: MetadataStore, files: ChunkFiles, locks_path: Path, clock: Clock, settings: WriteSettings
     ) -> None:
-        """`locks_path` is the file whose bytes are the writers' locks, shared by all processes of the store."""
+        """Open the locks; `locks_path` is the file whose bytes are the writers' locks, shared by all processes."""
         self.metadata = metadata
         self.files = files
         self._clock = clock
@@ -59,23 +59,23 @@ class Engine:
 
     @property
     def free_space_floor_bytes(self) -> int:
-        """Free space of the local disk below which appends are refused."""
+        """Return the free space of the local disk below which appends are refused."""
         return self._tools.free_space_floor_bytes
 
     def create_ledger(self, name: str) -> SegmentRecord:
-        """Make an empty ledger: a segment of numbered entries. Raises as create.create does."""
+        """Create an empty ledger: a segment of numbered entries. Raises as create.create."""
         with self.metadata.write() as txn:
             return create.create(txn, name, SegmentKind.LEDGER)
 
     def make_directory(self, name: str) -> None:
-        """Make a directory with all on its way; see create.make_directory."""
+        """Make a directory with its missing parents; see create.make_directory."""
         with self.metadata.write() as txn:
             create.make_directory(txn, name)
 
     def open_ledger(self, name: str, *, take_over: bool = False) -> SegmentWriter:
-        """Become the writer of a ledger that there is; entries are added by `append_entries`.
+        """Become the writer of an existing ledger; entries are added by `append_entries`.
 
-        Raises NotFound, Sealed for a ledger that is closed, InvalidRequest for another segment, and as `open_writer`.
+        Raises NotFound, Sealed for a closed ledger, InvalidRequest for another segment, and as `open_writer`.
         """
         return self._open(name, SegmentKind.LEDGER, None, take_over=take_over, one_segment=True, new=False)
 
@@ -90,12 +90,10 @@ class Engine:
     ) -> SegmentWriter:
         """Become the writer of a segment, creating it and its directories when they are missing.
 
-        A name of a stream means its newest segment, and the writer goes on in successors by itself, unless
-        `one_segment` says that all it appends belongs together.
-        `new` says that there must be no such segment yet: then AlreadyExists is raised.
-        Raises Conflict naming a live writer in another process (unless `take_over`), Sealed,
-        OffsetMismatch, IsDirectory, NotDirectory, StorageFull or InvalidRequest, with nothing created; a ledger is
-        InvalidRequest too.
+        The name of a stream means its newest segment, and the writer moves to successors by itself, unless
+        `one_segment` keeps all its appends together. With `new`, an existing segment raises AlreadyExists.
+        Raises Conflict naming a live writer in another process (unless `take_over`), Sealed, OffsetMismatch,
+        IsDirectory, NotDirectory, StorageFull or InvalidRequest (also for a ledger), with nothing created.
         """
         return self._open(
             name, SegmentKind.BYTES, expected_offset, take_over=take_over, one_segment=one_segment, new=new
@@ -130,7 +128,7 @@ class Engine:
             return writer
 
     def close_writer(self, writer: SegmentWriter) -> None:
-        """Close a writer and let other processes write at once; idempotent. Raises Closed in a child of fork."""
+        """Close a writer and release its lock at once; idempotent. Raises Closed in a child of fork."""
         self._locks.require_process()
         try:
             writer.close()
@@ -138,7 +136,7 @@ class Engine:
             self._forget(writer)
 
     def bulk_creator(self) -> BulkCreator:
-        """Creates batches of small segments; the caller closes it."""
+        """Return a creator of batches of small segments; the caller closes it."""
         return BulkCreator(self.metadata, self.files, self._tools.free_space_floor_bytes)
 
     def seal(self, name: str) -> SegmentRecord:
@@ -149,7 +147,7 @@ class Engine:
         return segment
 
     def unseal(self, name: str) -> tuple[SegmentRecord, bool]:
-        """Open a sealed segment again; see unseal.unseal."""
+        """Open a sealed segment again; see seal.unseal."""
         return seal.unseal(self.metadata, name)
 
     def roll(self, segment_id: SegmentId) -> None:
@@ -159,9 +157,9 @@ class Engine:
             self.files.protect(ended)
 
     def end_if_due(self, segment_id: SegmentId) -> bool:
-        """Seal a segment by policy that is long or old enough, and make its successor; True if that was due.
+        """Seal a segment if it is long or old enough by policy, and create its successor; return whether it was due.
 
-        A ledger is closed, and the next one made with the next entry of its managed ledger.
+        A ledger is closed; the next one is created with the next entry of its managed ledger.
         """
         with self.metadata.write() as txn:
             closed, ended = ledgers.close_if_due(txn, self._locks, segment_id)
@@ -175,7 +173,7 @@ class Engine:
         return True
 
     def terminate_managed_ledger(self, path: str) -> Position | None:
-        """Close all ledgers of a managed ledger and let it have no more; see termination.terminate."""
+        """Close all ledgers of a managed ledger and refuse further ones; see ledgers.terminate."""
         with self.metadata.write() as txn:
             last, ended = ledgers.terminate(txn, self._locks, path)
         for name in ended:
@@ -187,16 +185,16 @@ class Engine:
         return truncate.truncate(self.metadata, name, before_offset, cold_due_ms=cold_due_ms)
 
     def concat(self, target: str, source: str) -> Concatenation:
-        """Append a sealed segment's bytes to another segment, in place of its name; see concat.concat."""
+        """Append a sealed segment's bytes to another segment, and remove its name; see concat.concat."""
         done, ended = concat.concat(self.metadata, self._locks, target, source)
         if ended is not None:
             self.files.protect(ended)
         return done
 
     def remove(self, txn: WriteTransaction, segment: SegmentRecord, *, cold_due_ms: int) -> None:
-        """Delete one segment inside a transaction; raises Conflict while it has a writer, also one of this process.
+        """Delete one segment inside a transaction; raises Conflict while it has a writer, also in this process.
 
-        A writer of a segment that policy sealed leaves it with its next append, and finds the way by its record.
+        The writer of a segment sealed by policy needs its record to find the successor at its next append.
         """
         if segment.id in self._writers:
             raise ownership.live_writer_conflict(segment)
@@ -207,7 +205,7 @@ class Engine:
         return delete.delete(self.metadata, self._locks, path, recursive=recursive, cold_due_ms=cold_due_ms)
 
     def close(self) -> None:
-        """Close all writers and the locks. In a child of fork nothing happens: they are the parent's."""
+        """Close all writers and the locks. Does nothing in a child of fork: they are the parent's."""
         if self._locks.is_inherited:
             return
         for writer in list(self._writers.values()):
@@ -217,7 +215,7 @@ class Engine:
     def _register(
         self, name: str, kind: SegmentKind, expected_offset: int | None, *, take_over: bool, new: bool
     ) -> tuple[SegmentRecord, Policy, str | None]:
-        """One commit that makes this process the writer; also the chunk file that ended by it."""
+        """Make this process the writer, in one commit; return segment, policy and the chunk file it ended."""
         before: SegmentRecord | None = None
         try:
             with self.metadata.write() as txn:
@@ -236,7 +234,7 @@ class Engine:
         return segment, policy, ended
 
     def _release(self, before: SegmentRecord) -> None:
-        """Give back the locks of a registration that failed, but for that of a writer of this process."""
+        """Release the locks of a failed registration, except that of a writer of this process."""
         self._locks.unlock(before.id, before.writer_epoch + 1)
         own = self._writers.get(before.id)
         if own is None or own.epoch != before.writer_epoch:
@@ -253,7 +251,7 @@ class Engine:
         if segment.kind is not kind:
             if segment.kind is SegmentKind.LEDGER:
                 raise InvalidRequest(f"{names.printable(name)} is a ledger", remedy="add entries: tierfs ledger append")
-            raise InvalidRequest(f"{names.printable(name)} is no ledger", remedy="add bytes: tierfs append")
+            raise InvalidRequest(f"{names.printable(name)} is not a ledger", remedy="add bytes: tierfs append")
         if not segment.sealed:
             return segment
         following = streams.go_on(txn, segment) if segment.status is SegmentStatus.SEALED_BY_POLICY else None
@@ -262,13 +260,13 @@ class Engine:
         return following
 
     def _move(self, writer: SegmentWriter) -> Moved | None:
-        """Make a writer the one of its segment's successor; see succession.move. Called under the writer's lock."""
+        """Move a writer to its segment's successor; see seal.move. Called under the writer's lock."""
         old, moved = (writer.segment_id, writer.epoch), None
         try:
             with self.metadata.write() as txn:
                 moved = seal.move(txn, self._locks, *old, writer.name)
                 if moved is not None:
-                    # Inside the transaction: who opens the same segment next finds the writer here.
+                    # Inside the transaction, so that the next open of the same segment finds the writer here.
                     self._writers[moved.segment.id] = writer
         except BaseException:
             if moved is not None:

@@ -1,8 +1,8 @@
-"""Group commit: appenders that come together share file syncs and one LMDB commit.
+"""Group commit: concurrent appenders share file syncs and one LMDB commit.
 
-The first to arrive leads: it takes everything queued, syncs each file once, commits once, and wakes
-the others. Whoever arrives meanwhile forms the next group. Order inside a segment is queue order.
-Signals wait until the group is told: a Ctrl-C in the leader's thread says nothing of the others' appends.
+The first to arrive leads: it takes everything queued, syncs each file once, commits once, and wakes the others.
+Appenders that arrive during that form the next group. Order inside a segment is queue order. Signals are deferred
+until the group is woken: a Ctrl-C in the leader's thread must not decide over the others' appends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tierfs.system import processes
 
 
 class PendingCommit(ABC):
-    """One change that waits for its group. Subclasses say what it changes."""
+    """A change that waits for its group. Subclasses define the change."""
 
     def __init__(self, chunks: Sequence[ActiveChunk]) -> None:
         self.chunks = tuple(chunks)
@@ -36,7 +36,7 @@ class PendingCommit(ABC):
 
     @abstractmethod
     def failed(self) -> None:
-        """Called on the leader's thread, before anybody is woken, when the change was not committed."""
+        """Handle that the change was not committed; called on the leader's thread, before any waiter is woken."""
 
 
 @dataclass(slots=True)
@@ -50,12 +50,12 @@ class GroupCommit:
     _leading: threading.Lock = field(default_factory=threading.Lock)
 
     def enqueue(self, pending: PendingCommit) -> None:
-        """Put a change in line; cheap, never blocks on the disk."""
+        """Queue a change; cheap, never blocks on the disk."""
         with self._queue_lock:
             self._queue.append(pending)
 
     def wait(self, pending: PendingCommit) -> None:
-        """Return when the change is durable; raises its error, with nothing changed."""
+        """Wait until the change is durable. Raises its error, with nothing changed."""
         while not pending.done.is_set():
             with self._leading, processes.deferred():  # the next leader waits here while a group is on its way
                 if not pending.done.is_set():
@@ -70,10 +70,10 @@ class GroupCommit:
             self._sync(group)
             self._commit([pending for pending in group if pending.error is None])
         except BaseException as exc:
-            told = exc if isinstance(exc, Exception) else StaleBase("the leader of the group ended")
+            error = exc if isinstance(exc, Exception) else StaleBase("the leader of the group ended")
             for pending in group:
-                pending.error = pending.error or told
-            if told is not exc:
+                pending.error = pending.error or error
+            if error is not exc:
                 raise
         finally:
             for pending in group:
@@ -82,7 +82,7 @@ class GroupCommit:
                 pending.done.set()
 
     def _sync(self, group: Sequence[PendingCommit]) -> None:
-        """Sync each file once. A failed sync spoils its file for good: the next append starts another."""
+        """Sync each file once. After a failed sync its file is never used again: the next append starts another."""
         synced: set[int] = set()
         for pending in group:
             for chunk in pending.chunks:
@@ -108,8 +108,8 @@ class GroupCommit:
 
 
 class StaleBase(TierfsError):
-    """Internal: something before this change failed or moved; the bytes are to be written again."""
+    """Internal: an earlier change failed or the segment moved; the bytes must be written again."""
 
 
 class _SyncFailed(StaleBase):
-    """Internal: the file was spoilt by the sync of an earlier change of the same group."""
+    """Internal: the sync of the file failed for an earlier change of the same group."""

@@ -1,10 +1,7 @@
 """Ledgers as users see them: segments of entries, named `<managed ledger>/<ledger id, 20 digits>`.
 
-When policy closes a ledger, and closing one that nobody is about to close.
-
-Attempts at the offload of a ledger that did not complete: what they may have left in the cold tier.
-
-Terminating a managed ledger: its ledgers are closed, and it takes no more, for good.
+Create and list them, close those that are due by policy, delete the objects of an incomplete offload, and terminate a
+managed ledger: its ledgers are closed, and it never takes another.
 """
 
 from __future__ import annotations
@@ -35,14 +32,14 @@ class Ledger:
 
     segment: str
     ledger_id: int | None
-    """From the name; None for a name that has none."""
+    """From the name; None if the name is not a number."""
     managed_ledger: str
     """The directory that the ledger is in."""
     entries: int
     last_entry_id: int
     """-1 for an empty ledger, as in Pulsar."""
     length: int
-    """Of all payloads, in bytes."""
+    """Bytes of all payloads."""
     state: str
     """`open` or `closed`."""
     offload: OffloadState
@@ -62,7 +59,7 @@ def make(txn: WriteTransaction, managed_ledger: str, ledger_id: int | None = Non
     if directory is not None and directory.kind is EntryKind.DIRECTORY:
         require_not_terminated(txn, DirectoryId(directory.id), managed_ledger)
     if ledger_id is None:
-        ledger_id = max(txn.allocate_id(), _last_id(txn, directory) + 1)  # somebody may have chosen greater ones
+        ledger_id = max(txn.allocate_id(), _last_id(txn, directory) + 1)  # callers may have chosen greater ones
         if ledger_id > names.MAX_LEDGER_ID:
             raise InvalidRequest(f"{names.printable(managed_ledger)} has the greatest ledger id there is")
     name = names.join((*above, names.of_ledger(ledger_id)))
@@ -77,41 +74,41 @@ def require_not_terminated(txn: ReadTransaction, directory_id: DirectoryId, path
 
 
 def _last_id(txn: ReadTransaction, directory: Entry | None) -> int:
-    """The greatest id in the names of a directory; -1 without one."""
+    """Return the greatest id in the names of a directory; -1 without one."""
     if directory is None or directory.kind is not EntryKind.DIRECTORY:
         return -1
-    found = (names.ledger_id(entry.name) for entry in directories.entries(txn, DirectoryId(directory.id)))
-    return max((ledger_id for ledger_id in found if ledger_id is not None), default=-1)
+    ids = (names.ledger_id(entry.name) for entry in directories.entries(txn, DirectoryId(directory.id)))
+    return max((ledger_id for ledger_id in ids if ledger_id is not None), default=-1)
 
 
 def find(txn: ReadTransaction, name: str) -> tuple[SegmentRecord, Ledger]:
-    """A ledger by its segment's name. Raises NotFound, IsDirectory, InvalidRequest for a segment that is none."""
+    """Return a ledger by its segment's name. Raises NotFound, IsDirectory, InvalidRequest for another segment."""
     segment = directories.segment_by_name(txn, name)
     if segment.kind is not SegmentKind.LEDGER:
-        raise InvalidRequest(f"{names.printable(name)} is no ledger", remedy=f"tierfs cat {names.printable(name)}")
+        raise InvalidRequest(f"{names.printable(name)} is not a ledger", remedy=f"tierfs cat {names.printable(name)}")
     return segment, _described(txn, names.join(names.split(name)), segment, positions.being_offloaded(txn))
 
 
 def below(txn: ReadTransaction, path: str) -> Iterator[Ledger]:
-    """Every ledger at or below a path, in the order of names. Raises NotFound."""
+    """Yield every ledger at or below a path, in the order of names. Raises NotFound."""
     in_progress = positions.being_offloaded(txn)
     for name, segment in records_below(txn, path):
         yield _described(txn, name, segment, in_progress)
 
 
 def records_below(txn: ReadTransaction, path: str) -> Iterator[tuple[str, SegmentRecord]]:
-    """The same as name and segment."""
+    """Yield name and segment of every ledger at or below a path, in the order of names. Raises NotFound."""
     for name, segment in directories.segments_at(txn, path):
         if segment.kind is SegmentKind.LEDGER:
             yield name, segment
 
 
 def require_below(txn: ReadTransaction, path: str) -> list[tuple[str, SegmentRecord]]:
-    """The same; raises InvalidRequest, besides, where there is none."""
-    found = list(records_below(txn, path))
-    if not found:
-        raise InvalidRequest(f"{names.printable(path)} is no ledger and has none below it")
-    return found
+    """Return name and segment of every ledger at or below a path. Raises NotFound, InvalidRequest without any."""
+    ledgers = list(records_below(txn, path))
+    if not ledgers:
+        raise InvalidRequest(f"{names.printable(path)} is not a ledger and has none below it")
+    return ledgers
 
 
 def _described(txn: ReadTransaction, name: str, segment: SegmentRecord, in_progress: Collection[SegmentId]) -> Ledger:
@@ -125,38 +122,38 @@ def _described(txn: ReadTransaction, name: str, segment: SegmentRecord, in_progr
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How full an open ledger is."""
+    """Entries and bytes of an open ledger, compared with the policy's limits."""
 
     entries: int
     length: int
 
     def is_full(self, policy: Policy) -> bool:
-        """Whether it has as many entries or bytes as policy wants."""
+        """Return whether it has reached the entries or bytes that policy sets."""
         enough = policy.ledger_entries is not None and self.entries >= policy.ledger_entries
         return enough or (policy.seal_bytes is not None and self.length >= policy.seal_bytes)
 
     def plus(self, payload_bytes: int) -> Filling:
-        """With one more entry."""
+        """Return the sums with one more entry."""
         return Filling(self.entries + 1, self.length + payload_bytes)
 
 
 def filling(txn: ReadTransaction, segment: SegmentRecord) -> Filling:
-    """Of a ledger as it is."""
+    """Return a ledger's entries and bytes as of the transaction."""
     return Filling(entries.count(txn, segment.id), segment.length)
 
 
 def is_due(txn: ReadTransaction, segment: SegmentRecord, policy: Policy, now_ms: int) -> bool:
-    """Whether policy wants a ledger closed that is open."""
+    """Return whether the segment is an open ledger that policy closes now."""
     if segment.kind is not SegmentKind.LEDGER or segment.sealed:
         return False
     return streams.is_old(segment, policy, now_ms) or filling(txn, segment).is_full(policy)
 
 
 def close_if_due(txn: WriteTransaction, writer_locks: WriterLocks, segment_id: SegmentId) -> tuple[bool, str | None]:
-    """Close a ledger that policy wants closed; returns whether it did, and the file that ended.
+    """Close a ledger that is due by policy; return whether it did, and the chunk file it ended.
 
-    One that is only full is left to its writer while there is one. The writer of one that is old finds it closed, and
-    goes on in the next ledger.
+    A ledger that is only full is left to its living writer. The writer of an old one finds it closed, and continues
+    in the next ledger.
     """
     segment = directories.segment(txn, segment_id)
     if segment is None:
@@ -172,25 +169,25 @@ def close_if_due(txn: WriteTransaction, writer_locks: WriterLocks, segment_id: S
     return True, ended
 
 
-def discard(txn: WriteTransaction, known: LedgerRecord) -> None:
-    """Delete the objects of an attempt that did not complete, whether they are there or not."""
-    uuid, location_id = known.offload.uuid, txn.store.cold_location_id
-    if uuid is None or known.offload.complete or not location_id:
+def discard(txn: WriteTransaction, ledger: LedgerRecord) -> None:
+    """Queue the objects of an incomplete offload attempt for deletion, whether they exist or not."""
+    uuid, location_id = ledger.offload.uuid, txn.store.cold_location_id
+    if uuid is None or ledger.offload.complete or not location_id:
         return
-    for name in (keys.data_key(uuid, known.ledger_id), keys.index_key(uuid, known.ledger_id)):
+    for name in (keys.data_key(uuid, ledger.ledger_id), keys.index_key(uuid, ledger.ledger_id)):
         chains.add_garbage(txn, GarbageRecord(due_ms=txn.now_ms, tier=Tier.COLD, location_id=location_id, name=name))
 
 
 def terminate(txn: WriteTransaction, writer_locks: WriterLocks, path: str) -> tuple[Position | None, list[str]]:
-    """Close what is open and note that nothing follows; idempotent.
+    """Close the open ledgers and record that none follows; idempotent.
 
-    Returns the position of the last entry, None without one, and the files that ended. Raises NotFound,
+    Returns the position of the last entry, None without one, and the chunk files it ended. Raises NotFound,
     InvalidRequest for a segment, Conflict naming a live writer of an open ledger.
     """
     directory_id = positions.directory_of(txn, path)
-    found = positions.members(txn, directory_id)
+    ledgers = positions.members(txn, directory_id)
     ended: list[str] = []
-    for member in found:
+    for member in ledgers:
         if not member.segment.sealed:
             file = seal.active_file(txn, member.segment)
             create.write(txn, ownership.fence(txn, member.segment, writer_locks))
@@ -200,5 +197,5 @@ def terminate(txn: WriteTransaction, writer_locks: WriterLocks, path: str) -> tu
         terminated = replace(record, terminated=True)
         txn.put(DIRECTORIES, tables.u64(directory_id), terminated)
         changes.directory_changed(txn, terminated)
-    last = next((one for one in reversed(found) if one.entries), None)
+    last = next((member for member in reversed(ledgers) if member.entries), None)
     return None if last is None else Position(last.ledger_id, last.entries - 1), ended

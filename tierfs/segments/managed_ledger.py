@@ -1,6 +1,6 @@
-"""ManagedLedger: entries go into the newest ledger of a directory, which policy closes and the next one follows.
+"""ManagedLedger: entries go into the newest ledger of a directory; policy closes it, and the next one follows.
 
-Trimming a managed ledger: its oldest closed ledgers go, in both tiers. No ledger loses a part.
+Trimming deletes its oldest closed ledgers, in both tiers, each as a whole.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tierfs.segments.writer import SegmentWriter
 from tierfs.types import DirectoryId, EntryKind
 
 _MAX_CLOSED = 8
-"""Times the ledger is found closed by somebody else before the entries are refused."""
+"""Times the ledger may be found closed by another process before the entries are refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Entries that are durable, of one ledger."""
+    """Durable entries of one ledger."""
 
     segment: str
     ledger_id: int
@@ -43,34 +43,34 @@ class Added:
 
     @property
     def first(self) -> Position:
-        """Of the first entry."""
+        """Return the position of the first entry."""
         return Position(self.ledger_id, self.ids.start)
 
     @property
     def last(self) -> Position:
-        """Of the last entry."""
+        """Return the position of the last entry."""
         return Position(self.ledger_id, self.ids.stop - 1)
 
 
 class PrefixOffloader(Protocol):
-    """What offloads the ledgers before a position."""
+    """Offloads the ledgers before a position."""
 
     def __call__(self, path: str, before: Position, /) -> Position:
-        """The position of the first entry that was not to be offloaded; see ManagedOffload.offload_prefix."""
+        """Offload, and return the first position that is not offloaded; see ManagedOffload.offload_prefix."""
         ...
 
 
 class ManagedLedger:
-    """The one writer of a managed ledger. Thread-safe; close it to let others write at once.
+    """The one writer of a managed ledger. Thread-safe; close it to let other processes write at once.
 
     A ledger is closed in the commit of the entry that fills it (`ledger_entries`, `seal_bytes`), so that it can be
-    offloaded at once; the next one is made with the next entry.
+    offloaded at once; the next one is created with the next entry.
     """
 
     def __init__(
         self, engine: Engine, path: str, *, take_over: bool = False, offloader: PrefixOffloader | None = None
     ) -> None:
-        """Nothing is created before the first entry.
+        """Open the newest ledger if it is open; nothing is created before the first entry.
 
         Raises Sealed for one that was terminated, Conflict naming a live writer of its open ledger (unless
         `take_over`), InvalidRequest for a segment.
@@ -89,7 +89,7 @@ class ManagedLedger:
             self._writer = engine.open_ledger(self._name_of(newest), take_over=take_over)
 
     def add(self, payloads: Sequence[Buffer]) -> Added:
-        """Append as many of these entries as the open ledger takes, at least one; all of those or none.
+        """Append as many of these entries as the open ledger has room for, at least one; all of those or none.
 
         Raises Closed, Sealed once it is terminated, and what SegmentWriter.append_entries raises.
         """
@@ -100,7 +100,7 @@ class ManagedLedger:
                 writer = self._open_writer()
                 try:
                     added = self._add(writer, payloads)
-                except (NotFound, Sealed):  # closed by its age, or trimmed: the next one takes them
+                except (NotFound, Sealed):  # closed by its age, or trimmed: try the next one
                     self._leave(writer)
                     continue
                 if added is not None:
@@ -108,7 +108,7 @@ class ManagedLedger:
             raise Closed(f"managed ledger {printable(self.path)}: others keep closing its ledgers")
 
     def add_entries(self, payloads: Sequence[Buffer]) -> list[Added]:
-        """Append all of these entries, in as many ledgers as that takes; raises as `add`, what came before it stays."""
+        """Append all of these entries, over several ledgers if needed; raises as `add`, with earlier ledgers kept."""
         added: list[Added] = []
         while payloads:
             added.append(self.add(payloads))
@@ -116,14 +116,14 @@ class ManagedLedger:
         return added
 
     def roll(self) -> None:
-        """Close the open ledger, if there is one; the next entry begins another."""
+        """Close the open ledger, if there is one; the next entry starts another."""
         with self._lock:
             self._require_open()
             if self._writer is not None:
                 self._close_ledger(self._writer)
 
     def terminate(self) -> Position | None:
-        """End it for good; returns the position of the last entry there is, None without one."""
+        """Close all its ledgers for good; return the position of the last entry, None without one."""
         with self._lock:
             self._require_open()
             if self._writer is not None:
@@ -142,14 +142,14 @@ class ManagedLedger:
         return self._offloader(self.path, before)
 
     def close(self) -> None:
-        """Let others write; the open ledger stays open. Idempotent."""
+        """Let other processes write; the open ledger stays open. Idempotent."""
         with self._lock:
             self._closed = True
             if self._writer is not None:
                 self._leave(self._writer)
 
     def _add(self, writer: SegmentWriter, payloads: Sequence[Buffer]) -> Added | None:
-        """None when the ledger took none, as policy wants it closed."""
+        """Append to the writer's ledger; None, with the ledger closed, when it is already due by policy."""
         with self._engine.metadata.read() as txn:
             segment = directories.segment_by_name(txn, writer.name)
             policy, held = self._policies.effective(txn, segment), ledgers.filling(txn, segment)
@@ -213,7 +213,7 @@ def _directory(txn: ReadTransaction, path: str) -> DirectoryId | None:
 
 
 def _fitting(payloads: Sequence[Buffer], held: Filling, policy: Policy) -> tuple[int, bool]:
-    """How many of these entries a ledger takes, and whether it is full then."""
+    """Return the number of these entries that a ledger has room for, and whether they fill it."""
     for count, payload in enumerate(payloads, 1):
         held = held.plus(len(payload))
         if held.is_full(policy):
@@ -222,35 +222,35 @@ def _fitting(payloads: Sequence[Buffer], held: Filling, policy: Policy) -> tuple
 
 
 _TOGETHER = 20
-"""Ledgers of one commit: some 10 ms, so that appends hardly wait (guess)."""
+"""Ledgers deleted per commit: some 10 ms, so that appends hardly wait (a guess)."""
 
 Remove = Callable[[WriteTransaction, SegmentRecord], None]
 """Deletes one segment inside a transaction."""
 
 
 def plan(txn: ReadTransaction, path: str, before_ledger: int) -> Deletion:
-    """What would go. Raises NotFound, InvalidRequest for a segment."""
-    found = Deletion()
+    """Return what `trim` would delete. Raises NotFound, InvalidRequest for a segment."""
+    deletion = Deletion()
     for segment in _closed_before(txn, path, before_ledger):
-        found = found.plus(segment)
-    return found
+        deletion = deletion.plus(segment)
+    return deletion
 
 
 def trim(metadata: MetadataStore, path: str, before_ledger: int, remove: Remove) -> Deletion:
-    """Delete every closed ledger with a smaller id, oldest first; open ones stay. Raises what `plan` raises."""
+    """Delete every closed ledger with a smaller id, oldest first; open ones stay. Raises as `plan`."""
     with metadata.read() as view:
-        found = iter(_closed_before(view, path, before_ledger))
-    done = Deletion()
-    while batch := list(islice(found, _TOGETHER)):
+        segments = iter(_closed_before(view, path, before_ledger))
+    deletion = Deletion()
+    while batch := list(islice(segments, _TOGETHER)):
         with metadata.write() as txn:
-            going = [segment for one in batch if (segment := directories.segment(txn, one.id)) is not None]
+            going = [segment for record in batch if (segment := directories.segment(txn, record.id)) is not None]
             for segment in going:
                 remove(txn, segment)
         for segment in going:
-            done = done.plus(segment)
-    return done
+            deletion = deletion.plus(segment)
+    return deletion
 
 
 def _closed_before(txn: ReadTransaction, path: str, before_ledger: int) -> list[SegmentRecord]:
-    found = positions.members(txn, positions.directory_of(txn, path))
-    return [one.segment for one in found if one.segment.sealed and one.ledger_id < before_ledger]
+    members = positions.members(txn, positions.directory_of(txn, path))
+    return [member.segment for member in members if member.segment.sealed and member.ledger_id < before_ledger]

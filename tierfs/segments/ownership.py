@@ -1,9 +1,7 @@
-"""Who may write a segment: registering as its writer, and fencing the one before (invariant 7).
+"""Ownership of a segment: register as its writer, and fence the previous one (invariant 7).
 
-Whether a segment's writer is alive: one locked byte per segment and writer epoch, in one file.
-
-The lock dies with its process, so liveness never depends on a pid, and a thousand open segments cost
-one descriptor.
+A writer is alive while it locks its byte of one file, one byte per segment and writer epoch. The lock dies with its
+process, so liveness never depends on a pid, and a thousand open segments cost one descriptor.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ from tierfs.system.locks import LockFile
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus
 
 _EPOCHS_PER_SEGMENT = 1 << 20
-"""Epochs that are told apart; older ones have long been fenced."""
+"""Epochs with a byte of their own; older ones were fenced long before."""
 
 _SEGMENTS = 1 << 43
-"""Segments that are told apart: an offset in a file has 63 bits. The ids of 2048 store epochs differ in them."""
+"""Segments with bytes of their own: a file offset has 63 bits. The ids of 2048 store epochs differ in them."""
 
 
 class WriterLocks:
@@ -39,23 +37,23 @@ class WriterLocks:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether this is a child of the process that made this."""
+        """Return whether this process is a child of the one that made this."""
         return self._file.is_inherited
 
     def require_process(self) -> None:
-        """Raise Closed in a child of the process that made this."""
+        """Raise Closed in a child of the process that made this object."""
         self._file.require_process()
 
     def try_lock(self, segment_id: SegmentId, epoch: int) -> bool:
-        """Become the writer of this epoch; False when another process is. Not exclusive within a process."""
+        """Lock this epoch; False when another process holds it. Not exclusive within a process."""
         return self._file.try_lock(start=_byte(segment_id, epoch), length=1)
 
     def unlock(self, segment_id: SegmentId, epoch: int) -> None:
-        """Stop being the writer of this epoch."""
+        """Release the lock of this epoch."""
         self._file.unlock(start=_byte(segment_id, epoch), length=1)
 
     def is_alive_elsewhere(self, segment_id: SegmentId, epoch: int) -> bool:
-        """Whether another process is the writer of this epoch."""
+        """Return whether another process is the writer of this epoch."""
         return self._file.is_locked(start=_byte(segment_id, epoch), length=1)
 
     def close(self) -> None:
@@ -71,21 +69,21 @@ _COMMAND_CHARACTERS = 120
 
 
 class Continued(StaleBase):
-    """Internal: policy sealed the segment; its writer goes on in the successor."""
+    """Internal: policy sealed the segment; its writer continues in the successor."""
 
 
 def register(
     txn: WriteTransaction, segment: SegmentRecord, writer_locks: WriterLocks, *, take_over: bool
 ) -> SegmentRecord:
-    """Make this process the writer: one epoch further, so that every earlier writer is fenced.
+    """Make this process the writer, in the next epoch, so that every earlier writer is fenced.
 
-    The chunk of a writer that closed cleanly goes on; the chunk of a dead or robbed one ends at the
-    committed length. Raises Conflict naming a live writer unless `take_over`. Holds the lock of the
-    new epoch; the caller releases it if the transaction fails, and the old epoch's when it succeeded.
+    The chunk of a writer that closed cleanly continues; that of a dead or replaced one ends at the committed
+    length. Raises Conflict naming a live writer unless `take_over`. Holds the lock of the new epoch; the caller
+    releases it if the transaction fails, and the old epoch's if it succeeds.
     """
-    coming = _writer_on_its_way(txn, segment, writer_locks)
-    if coming is not None and not take_over:
-        raise live_writer_conflict(coming)
+    awaited = _writer_on_its_way(txn, segment, writer_locks)
+    if awaited is not None and not take_over:
+        raise live_writer_conflict(awaited)
     held = writer_locks.try_lock(segment.id, segment.writer_epoch)
     if not held and not take_over:
         raise live_writer_conflict(segment)
@@ -104,7 +102,7 @@ def register(
 
 
 def fence(txn: WriteTransaction, segment: SegmentRecord, writer_locks: WriterLocks) -> SegmentRecord:
-    """End whoever wrote before without becoming a writer; raises Conflict while another process writes."""
+    """Fence earlier writers without becoming one; raises Conflict while another process writes."""
     require_no_writer_elsewhere(txn, segment, writer_locks)
     return replace(segment, writer_epoch=segment.writer_epoch + 1, active=False, resumable=False)
 
@@ -113,14 +111,15 @@ def require_no_writer_elsewhere(txn: ReadTransaction, segment: SegmentRecord, wr
     """Raise Conflict while another process writes the segment."""
     if writer_locks.is_alive_elsewhere(segment.id, segment.writer_epoch):
         raise live_writer_conflict(segment)
-    coming = _writer_on_its_way(txn, segment, writer_locks)
-    if coming is not None:
-        raise live_writer_conflict(coming)
+    awaited = _writer_on_its_way(txn, segment, writer_locks)
+    if awaited is not None:
+        raise live_writer_conflict(awaited)
 
 
 def require_current(txn: ReadTransaction, segment_id: SegmentId, epoch: int, name: str) -> SegmentRecord:
-    """The record of a segment this process writes. Raises NotFound, Fenced or Sealed when it no longer does,
-    Continued when it does so in the segment's successor.
+    """Return the record of a segment this process writes.
+
+    Raises NotFound, Fenced or Sealed if it may no longer write it, Continued if it continues in the successor.
     """
     segment = directories.segment(txn, segment_id)
     if segment is None or segment.status is SegmentStatus.DELETED:
@@ -130,15 +129,15 @@ def require_current(txn: ReadTransaction, segment_id: SegmentId, epoch: int, nam
     if segment.writer_epoch != epoch:
         raise Fenced(
             f"segment {names.printable(name)} was taken over by {segment.writer}",
-            remedy="stop this writer; what it was told is written stays written",
+            remedy="stop this writer; its acknowledged appends stay",
         )
     if segment.sealed:
-        raise Continued(f"segment {names.printable(name)} goes on in its successor")
+        raise Continued(f"segment {names.printable(name)} continues in its successor")
     return segment
 
 
 def _writer_on_its_way(txn: ReadTransaction, segment: SegmentRecord, writer_locks: WriterLocks) -> SegmentRecord | None:
-    """The segment before this one, if its writer in another process lives and has not come here yet."""
+    """Return the predecessor if its writer, in another living process, has yet to move to this segment."""
     if segment.writer_epoch or not segment.predecessor_id:
         return None
     before = directories.segment(txn, SegmentId(segment.predecessor_id))
@@ -148,7 +147,7 @@ def _writer_on_its_way(txn: ReadTransaction, segment: SegmentRecord, writer_lock
 
 
 def live_writer_conflict(segment: SegmentRecord) -> Conflict:
-    """The error that names who writes."""
+    """Return the error that names the segment's writer."""
     verb = "ledger append" if segment.kind is SegmentKind.LEDGER else "append"
     return Conflict(
         f"segment {names.printable(segment.name)} is being written by {segment.writer}",

@@ -1,7 +1,4 @@
-"""Positions in a managed ledger, and the ledgers it has, oldest first.
-
-How far the offload of ledgers is, as `tierfs ledger status` tells it.
-"""
+"""Positions in a managed ledger, its ledgers in order, and their offload as `tierfs ledger status` shows it."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _TEXT = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """An entry, by its ledger's id and its own; or the place behind a ledger's last entry."""
+    """An entry, by its ledger's id and its own; or the place after a ledger's last entry."""
 
     ledger_id: int
     entry_id: int
@@ -36,16 +33,16 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A position as people write it, like 42:7. Raises InvalidRequest."""
-        found = _TEXT.fullmatch(text)
-        if found is None:
-            raise InvalidRequest(f"{printable(text)} is no position", remedy="write LEDGER:ENTRY, like 42:7")
-        return cls(int(found[1]), int(found[2]))
+        """Parse a position as users write it, like 42:7. Raises InvalidRequest."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise InvalidRequest(f"{printable(text)} is not a position", remedy="write LEDGER:ENTRY, like 42:7")
+        return cls(int(match[1]), int(match[2]))
 
 
 EARLIEST = Position(-1, -1)
 LATEST = Position(names.MAX_LEDGER_ID, names.MAX_LEDGER_ID)
-"""Pulsar's words for before the first and behind the last entry there will ever be. No ledger has them."""
+"""Pulsar's positions before the first and after the last possible entry. No ledger has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +56,25 @@ class MemberLedger:
 
     @property
     def end(self) -> Position:
-        """Behind the last entry."""
+        """Return the position after the last entry."""
         return Position(self.ledger_id, self.entries)
 
 
 def members(txn: ReadTransaction, directory_id: DirectoryId) -> list[MemberLedger]:
-    """The ledgers directly in a directory, by id; of those without one in their names, by their segments' ids."""
-    found: list[MemberLedger] = []
+    """Return the ledgers directly in a directory, by id; a name without one is ordered by its segment's id."""
+    ledgers: list[MemberLedger] = []
     for entry in directories.entries(txn, directory_id):
         member = _member(txn, entry.id) if entry.kind is EntryKind.SEGMENT else None
         if member is not None:
-            found.append(member)
-    return sorted(found, key=lambda member: (member.ledger_id, member.segment.name))
+            ledgers.append(member)
+    return sorted(ledgers, key=lambda member: (member.ledger_id, member.segment.name))
 
 
 def newest(txn: ReadTransaction, directory_id: DirectoryId) -> MemberLedger | None:
-    """The last one of `members`; reads few records where ledgers have their ids as names."""
-    found = [entry for entry in directories.entries(txn, directory_id) if entry.kind is EntryKind.SEGMENT]
-    found.sort(key=lambda entry: names.ledger_id(entry.name) or 0)
-    for entry in reversed(found):
+    """Return the last one of `members`; reads few records where ledgers have their ids as names."""
+    entries_by_id = [entry for entry in directories.entries(txn, directory_id) if entry.kind is EntryKind.SEGMENT]
+    entries_by_id.sort(key=lambda entry: names.ledger_id(entry.name) or 0)
+    for entry in reversed(entries_by_id):
         if names.ledger_id(entry.name) is None:
             break
         member = _member(txn, entry.id)
@@ -87,20 +84,20 @@ def newest(txn: ReadTransaction, directory_id: DirectoryId) -> MemberLedger | No
 
 
 def directory_of(txn: ReadTransaction, path: str) -> DirectoryId:
-    """The directory that a managed ledger is. Raises NotFound, InvalidRequest for a segment."""
+    """Return the id of a managed ledger's directory. Raises NotFound, InvalidRequest for a segment."""
     entry = directories.must_find(txn, path, "managed ledger")
     if entry.kind is not EntryKind.DIRECTORY:
         raise InvalidRequest(f"{printable(path)} is a segment, not a managed ledger: name the directory it is in")
     return DirectoryId(entry.id)
 
 
-def require_valid(position: Position, found: Sequence[MemberLedger], path: str) -> None:
-    """Raise InvalidRequest unless a ledger has the entry, or the position is the one behind its last entry."""
-    member = next((one for one in found if one.ledger_id == position.ledger_id), None)
+def require_valid(position: Position, ledgers: Sequence[MemberLedger], path: str) -> None:
+    """Raise InvalidRequest unless a ledger has the entry, or the position is the one after its last entry."""
+    member = next((ledger for ledger in ledgers if ledger.ledger_id == position.ledger_id), None)
     if member is None:
-        known = f"{found[0].ledger_id} to {found[-1].ledger_id}" if found else "none"
+        ids = f"{ledgers[0].ledger_id} to {ledgers[-1].ledger_id}" if ledgers else "none"
         raise InvalidRequest(
-            f"position {position} is not in {printable(path)}: it has no ledger {position.ledger_id} (it has {known})"
+            f"position {position} is not in {printable(path)}: it has no ledger {position.ledger_id} (it has {ids})"
         )
     if not 0 <= position.entry_id <= member.entries:
         raise InvalidRequest(
@@ -109,7 +106,7 @@ def require_valid(position: Position, found: Sequence[MemberLedger], path: str) 
 
 
 def _member(txn: ReadTransaction, segment_id: int) -> MemberLedger | None:
-    """None for a segment that is no ledger."""
+    """Return the ledger, or None for another segment."""
     segment = directories.segment(txn, SegmentId(segment_id))
     if segment is None or segment.kind is not SegmentKind.LEDGER:
         return None
@@ -119,12 +116,12 @@ def _member(txn: ReadTransaction, segment_id: int) -> MemberLedger | None:
 
 
 class OffloadState(StrEnum):
-    """Of one ledger."""
+    """State of one ledger's offload."""
 
     NONE = "none"
     IN_PROGRESS = "in progress"
     FAILED = "failed"
-    """The last attempt did not complete, and nobody is at it; the next one deletes what it left."""
+    """The last attempt ended incomplete; the next one deletes its objects."""
     COMPLETE = "complete"
 
 
@@ -142,7 +139,7 @@ class LedgerStatus:
     closed_ms: int
     offload: OffloadState
     uuid: str | None
-    """Of the newest attempt."""
+    """Uuid of the newest attempt."""
     offloaded_ms: int
     local_deleted: bool
 
@@ -164,12 +161,12 @@ class ManagedStatus:
 
 
 def being_offloaded(txn: ReadTransaction) -> set[SegmentId]:
-    """Segments of which an object is being made."""
+    """Return the segments with an intent: an object of them is being made."""
     return {intent.segment_id for _, intent in txn.scan(INTENTS)}
 
 
 def offload_state(known: LedgerRecord, in_progress: Collection[SegmentId]) -> OffloadState:
-    """How far a ledger is; `in_progress`: see being_offloaded."""
+    """Return the state of a ledger's offload; `in_progress`: see being_offloaded."""
     if known.offload.complete:
         return OffloadState.COMPLETE
     if known.offload.uuid is None:
@@ -178,27 +175,31 @@ def offload_state(known: LedgerRecord, in_progress: Collection[SegmentId]) -> Of
 
 
 def is_local_deleted(segment: SegmentRecord, known: LedgerRecord) -> bool:
-    """Whether only the cold form is left; a store that was recovered has lost the local one without a word."""
+    """Return whether only the cold form is left; in a recovered store the local one is missing without a record."""
     return known.offload.complete and (known.offload.local_deleted or not segment.local.count)
 
 
 def status(txn: ReadTransaction, path: str) -> ManagedStatus:
-    """Of a managed ledger. Raises NotFound, InvalidRequest for a segment."""
+    """Return the status of a managed ledger. Raises NotFound, InvalidRequest for a segment."""
     directory_id = directory_of(txn, path)
-    found = members(txn, directory_id)
+    ledgers = members(txn, directory_id)
     in_progress = being_offloaded(txn)
-    waiting = (one for one in found if one.segment.sealed and one.segment.length and not one.segment.whole_in_cold)
+    waiting = (
+        member
+        for member in ledgers
+        if member.segment.sealed and member.segment.length and not member.segment.whole_in_cold
+    )
     following = next(waiting, None)
-    offloaded = sum(one.segment.length for one in found if one.segment.whole_in_cold)
-    total = sum(one.segment.length for one in found)
+    offloaded = sum(member.segment.length for member in ledgers if member.segment.whole_in_cold)
+    total = sum(member.segment.length for member in ledgers)
     name = names.join(names.split(path))
     return ManagedStatus(
         managed_ledger=name,
         terminated=directories.directory(txn, directory_id).terminated,
-        ledgers=tuple(_of(member, name, in_progress) for member in found),
-        entries=sum(one.entries for one in found),
+        ledgers=tuple(_of(member, name, in_progress) for member in ledgers),
+        entries=sum(member.entries for member in ledgers),
         bytes=total,
-        local_bytes=sum(one.segment.local.bytes for one in found),
+        local_bytes=sum(member.segment.local.bytes for member in ledgers),
         offloaded_bytes=offloaded,
         not_offloaded_bytes=total - offloaded,
         next_to_offload=None if following is None else str(Position(following.ledger_id, 0)),

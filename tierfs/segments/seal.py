@@ -1,11 +1,8 @@
-"""Sealing a segment, and rolling its active chunk.
+"""Seal and unseal a segment, roll its active chunk, and move a writer to the successor of a segment policy sealed.
 
-Unsealing: a sealed segment takes bytes again, under the same name as a new file.
-
-Going on in a successor: a writer whose segment policy seals, or has sealed, moves there.
-
-The successor of a segment belongs to that segment's living writer until somebody has written to it, so a
-second process cannot slip in between the commit that seals and the writer that follows.
+An unsealed segment accepts bytes again, under the same name as a new file. A successor belongs to the living writer of
+the segment before it until its first append, so that no second process can slip in between the commit that seals and
+the writer that moves.
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ from tierfs.types import SegmentId, SegmentKind, SegmentStatus, Tier
 
 
 def seal(metadata: MetadataStore, writer_locks: WriterLocks, name: str) -> tuple[SegmentRecord, str | None]:
-    """End a segment for good; a sealed one is success. Returns it and the chunk file that ended.
+    """Seal a segment for good; idempotent. Return it and the chunk file that ended.
 
-    Of a stream, the member that is appended to is sealed, whichever of them `name` names. Raises NotFound, or
-    Conflict naming a live writer. Earlier writers are fenced.
+    Of a stream, the newest member is sealed, whichever member `name` names. Earlier writers are fenced. Raises
+    NotFound, or Conflict naming a live writer.
     """
     with metadata.write() as txn:
         segment = streams.newest(txn, directories.segment_by_name(txn, name))
@@ -40,10 +37,10 @@ def seal(metadata: MetadataStore, writer_locks: WriterLocks, name: str) -> tuple
 
 
 def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:
-    """End the active chunk at the committed length; returns its file, or None when there was none.
+    """End the active chunk at the committed length; return its file, or None when there was none.
 
-    A live writer goes on: its next commit finds the chunk ended and its bytes are written again to a
-    new one. Idempotent.
+    A live writer continues: its next commit finds the chunk ended, and it writes the bytes again to a new one.
+    Idempotent.
     """
     with metadata.write() as txn:
         segment = directories.segment(txn, segment_id)
@@ -56,17 +53,17 @@ def roll(metadata: MetadataStore, segment_id: SegmentId) -> str | None:
 
 
 def active_file(txn: ReadTransaction, segment: SegmentRecord) -> str | None:
-    """The chunk file that the segment is being appended to, if there is one."""
+    """Return the name of the segment's active chunk file, or None."""
     last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.length) if segment.active else None
     return chains.object_of(txn, last).name if last is not None else None
 
 
 def unseal(metadata: MetadataStore, name: str) -> tuple[SegmentRecord, bool]:
-    """Open a sealed segment again; an open one is success. Returns it, and whether it was sealed.
+    """Open a sealed segment again; idempotent. Return it, and whether it was sealed.
 
-    Appends go on at its length in a new chunk; who wrote before the seal is fenced. The name gets a new
-    inode, so that a file that was opened sealed never grows. Raises NotFound, IsDirectory, InvalidRequest
-    for a ledger, and Conflict naming the successor of a segment that policy sealed.
+    Appends continue at its length in a new chunk; writers from before the seal are fenced. The name gets a new
+    inode, so that a file opened sealed never grows. Raises NotFound, IsDirectory, InvalidRequest for a ledger,
+    and Conflict naming the successor of a segment that policy sealed.
     """
     with metadata.write() as txn:
         segment = directories.segment_by_name(txn, name)
@@ -89,34 +86,34 @@ def unseal(metadata: MetadataStore, name: str) -> tuple[SegmentRecord, bool]:
 
 
 def _require_no_successor(txn: ReadTransaction, segment: SegmentRecord, name: str) -> None:
-    """A stream that goes on elsewhere would fork. A successor that was deleted is none."""
+    """Raise Conflict if the segment has a successor: the stream would fork. A deleted successor does not count."""
     if segment.status is not SegmentStatus.SEALED_BY_POLICY or not segment.successor_id:
         return
     successor = directories.segment(txn, SegmentId(segment.successor_id))
     if successor is None:
         return
     path = names.printable(directories.path_of(txn, successor.parent_id, successor.name))
-    raise Conflict(f"cannot unseal {names.printable(name)}: it goes on in {path}", remedy=f"append to {path}")
+    raise Conflict(f"cannot unseal {names.printable(name)}: it continues in {path}", remedy=f"append to {path}")
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Where a writer goes on."""
+    """The successor a writer continues in."""
 
     segment: SegmentRecord
     policy: Policy
     ended: str | None
-    """The chunk file of its old segment that ended by it."""
+    """The chunk file of the old segment that the move ended."""
 
 
 def move(
     txn: WriteTransaction, writer_locks: WriterLocks, segment_id: SegmentId, epoch: int, name: str
 ) -> Moved | None:
-    """Make the writer of a segment the writer of its successor, sealing the one by policy if nobody has.
+    """Make the writer of a segment the writer of its successor, sealing the segment by policy if still open.
 
-    None if the segment cannot be continued: it then stays open. Raises NotFound, Sealed or Fenced when this
-    writer may not write any more. The caller releases the new lock if the transaction fails, and the old
-    one's when it succeeded.
+    Return None if the segment cannot be continued: it then stays open. Raises NotFound, Sealed or Fenced when this
+    writer may no longer write. The caller releases the new lock if the transaction fails, and the old one if it
+    succeeds.
     """
     segment = directories.segment(txn, segment_id)
     if segment is None:
@@ -136,7 +133,7 @@ def move(
         owner = following if following.writer_epoch else segment
         raise Fenced(
             f"segment {names.printable(name)} was taken over by {owner.writer}",
-            remedy="stop this writer; what it was told is written stays written",
+            remedy="stop this writer; its acknowledged appends stay",
         )
     registered = ownership.register(txn, following, writer_locks, take_over=False)
     return Moved(registered, policies.effective(txn, registered), ended)
@@ -145,10 +142,10 @@ def move(
 def end_if_due(
     txn: WriteTransaction, writer_locks: WriterLocks, segment_id: SegmentId, *, now_ms: int
 ) -> tuple[SegmentRecord, str | None] | None:
-    """Seal a segment by policy that is long or old enough; returns its successor and the file that ended.
+    """Seal a segment if it is long or old enough by policy; return its successor and the chunk file that ended.
 
-    One that is only long is left to its writer while there is one in another process: it goes on at the next
-    append by itself, and what is one file for it (an ingest) stays one. A living writer follows by itself.
+    A segment that is only long is left to a living writer in another process: the writer moves to the successor at
+    its next append, and an ingested file stays one segment. The writer of an old one follows by itself.
     """
     segment = directories.segment(txn, segment_id)
     if segment is None or not streams.may_end(segment):

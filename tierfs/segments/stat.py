@@ -1,7 +1,4 @@
-"""Looking at segments: what `info`, `ls` and extended attributes show.
-
-How many bytes are below a name, and in which tier.
-"""
+"""Describe segments for `info`, `ls` and extended attributes, and sum the bytes below a name in each tier."""
 
 from __future__ import annotations
 
@@ -23,19 +20,19 @@ _NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SegmentStat:
-    """A segment with its full name and what holds for it."""
+    """A segment with its full name, effective policy and health."""
 
     name: str
     record: SegmentRecord
     read_priority: ReadPriority
     crc32c: int | None
-    """CRC32C of all readable bytes, from the records; None when they do not tell."""
+    """CRC32C of all readable bytes, combined from the records; None when a part is unknown."""
     successor: str | None
-    """Full name of the segment it goes on in, if policy sealed it."""
+    """Full name of the segment it continues in, if policy sealed it."""
     lost: tuple[ByteRange, ...] = ()
-    """Bytes of which no copy proved right; reading them fails."""
+    """Bytes without any copy that passed its checks; reading them fails."""
     suspect: tuple[tuple[Tier, ByteRange], ...] = ()
-    """Chunks of which a copy was missing or damaged; the bytes may be good in the other tier."""
+    """Chunks with a missing or damaged copy; the bytes may be good in the other tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +44,17 @@ class Listed:
     segment: SegmentRecord | None
     directory: DirectoryRecord | None
     successor: str | None = None
-    """Name, in the same directory, of the segment it goes on in."""
+    """Name, in the same directory, of the segment it continues in."""
 
 
 def modified_ns(segment: SegmentRecord) -> int:
-    """When a segment was modified: the time of the file that it is a copy of, or that of a later append."""
+    """Return a segment's modification time: that of the file it is a copy of, or of a later append."""
     is_copy = segment.file.mode != 0 and segment.file.length == segment.length
     return segment.file.modified_ns if is_copy else segment.modified_ms * _NS_PER_MS
 
 
 def stat(txn: ReadTransaction, name: str) -> SegmentStat:
-    """Everything about one segment. Raises NotFound or IsDirectory."""
+    """Describe one segment. Raises NotFound or IsDirectory."""
     segment = directories.segment_by_name(txn, name)
     crc = segment_crc(txn, segment)
     following = streams.successor(txn, segment)
@@ -73,14 +70,14 @@ def stat(txn: ReadTransaction, name: str) -> SegmentStat:
 
 
 def lost_ranges(txn: ReadTransaction, segment: SegmentRecord) -> tuple[ByteRange, ...]:
-    """What is lost for good inside a segment, in offset order. Walks the cold chain."""
+    """Return the ranges of a segment that are lost for good, in offset order. Walks the cold chain."""
     gone = (chunk for chunk in chains.chunks(txn, segment.id, Tier.COLD) if chunk.lost)
     readable = (chunk.range.intersect(segment.range) for chunk in gone)
     return tuple(span for span in readable if span)
 
 
 def suspect_ranges(txn: ReadTransaction, segment: SegmentRecord) -> tuple[tuple[Tier, ByteRange], ...]:
-    """What is suspect in each tier; walks the chains only where the store has such chunks."""
+    """Return the suspect ranges of each tier; walks the chains only if the store has suspect chunks."""
     sums = txn.sums
     if sums is not None and not (sums.suspect_local_bytes or sums.suspect_cold_bytes):
         return ()
@@ -93,10 +90,10 @@ def suspect_ranges(txn: ReadTransaction, segment: SegmentRecord) -> tuple[tuple[
 
 
 def segment_crc(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
-    """CRC32C of a segment's bytes, combined from its objects'; local chunks first, cold ones for the rest."""
+    """Return the CRC32C of a segment's bytes, combined from its local chunks, else its cold ones; None if unknown."""
     whole, offset = 0, segment.start_offset
     while offset < segment.length:
-        step = next((found for tier in Tier if (found := _known_crc_at(txn, segment, tier, offset))), None)
+        step = next((known for tier in Tier if (known := _known_crc_at(txn, segment, tier, offset))), None)
         if step is None:
             return None
         chunk, crc = step
@@ -108,7 +105,7 @@ def segment_crc(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
 def _known_crc_at(
     txn: ReadTransaction, segment: SegmentRecord, tier: Tier, offset: int
 ) -> tuple[ChunkRecord, int] | None:
-    """The chunk that starts at `offset`, where the CRC of its bytes is known: its own, or that of all of its object."""
+    """Return the chunk at `offset` with the CRC of its bytes, its own or its whole object's; None if unknown."""
     chunk = chains.chunk_at(txn, segment.id, tier, offset)
     if chunk is None or chunk.lost or chunk.start_offset != offset or chunk.end_offset > segment.length:
         return None
@@ -121,7 +118,7 @@ def _known_crc_at(
 
 
 def listing(txn: ReadTransaction, path: str) -> Iterator[Listed]:
-    """Entries of a directory in name order, or the one segment at `path`. Raises NotFound."""
+    """Yield the entries of a directory in name order, or the one segment at `path`. Raises NotFound."""
     entry = directories.must_find(txn, path)
     if entry.kind is EntryKind.SEGMENT:
         yield _listed(txn, entry)
@@ -145,13 +142,13 @@ class Usage:
     name: str
     kind: EntryKind
     bytes: int = 0
-    """What can be read, however many tiers hold it."""
+    """Readable bytes, each counted once however many tiers hold it."""
     local_bytes: int = 0
     cold_bytes: int = 0
     segments: int = 0
 
     def plus(self, other: Usage) -> Usage:
-        """With what is in a child."""
+        """Return the sums with a child's added."""
         return replace(
             self,
             bytes=self.bytes + other.bytes,
@@ -162,7 +159,7 @@ class Usage:
 
 
 def usage(txn: ReadTransaction, path: str) -> Iterator[Usage]:
-    """The sums of every directory below `path`, children before parents and `path` itself last.
+    """Yield the sums of every directory below `path`, children before parents and `path` itself last.
 
     Raises NotFound or NotDirectory.
     """

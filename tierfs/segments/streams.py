@@ -1,8 +1,8 @@
-"""Streams: a segment that policy seals goes on in its successor, in one sequence of offsets (design §7).
+"""Streams: a segment that policy seals continues in its successor, in one sequence of offsets (design §7).
 
-The first segment has the stream's name, the ones behind it `name.<start offset>`. Each begins at the offset
-where the one before ended, so that an offset of the stream is used once. Members are linked both ways by id:
-one that goes, by command or by retention, leaves its neighbours linked to each other.
+The first segment has the stream's name, later ones `name.<start offset>`. Each begins at the end offset of the one
+before, so that an offset of the stream is used once. Members are linked both ways by id: removing one, by command or
+by retention, links its neighbours to each other.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from tierfs.types import SegmentId, SegmentKind, SegmentStatus
 
 
 def is_long(segment: SegmentRecord, policy: Policy) -> bool:
-    """Whether the segment has reached `seal_bytes`, counted from where it began."""
+    """Return whether the segment has reached `seal_bytes`, counted from its first offset."""
     return policy.seal_bytes is not None and segment.written_bytes >= policy.seal_bytes
 
 
 def is_old(segment: SegmentRecord, policy: Policy, now_ms: int) -> bool:
-    """Whether `seal_age` has passed since the segment's first byte."""
+    """Return whether `seal_age` has passed since the segment's first byte."""
     if policy.seal_age_s is None or not segment.written_bytes:
         return False
     return now_ms - segment.began_ms >= policy.seal_age_s * 1000
 
 
 def may_end(segment: SegmentRecord) -> bool:
-    """Whether policies seal segments of this kind; a ledger they close (ledger_limits.py), and it has no successor."""
+    """Return whether policy may seal the segment; ledgers are closed instead (ledgers.py), without a successor."""
     return segment.kind is SegmentKind.BYTES and not segment.sealed
 
 
 def newest(txn: ReadTransaction, segment: SegmentRecord) -> SegmentRecord:
-    """The stream's last member from `segment` on; sealed by policy only if what was behind it is gone."""
+    """Return the stream's last member from `segment` on; it is sealed by policy only if its successor is gone."""
     while (following := successor(txn, segment)) is not None:
         segment = following
     return segment
 
 
 def successor(txn: ReadTransaction, segment: SegmentRecord) -> SegmentRecord | None:
-    """The member behind a segment that policy sealed."""
+    """Return the member after a segment that policy sealed, or None."""
     if segment.status is not SegmentStatus.SEALED_BY_POLICY or not segment.successor_id:
         return None
     return directories.segment(txn, SegmentId(segment.successor_id))
 
 
 def predecessor(txn: ReadTransaction, segment: SegmentRecord) -> SegmentRecord | None:
-    """The member before a segment."""
+    """Return the member before a segment, or None."""
     return directories.segment(txn, SegmentId(segment.predecessor_id)) if segment.predecessor_id else None
 
 
 def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None:
-    """Seal a segment by policy and make its successor; None, and no change, if that would have too long a name.
+    """Seal a segment by policy and create its successor; None, and no change, if the name would be too long.
 
-    Of one that is sealed by policy already, and whose successor was deleted, the successor is made anew.
+    Create the successor again if the segment is already sealed by policy and its successor was deleted.
     """
     from tierfs.segments import create
 
@@ -87,12 +87,12 @@ def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None
 
 
 def unlink(txn: WriteTransaction, gone: SegmentRecord) -> None:
-    """A segment goes: the members before and behind it become neighbours."""
-    before, behind = predecessor(txn, gone), successor(txn, gone)
+    """Link the members before and after a segment that is being removed to each other."""
+    before, after = predecessor(txn, gone), successor(txn, gone)
     if before is not None and before.successor_id == gone.id:
-        _rewrite(txn, replace(before, successor_id=behind.id if behind is not None else 0))
-    if behind is not None and behind.predecessor_id == gone.id:
-        _rewrite(txn, replace(behind, predecessor_id=before.id if before is not None else 0))
+        _rewrite(txn, replace(before, successor_id=after.id if after is not None else 0))
+    if after is not None and after.predecessor_id == gone.id:
+        _rewrite(txn, replace(after, predecessor_id=before.id if before is not None else 0))
 
 
 def _rewrite(txn: WriteTransaction, segment: SegmentRecord) -> None:
@@ -104,7 +104,7 @@ def _rewrite(txn: WriteTransaction, segment: SegmentRecord) -> None:
 
 
 def _successor_name(txn: ReadTransaction, segment: SegmentRecord) -> str | None:
-    """The first name that is free: somebody may have made a segment of that name by hand."""
+    """Return the first free name, or None if it is too long: a user may have created a segment of that name."""
     for name in _candidates(f"{segment.stream}.{segment.length}"):
         try:
             names.split(directories.path_of(txn, segment.parent_id, name))

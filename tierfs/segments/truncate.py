@@ -1,4 +1,4 @@
-"""Truncating the head of a segment: its first bytes can no longer be read, and whole chunks of them go.
+"""Truncate the head of a segment: its first bytes can no longer be read, and whole chunks of them go.
 
 One commit. A chunk that holds the new start stays whole: only the segment's start offset moves inside it.
 """
@@ -18,10 +18,10 @@ from tierfs.types import SegmentKind, Tier
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What a truncation takes away, or would."""
+    """The effect of a truncation, done or planned."""
 
     start_offset: int
-    """Where the segment begins afterwards."""
+    """The segment's start afterwards."""
     bytes: int = 0
     """Bytes that can no longer be read."""
     local_chunks: int = 0
@@ -39,7 +39,7 @@ class _TruncatePlan:
 
     @property
     def truncation(self) -> Truncation:
-        """The plan in numbers."""
+        """Return the plan's effect in numbers."""
         return Truncation(
             start_offset=self.start_offset,
             bytes=self.start_offset - self.segment.start_offset,
@@ -51,27 +51,26 @@ class _TruncatePlan:
 
 
 def plan(txn: ReadTransaction, name: str, before_offset: int) -> Truncation:
-    """What truncating would take away. Raises NotFound, IsDirectory, or InvalidRequest naming the length."""
+    """Return the effect of truncating. Raises NotFound, IsDirectory, or InvalidRequest naming the length."""
     return _plan(txn, name, before_offset).truncation
 
 
 def truncate(metadata: MetadataStore, name: str, before_offset: int, *, cold_due_ms: int) -> Truncation:
-    """Drop the bytes below `before_offset`; nothing to do is success, repeating it too.
+    """Drop the bytes below `before_offset`; idempotent, and a success if there are none.
 
-    The segment may be sealed, and a writer of it goes on: at the segment's end its chunk is taken away like
-    an evicted one and it starts another. The name gets a new inode. Local files are due for deletion at
-    once, cold objects at `cold_due_ms` and not before the journal says that they are gone. Raises what
-    `plan` raises.
+    The segment may be sealed, and its writer continues: truncated to its end, the segment loses the active chunk
+    like an evicted one, and the writer starts another. The name gets a new inode. Local files are due for deletion
+    at once, cold objects at `cold_due_ms` and not before the journal says that they are gone. Raises as `plan`.
     """
     with metadata.write() as txn:
-        found = _plan(txn, name, before_offset)
-        if found.start_offset > found.segment.start_offset:
-            _apply(txn, found, cold_due_ms)
-        return found.truncation
+        planned = _plan(txn, name, before_offset)
+        if planned.start_offset > planned.segment.start_offset:
+            _apply(txn, planned, cold_due_ms)
+        return planned.truncation
 
 
 def cut(txn: WriteTransaction, segment: SegmentRecord, before_offset: int, *, cold_due_ms: int) -> None:
-    """Drop a segment's bytes below an offset inside it, inside a transaction; see truncate."""
+    """Drop a segment's bytes below an offset in it, as part of a transaction; see truncate."""
     _apply(txn, _plan_cut(txn, segment, before_offset), cold_due_ms)
 
 
@@ -96,18 +95,18 @@ def _plan_cut(txn: ReadTransaction, segment: SegmentRecord, before_offset: int) 
     return _TruncatePlan(segment, before_offset, local, cold)
 
 
-def _apply(txn: WriteTransaction, found: _TruncatePlan, cold_due_ms: int) -> None:
-    before = found.segment
-    changes.cold_unlinked(txn, before.id, [chunk.start_offset for chunk in found.cold])
-    _keep_rest(txn, found)
-    # The segment's own change comes next and last: what goes must not go before the journal has both.
+def _apply(txn: WriteTransaction, planned: _TruncatePlan, cold_due_ms: int) -> None:
+    before = planned.segment
+    changes.cold_unlinked(txn, before.id, [chunk.start_offset for chunk in planned.cold])
+    _keep_rest(txn, planned)
+    # The segment's own change is next and last: no object may be deleted before the journal has both.
     after = txn.store.next_outbox
-    left = chains.remove(txn, before, Tier.LOCAL, found.local, due_ms=txn.now_ms, after_sequence=0)
-    left = chains.remove(txn, left, Tier.COLD, found.cold, due_ms=cold_due_ms, after_sequence=after)
-    keeps_active = before.active and found.start_offset < before.length
+    remaining = chains.remove(txn, before, Tier.LOCAL, planned.local, due_ms=txn.now_ms, after_sequence=0)
+    remaining = chains.remove(txn, remaining, Tier.COLD, planned.cold, due_ms=cold_due_ms, after_sequence=after)
+    keeps_active = before.active and planned.start_offset < before.length
     shorter = replace(
-        directories.renew_inode(txn, left),
-        start_offset=found.start_offset,
+        directories.renew_inode(txn, remaining),
+        start_offset=planned.start_offset,
         generation=before.generation + 1,
         changed_ms=txn.now_ms,
         active=keeps_active,
@@ -116,9 +115,9 @@ def _apply(txn: WriteTransaction, found: _TruncatePlan, cold_due_ms: int) -> Non
     changes.put_segment(txn, shorter)
 
 
-def _keep_rest(txn: WriteTransaction, found: _TruncatePlan) -> None:
-    """Link the first chunk that stays again, where a replay may have made it one with the last one that goes."""
-    last = found.cold[-1] if found.cold else None
-    rest = next(chains.chunks(txn, found.segment.id, Tier.COLD, last.end_offset), None) if last else None
+def _keep_rest(txn: WriteTransaction, planned: _TruncatePlan) -> None:
+    """Link the first remaining chunk again if a replay may have merged it with the last one removed."""
+    last = planned.cold[-1] if planned.cold else None
+    rest = next(chains.chunks(txn, planned.segment.id, Tier.COLD, last.end_offset), None) if last else None
     if last and rest and chain.continues(last, rest):
-        changes.cold_linked(txn, found.segment.id, (rest,), (chains.object_of(txn, rest),))
+        changes.cold_linked(txn, planned.segment.id, (rest,), (chains.object_of(txn, rest),))

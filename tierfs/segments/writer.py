@@ -1,4 +1,4 @@
-"""SegmentWriter: one process's hold on one segment. Threads may share it."""
+"""SegmentWriter: the writer of one segment in one process. Threads may share it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tierfs.types import AttemptId, ByteRange, SegmentKind
 log = logging.getLogger(__name__)
 
 MAX_ENTRY_BYTES = 2**31 - 1
-"""Of a ledger: its length is an int of Java in Pulsar's blocks."""
+"""Longest entry of a ledger: its length is a Java int in Pulsar's blocks."""
 
 _MAX_REWRITES = 8
-"""Times an append is written again because one before it failed; each is somebody else's failure."""
+"""Times an append is written again after the failure of an earlier one of another caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterTools:
-    """What all writers of an engine share."""
+    """The parts that all writers of an engine share."""
 
     metadata: MetadataStore
     files: ChunkFiles
@@ -44,16 +44,16 @@ class WriterTools:
     clock: Clock
     free_space_floor_bytes: int
     require_process: Callable[[], None]
-    """Raises Closed in a child of the process that the engine is of: two would write to the same file."""
+    """Raises Closed in a child of the engine's process: both would write to the same file."""
     move: Callable[[SegmentWriter], Moved | None]
-    """Makes a writer the one of its segment's successor; None when the segment cannot be continued."""
+    """Moves a writer to its segment's successor; None when the segment cannot be continued."""
 
 
 class SegmentWriter:
-    """Appends to one segment in order. Made by Engine.open_writer; close it to let others go on at once.
+    """Appends to one segment in order. Made by Engine.open_writer; close it to let other processes write at once.
 
-    A segment that policy seals it leaves for the successor: offsets go on, and nobody who appends notices.
-    That happens between two appends, so that each lies in one segment.
+    When policy seals the segment, the writer moves to the successor: offsets continue, and callers do not notice.
+    It moves between two appends, so that each lies in one segment.
     """
 
     def __init__(
@@ -75,17 +75,17 @@ class SegmentWriter:
 
     @property
     def length(self) -> int:
-        """End of the segment, bytes on their way included."""
+        """Return the end of the segment, including bytes not yet committed."""
         return self._length
 
     def append(
         self, data: Buffer, *, expected_offset: int | None = None, last: bool = False, seal: bool = False
     ) -> ByteRange:
-        """Append all of `data` and return where it lies, once it is durable.
+        """Append all of `data` and return its range, once it is durable.
 
-        `last` says that this writer will be closed: its chunk can go on in the next process. `seal` ends
-        the segment. Raises OffsetMismatch, Sealed, Fenced, NotFound, StorageFull, Unavailable or Closed, and then
-        none of `data` is part of the segment.
+        `last` announces the close of this writer: its chunk can be continued by the next process. `seal` ends the
+        segment. Raises OffsetMismatch, Sealed, Fenced, NotFound, StorageFull, Unavailable or Closed, with none of
+        `data` in the segment.
         """
         return self._append(data, (), expected_offset, last=last, seal=seal)[1]
 
@@ -103,8 +103,8 @@ class SegmentWriter:
         self._tools.require_process()
         view = memoryview(data).cast("B")
         if (view or entries) and bool(entries) is not (self._segment.kind is SegmentKind.LEDGER):
-            told = "takes bytes" if entries else "is a ledger: it takes entries"
-            raise InvalidRequest(f"{names.printable(self.name)} {told}")
+            kind = "takes bytes" if entries else "is a ledger: it takes entries"
+            raise InvalidRequest(f"{names.printable(self.name)} {kind}")
         for _ in range(_MAX_REWRITES):
             try:
                 with self._lock:
@@ -119,13 +119,13 @@ class SegmentWriter:
             self._resumable = last or seal
             self._protect(pending, seal=seal)
             return pending, written
-        raise Closed(f"segment {names.printable(self.name)}: appends before this one keep failing")
+        raise Closed(f"segment {names.printable(self.name)}: earlier appends keep failing")
 
     def close(self) -> None:
-        """Stop writing. Marks the chunk resumable unless the last append did; idempotent.
+        """Stop writing. Mark the chunk resumable unless the last append did; idempotent.
 
-        Never fails but in a child of fork: every append was told how it went, and without the mark the next writer
-        starts another chunk, no more.
+        Raises Closed in a child of fork and nothing else: every append has had its result, and without the mark the
+        next writer merely starts another chunk.
         """
         self._tools.require_process()
         if self._closed:
@@ -137,20 +137,20 @@ class SegmentWriter:
             expected = isinstance(exc, Conflict | NotFound)
             log.log(
                 logging.DEBUG if expected else logging.INFO,
-                "%s: its chunk is not handed over: %s",
+                "%s: its chunk is not marked resumable: %s",
                 names.printable(self.name),
                 exc,
             )
         self.abandon()
 
     def abandon(self) -> None:
-        """Stop writing without a word, as a crash would; committed bytes stay."""
+        """Stop writing without a commit, as a crash would; committed bytes stay."""
         self._closed = True
         with self._lock:
             self._forget_chunk()
 
     def _prepare(self, size_bytes: int, expected_offset: int | None) -> None:
-        """Stand where the next bytes belong, in the successor if the segment is to end before them."""
+        """Catch up with the store, and move to the successor if the segment is to end before the next bytes."""
         if self._closed:
             raise Closed(f"the writer of {names.printable(self.name)} is closed")
         self._catch_up()
@@ -202,9 +202,9 @@ class SegmentWriter:
         return chunk
 
     def _undo(self, before: _Before, pieces: list[AppendPiece]) -> None:
-        """Give back the room of an append that failed half-way; the next one starts a new chunk.
+        """Delete the files of an append that failed half-way; the next one starts a new chunk.
 
-        The old chunk's bytes beyond its committed length belong to nobody, so cutting them is only tidy.
+        The old chunk's bytes beyond its committed length belong to no record and may stay.
         """
         fresh = {id(piece.chunk): piece.chunk for piece in pieces if piece.begins_chunk}
         if self._chunk is not None and self._chunk is not before.chunk:
@@ -218,9 +218,9 @@ class SegmentWriter:
         self._length = before.length
 
     def _protect(self, pending: PendingAppend, *, seal: bool) -> None:
-        """Sealed chunk files become read-only, so that a mistake at a shell cannot change them.
+        """Make sealed chunk files read-only, so that a mistake at a shell cannot change them.
 
-        The bytes are committed: nothing here may fail the append, whose caller would append them again.
+        The bytes are committed: no error here may fail the append, as its caller would append them again.
         """
         for chunk in pending.sealed_chunks:
             self._tools.descriptors.close(chunk)  # the sync before the commit opened it again
@@ -229,7 +229,7 @@ class SegmentWriter:
             self._tools.files.protect(self._chunk.name)
 
     def _catch_up(self) -> None:
-        """After a failed commit the store's view counts: its length, and no active chunk of ours."""
+        """After a failed commit, take the store's length and drop the active chunk."""
         if self._newest is None or not self._newest.is_stale:
             return
         try:
@@ -245,7 +245,7 @@ class SegmentWriter:
         self._newest = None
 
     def _ends_here(self) -> bool:
-        """Whether policy seals the segment at its length, with what is on its way."""
+        """Return whether policy seals the segment at its length, including bytes not yet committed."""
         if self._one_segment:
             return False
         segment = replace(self._segment, length=self._length)
@@ -260,11 +260,11 @@ class SegmentWriter:
             return
         try:
             self._tools.commits.wait(self._newest)
-        except Exception as exc:  # whoever made that append is told; this one begins anew
+        except Exception as exc:  # raised to the caller of that append as well; this one is written again
             raise StaleBase("an append before this one failed") from exc
 
     def _move(self) -> None:
-        """Go on in the successor; a segment that cannot have one stays as it is."""
+        """Continue in the successor; a segment that cannot have one is no longer sealed by policy."""
         moved = self._tools.move(self)
         if moved is None:
             self._policy = replace(self._policy, seal_bytes=None, seal_age_s=None)
@@ -298,14 +298,14 @@ class SegmentWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """Where a writer stood before an append."""
+    """A writer's chunk and length before an append."""
 
     chunk: ActiveChunk | None
     length: int
 
 
 def offset_mismatch(name: str, expected_offset: int, length: int) -> OffsetMismatch:
-    """The error of a conditional append at another offset; names the true length."""
+    """Return the error of a conditional append at another offset; it names the true length."""
     return OffsetMismatch(
         f"cannot append to {names.printable(name)} at {expected_offset}: its length is {length}",
         actual_length=length,

@@ -128,9 +128,9 @@ def test_messages_inside_entries(path: Path, tmp_path: Path) -> None:
         (["create", "t", "--id", "1"], 5, "exists"),
         (["terminate", "nowhere"], 3, "nowhere does not exist"),
         (["append", "t/2"], 3, "ledger t/2 does not exist"),
-        (["append", "s"], 2, "s is no ledger"),
-        (["read", "s"], 2, "s is no ledger"),
-        (["close", "s"], 2, "s is no ledger"),
+        (["append", "s"], 2, "s is not a ledger"),
+        (["read", "s"], 2, "s is not a ledger"),
+        (["close", "s"], 2, "s is not a ledger"),
         (["ls", "nowhere"], 3, "nowhere does not exist"),
         (["read", "t/00000000000000000001", "--from", "2"], 2, "has entries 0 to 1, not 2 to 1"),
     ],
@@ -201,7 +201,7 @@ def test_a_prefix_is_offloaded(held: Path) -> None:
     assert (told["first_unoffloaded"], told["ledgers"], told["bytes"]) == ("3:0", 2, 10)
     assert "first that is not is 3:1" in tierfs("ledger", "offload", "t", store=held).out
     assert "nothing to offload in t: 3 ledgers cold" in tierfs("ledger", "offload", "t", store=held).out
-    for wrong, words in (("2", "is no position"), ("9:0", "has no ledger 9"), ("2:7", "ledger 2 ends at 1")):
+    for wrong, words in (("2", "is not a position"), ("9:0", "has no ledger 9"), ("2:7", "ledger 2 ends at 1")):
         refused = tierfs("ledger", "offload", "t", "--before", wrong, store=held, check=False)
         assert (refused.code, words in refused.err) == (2, True), refused
 
