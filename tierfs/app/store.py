@@ -100,12 +100,13 @@ class Store:
 
         `cached`: with the disk cache, which one process has.
         """
-        from tierfs.reading.cache.cache import DiskCache
         from tierfs.reading.reader import Reader
 
         read = self.settings.read
         cache = None
         if cached:
+            from tierfs.reading.cache.cache import DiskCache
+
             directory = self.paths.cache(read.cache_directory)
             cache = DiskCache.open(directory, self.metadata.store_id, read.cache_bytes, self.metrics)
         return Reader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)

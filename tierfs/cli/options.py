@@ -12,12 +12,9 @@ from typing import Any, TypeVar
 import click
 
 from tierfs import units
-from tierfs.app import verbs
 from tierfs.app.store import Store
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, InvalidRequest, StorageFull, Unavailable
-from tierfs.holder import lock
-from tierfs.holder.lock import HeldElsewhere
 from tierfs.types import ReadPriority
 
 
@@ -131,6 +128,8 @@ class Room:
             try:
                 return work()
             except StorageFull as exc:
+                from tierfs.holder import lock
+
                 now_s = time.monotonic()
                 since_s = now_s if since_s is None else since_s
                 if lock.current(self._store.paths.holder) is None and self._evict(segment):
@@ -154,6 +153,9 @@ class Room:
         with self._lock:
             if self._evictions > seen:
                 return True  # another thread did meanwhile
+            from tierfs.app import verbs
+            from tierfs.holder.lock import HeldElsewhere
+
             try:
                 freed = verbs.make_room(self._store, segment)
             except HeldElsewhere:

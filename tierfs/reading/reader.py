@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -14,7 +15,6 @@ from tierfs.config import ReadSettings
 from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
-from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cold import ColdPath
 from tierfs.reading.copies import CopyMarks, Prover
 from tierfs.reading.etags import Etags
@@ -29,6 +29,9 @@ from tierfs.reading.patience import Waits
 from tierfs.reading.readahead import FairShare, PackAhead
 from tierfs.reading.view import SegmentView
 from tierfs.types import LocationId, ReadPriority, SegmentId
+
+if TYPE_CHECKING:
+    from tierfs.reading.cache.cache import DiskCache
 
 _ADOPT_AFTER_S = 1.0
 """So long etags that changed are gathered: a transaction is a sync of the disk."""

@@ -23,7 +23,6 @@ from tierfs.metadata.records import ChunkRecord, DirectoryRecord, IngestedFile, 
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.osio import map_os_errors, write_all
-from tierfs.parallel import Pool
 from tierfs.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, SegmentKind, SegmentStatus, Tier
 
 
@@ -172,6 +171,8 @@ class BulkCreator:
         self._metadata = metadata
         self._files = files
         self._floor_bytes = free_space_floor_bytes
+        from tierfs.parallel import Pool
+
         self._pool = Pool(_SYNCS_IN_PARALLEL, "tierfs-bulk")
 
     def create(self, batch: Sequence[WholeSegment], *, seal: bool) -> list[bool]:

@@ -1,9 +1,13 @@
-"""Engine: the verbs on the segments of one store, for one process. Thread-safe; close it when done."""
+"""Engine: the verbs on the segments of one store, for one process. Thread-safe; close it when done.
+
+An append must start fast: verbs that it never needs are imported when they are called.
+"""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tierfs import names
 from tierfs.chunkstore.local_files import ChunkFiles
@@ -15,18 +19,20 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.policy import Policy
-from tierfs.segments import active_chunk, concat, create, delete, ledgers, ownership, seal, streams, truncate
+from tierfs.segments import active_chunk, create, ownership, seal, streams
 from tierfs.segments.active_chunk import ChunkDescriptors
-from tierfs.segments.concat import Concatenation
 from tierfs.segments.create import BulkCreator
-from tierfs.segments.delete import Deletion
 from tierfs.segments.group_commit import GroupCommit
 from tierfs.segments.ownership import WriterLocks
-from tierfs.segments.positions import Position
 from tierfs.segments.seal import Moved
-from tierfs.segments.truncate import Truncation
 from tierfs.segments.writer import SegmentWriter, WriterTools, offset_mismatch
 from tierfs.types import EntryKind, SegmentId, SegmentKind, SegmentStatus
+
+if TYPE_CHECKING:
+    from tierfs.segments.concat import Concatenation
+    from tierfs.segments.delete import Deletion
+    from tierfs.segments.positions import Position
+    from tierfs.segments.truncate import Truncation
 
 
 class Engine:
@@ -161,6 +167,8 @@ class Engine:
 
         A ledger is closed; the next one is created with the next entry of its managed ledger.
         """
+        from tierfs.segments import ledgers
+
         with self.metadata.write() as txn:
             closed, ended = ledgers.close_if_due(txn, self._locks, segment_id)
             done = seal.end_if_due(txn, self._locks, segment_id, now_ms=txn.now_ms)
@@ -174,6 +182,8 @@ class Engine:
 
     def terminate_managed_ledger(self, path: str) -> Position | None:
         """Close all ledgers of a managed ledger and refuse further ones; see ledgers.terminate."""
+        from tierfs.segments import ledgers
+
         with self.metadata.write() as txn:
             last, ended = ledgers.terminate(txn, self._locks, path)
         for name in ended:
@@ -182,10 +192,14 @@ class Engine:
 
     def truncate(self, name: str, before_offset: int, *, cold_due_ms: int) -> Truncation:
         """Drop a segment's bytes below an offset; see truncate.truncate."""
+        from tierfs.segments import truncate
+
         return truncate.truncate(self.metadata, name, before_offset, cold_due_ms=cold_due_ms)
 
     def concat(self, target: str, source: str) -> Concatenation:
         """Append a sealed segment's bytes to another segment, and remove its name; see concat.concat."""
+        from tierfs.segments import concat
+
         done, ended = concat.concat(self.metadata, self._locks, target, source)
         if ended is not None:
             self.files.protect(ended)
@@ -196,12 +210,16 @@ class Engine:
 
         The writer of a segment sealed by policy needs its record to find the successor at its next append.
         """
+        from tierfs.segments import delete
+
         if segment.id in self._writers:
             raise ownership.live_writer_conflict(segment)
         delete.remove_segment(txn, self._locks, segment, cold_due_ms=cold_due_ms)
 
     def delete(self, path: str, *, recursive: bool, cold_due_ms: int) -> Deletion:
         """Delete a segment or, with `recursive`, a directory; see delete.delete."""
+        from tierfs.segments import delete
+
         return delete.delete(self.metadata, self._locks, path, recursive=recursive, cold_due_ms=cold_due_ms)
 
     def close(self) -> None:

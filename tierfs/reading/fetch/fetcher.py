@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,13 +17,15 @@ from tierfs.chunkstore.http.on_loop import LoopGets
 from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl, RangeUrls
 from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
 from tierfs.metrics import MetricName, MetricSink
-from tierfs.reading.cache.cache import CacheWriter, DiskCache
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import BlockDiffers
 from tierfs.reading.fetch.queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
 from tierfs.reading.fetch.span import BrokenOff, Span, Transfer
 from tierfs.reading.fetch.span_cache import SpanCache
 from tierfs.types import MIB, ByteRange, LocationId, PayloadEncoding
+
+if TYPE_CHECKING:
+    from tierfs.reading.cache.cache import CacheWriter, DiskCache
 
 _RECENT = 512
 _ENOUGH = 32
@@ -102,7 +105,11 @@ class Fetcher:
         self._storage_of = storage_of
         self._metrics = metrics
         self._cache = cache
-        self._writer = CacheWriter(cache, spans.pool.budget_bytes // 4) if cache is not None else None
+        self._writer: CacheWriter | None = None
+        if cache is not None:
+            from tierfs.reading.cache.cache import CacheWriter  # `cat` starts fast without one
+
+            self._writer = CacheWriter(cache, spans.pool.budget_bytes // 4)
         self._hedges = HedgePolicy()
         self._queue = FetchQueue(streams, urgent_streams, self._run)
         self._gets = LoopGets(urgent_streams)
