@@ -2,7 +2,7 @@
 
 An owner's committed changes wait in the outbox. `publish` puts them into one create-only slot after another, so that
 two owners can never both win a slot. `checkpoint` writes the whole metadata at one position, manifest last. `names`
-sorts slots before checkpoints: one listing finds both. `cold_identity` tells whether a place is this store's cold
+sorts slots before checkpoints: one listing finds both. `cold_identity` checks whether a place is this store's cold
 tier, by its mark and by the newest slot there.
 
 `reader` lists and fetches what a bucket holds; `replay`, `replay_chains` and `replay_names` apply it to a database,

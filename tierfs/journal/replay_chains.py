@@ -97,10 +97,10 @@ def put_checksums(txn: WriteTransaction, message: pb.ObjectChecksums, own_locati
     return ObjectId(message.object.id)
 
 
-def link(txn: WriteTransaction, segment: SegmentRecord, found: Link, *, merges: bool = True) -> SegmentRecord:
+def link(txn: WriteTransaction, segment: SegmentRecord, message: Link, *, merges: bool = True) -> SegmentRecord:
     """Link chunks in place of the bytes they cover; return the changed segment, not yet written."""
-    for chunk in found.chunks:
-        holder = _holder(txn, chunk, found) if chunk.object_id else None
+    for chunk in message.chunks:
+        holder = _holder(txn, chunk, message) if chunk.object_id else None
         untrusted.check_chunk(chunk, holder)
         segment = _link_one(txn, segment, chunk, holder, merges)
     return segment
@@ -146,21 +146,21 @@ def adopt_etag(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
 
 def _counted(txn: WriteTransaction, record: ObjectRecord) -> ObjectRecord:
     """Return the object with the references that are counted here. An id names one object for ever."""
-    known = txn.get(OBJECTS, tables.u64(record.id))
-    if known is None:
+    stored = txn.get(OBJECTS, tables.u64(record.id))
+    if stored is None:
         return replace(record, references=0)
-    same = (known.tier, known.location_id, known.name, known.length)
+    same = (stored.tier, stored.location_id, stored.name, stored.length)
     require(same == (record.tier, record.location_id, record.name, record.length), "an id names two objects", record.id)
-    return replace(record, references=known.references)
+    return replace(record, references=stored.references)
 
 
-def _holder(txn: WriteTransaction, chunk: ChunkRecord, found: Link) -> ObjectRecord | None:
+def _holder(txn: WriteTransaction, chunk: ChunkRecord, message: Link) -> ObjectRecord | None:
     """Return the chunk's object and its present count: the database's when an earlier chunk of the message wrote it."""
-    brought = found.objects.get(chunk.object_id)
-    known = txn.get(OBJECTS, tables.u64(chunk.object_id)) if chunk.object_id <= untrusted.MAX_ID else None
-    if brought is None or known is None:
-        return brought or known
-    return replace(brought, references=known.references)
+    sent = message.objects.get(chunk.object_id)
+    stored = txn.get(OBJECTS, tables.u64(chunk.object_id)) if chunk.object_id <= untrusted.MAX_ID else None
+    if sent is None or stored is None:
+        return sent or stored
+    return replace(sent, references=stored.references)
 
 
 def _link_one(
