@@ -1,8 +1,8 @@
 """The local tier: chunk files that grow while they are active and never change once sealed.
 
-A file is named `<fan-out>/<segment id>-<start offset>-<attempt>`; names are never reused. Bytes beyond
-the committed length of its record do not exist for anybody. Files are opened relative to the held
-directory and never through a symbolic link.
+A file is named `<fan-out>/<segment id>-<start offset>-<attempt>`; names are never reused. Bytes beyond the
+committed length of its record are never read. Files are opened relative to the held directory and never through a
+symbolic link.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tierfs.types import AttemptId, SegmentId
 log = logging.getLogger(__name__)
 
 _FAN_OUT = 256
-"""Directories below the root, so that a million files mean 4,000 to a directory."""
+"""Directories below the root, so that a million files are 4,000 per directory."""
 
 _FIRST = "00"
-"""One of them, which is always there."""
+"""One of them, which always exists."""
 
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS
@@ -33,12 +33,12 @@ _ATTEMPT_DIGITS = 16
 
 
 def file_name(segment_id: SegmentId, start_offset: int, attempt: AttemptId) -> str:
-    """Where a chunk of a segment lives, relative to the chunk directory."""
+    """Return the file name of a chunk of a segment, relative to the chunk directory."""
     return name_beside(segment_id, segment_id, start_offset, attempt)
 
 
 def name_beside(first_id: SegmentId, segment_id: SegmentId, start_offset: int, attempt: AttemptId) -> str:
-    """The same in the directory of segment `first_id`: files made together are made durable by one sync of it."""
+    """Return the same in the directory of segment `first_id`: one sync then covers all files made together."""
     return f"{first_id % _FAN_OUT:02x}/{segment_id:x}-{start_offset:x}-{attempt[:_ATTEMPT_DIGITS]}"
 
 
@@ -57,9 +57,9 @@ class DiskBytes:
 
     size: int
     used: int
-    """By anyone."""
+    """By all users and files."""
     free: int
-    """For unprivileged users: less than size - used where some is reserved for root."""
+    """For unprivileged users: less than size - used if some is reserved for root."""
 
 
 class ChunkFiles:
@@ -84,23 +84,23 @@ class ChunkFiles:
 
     @property
     def is_mounted(self) -> bool:
-        """Whether the directories for the files are there; an empty mount point has none."""
+        """Whether the directories for the files exist; an empty mount point has none."""
         return (self.root / _FIRST).is_dir()
 
     def create_file(self, name: str) -> int:
-        """A new empty file, open for reading and writing. Not durable before sync_directory."""
+        """Create an empty file and return its descriptor, read-write. Not durable before sync_directory."""
         with map_os_errors(name):
             return os.open(name, _CREATE_FLAGS, osio.OWNER_FILE, dir_fd=self._root_fd)
 
     def open_for_append(self, name: str) -> int:
-        """An active chunk's file, to go on with it. Raises NotFound."""
+        """Open an active chunk's file to continue it. Raises NotFound."""
         with map_os_errors(name):
             return os.open(name, os.O_RDWR | _OPEN_FLAGS, dir_fd=self._root_fd)
 
     def open_for_read(self, name: str) -> int:
-        """A descriptor to read from; the caller closes it.
+        """Open a file for reading; the caller closes the descriptor.
 
-        Raises NotFound, and Unavailable while nothing is mounted where the files are: none is lost then.
+        Raises NotFound, and Unavailable while the filesystem of the files is not mounted: none is lost then.
         """
         try:
             return self._open_for_read(name)
@@ -109,7 +109,7 @@ class ChunkFiles:
                 raise
             if not self._follow():
                 raise Unavailable(
-                    f"{self.root} holds no chunk files now, as if it was not mounted", remedy="mount it"
+                    f"{self.root} holds no chunk files now; it seems not to be mounted", remedy="mount it"
                 ) from exc
         return self._open_for_read(name)
 
@@ -128,14 +128,14 @@ class ChunkFiles:
             return os.open(name, os.O_RDONLY | _OPEN_FLAGS, dir_fd=self._root_fd)
 
     def _holds_files(self) -> bool:
-        """Whether the directory that is held is more than a mount point."""
+        """Return whether the held directory is more than an empty mount point."""
         try:
             return stat.S_ISDIR(os.stat(_FIRST, dir_fd=self._root_fd).st_mode)
         except OSError:
             return False
 
     def _follow(self) -> bool:
-        """Let the held descriptor be of what is mounted there by now; False while that is nothing."""
+        """Point the held descriptor at the filesystem mounted there now; return False without one."""
         if not self.is_mounted:
             return False
         with map_os_errors(str(self.root)):
@@ -152,24 +152,24 @@ class ChunkFiles:
             osio.sync(os.path.dirname(name), dir_fd=self._root_fd, flags=os.O_DIRECTORY | _OPEN_FLAGS)
 
     def seal(self, name: str) -> None:
-        """The file's bytes never change again: mode 0440. A missing file is the caller's DataLoss to find."""
+        """Make the file read-only, mode 0440: its bytes never change again. Raises NotFound for a missing file."""
         with map_os_errors(name):
             os.chmod(name, osio.SEALED_FILE, dir_fd=self._root_fd)
 
     def protect(self, name: str) -> None:
-        """The same after the commit that ended the chunk, which stands whatever the disk says: fsck does it later."""
+        """Seal after the commit that ended the chunk; an error is only logged, because fsck seals it later."""
         try:
             self.seal(name)
         except TierfsError as exc:
-            log.warning("%s cannot be made read-only, and `tierfs fsck --repair` will do it: %s", name, exc)
+            log.warning("%s cannot be made read-only; `tierfs fsck --repair` will do it: %s", name, exc)
 
     def seal_open(self, fd: int, name: str) -> None:
-        """The same by an open descriptor of the file, which can still be written to."""
+        """Seal by an open descriptor, which can still be written to."""
         with map_os_errors(name):
             os.fchmod(fd, osio.SEALED_FILE)
 
     def length_bytes(self, name: str) -> int:
-        """Size of the file, which may exceed its committed length. Raises NotFound."""
+        """Return the size of the file, which may exceed its committed length. Raises NotFound."""
         with map_os_errors(name):
             return os.stat(name, dir_fd=self._root_fd, follow_symlinks=False).st_size
 
@@ -182,19 +182,19 @@ class ChunkFiles:
                 return
 
     def names(self) -> Iterator[str]:
-        """All files, in no order."""
+        """Yield the names of all files, in no order."""
         for number in range(_FAN_OUT):
             yield from self.names_in(f"{number:02x}")
 
     def names_in(self, directory: str) -> Iterator[str]:
-        """The files of one of the directories."""
+        """Yield the names of the files in one directory."""
         for name in os.listdir(self.root / directory):
             yield f"{directory}/{name}"
 
     def scan(self) -> Iterator[FoundFile]:
-        """All files with their lengths and modes, directory by directory: 2 µs each where a stat by name takes 4.
+        """Yield all files with lengths and modes, directory by directory: 2 µs each, against 4 for a stat by name.
 
-        A file that is deleted meanwhile is left out.
+        A file deleted during the scan is left out.
         """
         for number in range(_FAN_OUT):
             directory = f"{number:02x}"
@@ -208,26 +208,26 @@ class ChunkFiles:
                         yield FoundFile(f"{directory}/{entry.name}", status.st_size, status.st_mode)
 
     def length_and_mode(self, name: str) -> tuple[int, int]:
-        """Length in bytes and mode. Raises NotFound."""
+        """Return length in bytes and mode. Raises NotFound."""
         with map_os_errors(name):
             status = os.stat(name, dir_fd=self._root_fd, follow_symlinks=False)
         return status.st_size, status.st_mode
 
     def stat(self, name: str) -> tuple[int, int]:
-        """Length in bytes and time of the last change in milliseconds. Raises NotFound."""
+        """Return length in bytes and time of the last change in milliseconds. Raises NotFound."""
         with map_os_errors(name):
             status = os.stat(name, dir_fd=self._root_fd, follow_symlinks=False)
         return status.st_size, status.st_mtime_ns // 1_000_000
 
     def disk_bytes(self) -> DiskBytes:
-        """How large and how full the filesystem is."""
+        """Return size and usage of the filesystem."""
         status = os.fstatvfs(self._root_fd)
         unit = status.f_frsize
         used = (status.f_blocks - status.f_bfree) * unit
         return DiskBytes(size=status.f_blocks * unit, used=used, free=status.f_bavail * unit)
 
     def free_bytes(self) -> int:
-        """Free space of the filesystem for unprivileged users."""
+        """Return free space of the filesystem for unprivileged users."""
         return self.disk_bytes().free
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ from tierfs.names import printable
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """One object: what is said of it, and its bytes."""
+    """One object: its description and its bytes."""
 
     found: StoredObject
     data: bytes
@@ -109,7 +109,7 @@ class MemoryStorage:
             self._objects.pop(name, None)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """See ChunkStorage.list; the names are those of the moment it was called."""
+        """See ChunkStorage.list; a snapshot taken at the call."""
         with self._lock:
             check_open(self._closed, self)
             wanted = [held.found for name, held in self._objects.items() if name.startswith(prefix)]

@@ -1,4 +1,4 @@
-"""Finding out what a cold tier honours, once, before it is trusted."""
+"""Probe the guarantees of a cold tier, once, before relying on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tierfs.errors import AlreadyExists, PermissionDenied
 PROBE_DIRECTORY = "probe/"
 
 _KEPT_NAME = f"{PROBE_DIRECTORY}kept"
-"""Written again by each probe of a place where nothing can be deleted."""
+"""Overwritten by each probe of a location that cannot delete."""
 
 _FIRST = b"first"
 _SECOND = b"second"
@@ -23,28 +23,28 @@ class ProbeableStorage(Protocol):
     """A provider whose abilities depend on a server."""
 
     def probe_abilities(self, name: str) -> Abilities:
-        """Find out by experiment on the object `name`; it may be left behind."""
+        """Find out by experiment on the object `name`, which may remain."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAbilities:
-    """What a server honours of reads."""
+    """Read guarantees of a server."""
 
     presigned_ranges: bool | None
-    """It serves byte ranges by signed URLs; None where reads do not use them (a setting, or a proxy)."""
+    """It serves byte ranges by signed URLs; None if reads do not use them (a setting, or a proxy)."""
     if_match: bool
-    """It refuses to read an object whose etag is another than the one named."""
+    """It refuses a read whose If-Match names another etag than the object's."""
 
 
 @runtime_checkable
 class ServedStorage(Protocol):
-    """A provider with a server behind it, which has a clock of its own."""
+    """A provider that talks to a server with a clock of its own."""
 
     def server_time_ms(self) -> int | None:
-        """The server's clock to the second, even where it refuses us; None where it does not tell.
+        """Return the server's clock to the second, even from a refusal; None if the answer has no date.
 
-        Raises Unavailable when it does not answer.
+        Raises Unavailable without an answer.
         """
         ...
 
@@ -53,22 +53,22 @@ class ServedStorage(Protocol):
         ...
 
     def bucket_rules(self) -> BucketRules:
-        """What the bucket does with what is deleted. Raises Unavailable."""
+        """Return the bucket's rules for deleted and overwritten objects. Raises Unavailable."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BucketRules:
-    """What a bucket does with objects that are deleted or overwritten; None where the key may not ask."""
+    """A bucket's rules for objects that are deleted or overwritten; None if the key may not ask."""
 
     versioned: bool | None
-    """Old versions stay, and are paid for."""
+    """Old versions stay, and cost money."""
     lock: str | None
-    """How long its object lock holds every new object by default; "" without a lock, or a lock without default."""
+    """Default retention of its object lock for new objects; "" without a lock, or a lock without a default."""
 
 
 def probe_reads(storage: ChunkStorage, served: ServedStorage, *, keeps: bool = False) -> ReadAbilities:
-    """What reads of `storage`, which is `served`, may rely on. Works as `probe` does, and raises the same."""
+    """Return the read guarantees of `storage`, which is `served`. Works as `probe` does, and raises the same."""
     name = _name(keeps=keeps)
     try:
         storage.put(name, BufferSource(_FIRST), create_only=not keeps)
@@ -78,10 +78,10 @@ def probe_reads(storage: ChunkStorage, served: ServedStorage, *, keeps: bool = F
 
 
 def probe(storage: ChunkStorage, *, keeps: bool = False) -> Abilities:
-    """What `storage`, a provider and not a wrapper around one, honours.
+    """Return the guarantees of `storage`, a provider and not a wrapper around one.
 
-    Works on objects of random names under `probe/` and removes them; where it is known to keep everything, on one
-    object that stays. Raises what put raises: a location that cannot be written cannot be probed.
+    Works on objects of random names under `probe/` and removes them; with `keeps`, for a location known to keep
+    everything, on one object that stays. Raises what put raises: a location that cannot be written cannot be probed.
     """
     name = _name(keeps=keeps)
     deletes = False
@@ -97,7 +97,7 @@ def _name(*, keeps: bool) -> str:
 
 
 def _removed(storage: ChunkStorage, name: str) -> bool:
-    """Remove what a probe wrote; False when that is not allowed."""
+    """Remove the object a probe wrote; return False when that is not allowed."""
     try:
         storage.delete(name)
     except PermissionDenied:
@@ -106,7 +106,7 @@ def _removed(storage: ChunkStorage, name: str) -> bool:
 
 
 def _probe_put(storage: ChunkStorage, name: str) -> Abilities:
-    """For providers whose puts are all of one kind and travel over no wire."""
+    """Probe a provider whose puts are all of one kind and cross no network."""
     storage.put(name, BufferSource(_FIRST), create_only=False)
     try:
         storage.put(name, BufferSource(_SECOND))

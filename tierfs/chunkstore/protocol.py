@@ -1,4 +1,4 @@
-"""The contract every provider keeps, and what some can do besides.
+"""The contract every provider keeps, and optional abilities: listing unfinished uploads, URLs for plain HTTP.
 
 The conformance suite in tests/conformance runs it on all of them.
 """
@@ -15,7 +15,7 @@ from tierfs.errors import DataLoss
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a provider was found to honour. Probed once by `probe.py` and stored with the location."""
+    """The guarantees a provider honours. Probed once by `probe.py` and stored with the location."""
 
     create_only_put: bool = True
     """A single PUT with If-None-Match fails on an existing name."""
@@ -24,12 +24,12 @@ class Abilities:
     verifies_crc32c: bool = False
     """The server refuses bytes that do not match a CRC32C sent along; else Content-MD5 is sent."""
     deletes: bool = True
-    """The key may delete. Where it may not, as in archives that only grow, nothing else depends on it."""
+    """The key may delete. Nothing else depends on it, so that append-only archives work too."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What the server says of one object."""
+    """One object as the server reports it."""
 
     name: str
     length_bytes: int
@@ -56,21 +56,21 @@ class ComposedObject(StoredObject):
     """An object made of pieces of others."""
 
     client_bytes: int = 0
-    """How many of its bytes were read and uploaded again; the storage copied the rest by itself."""
+    """Bytes of it that were read and uploaded again; the storage copied the rest by itself."""
 
     @classmethod
     def of(cls, stored: StoredObject, client_bytes: int = 0) -> ComposedObject:
-        """The same object, with what it cost."""
-        known = (stored.name, stored.length_bytes, stored.etag, stored.modified_ms, stored.metadata)
-        return cls(*known, client_bytes=client_bytes)
+        """Return the same object with the cost of making it."""
+        fields = (stored.name, stored.length_bytes, stored.etag, stored.modified_ms, stored.metadata)
+        return cls(*fields, client_bytes=client_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingUpload:
-    """An upload that was begun and neither completed nor given up."""
+    """An upload that was begun and neither completed nor aborted."""
 
     name: str
-    """Of the object it would become; a provider's own temporary name where it does not know that."""
+    """Of the object it would become; a provider's own temporary name if that is unknown."""
     upload_id: str
     """Opaque; tells two uploads of one name apart."""
     started_ms: int
@@ -86,7 +86,7 @@ class Source(Protocol):
         ...
 
     def read(self, offset: int, length_bytes: int) -> Buffer:
-        """Exactly `length_bytes` from `offset`. The buffer stays unchanged while the caller holds it.
+        """Return exactly `length_bytes` from `offset`. The buffer stays unchanged while the caller holds it.
 
         Raises DataLoss when the bytes are not there.
         """
@@ -95,11 +95,11 @@ class Source(Protocol):
 
 @runtime_checkable
 class PartedSource(Source, Protocol):
-    """A Source whose bytes have lines at which an upload in parts should be cut."""
+    """A Source with boundaries at which an upload in parts should be cut."""
 
     @property
     def part_lengths(self) -> Sequence[int]:
-        """Sizes of the parts; a provider with other limits takes its own."""
+        """Sizes of the parts; a provider with other limits chooses its own."""
         ...
 
 
@@ -115,7 +115,7 @@ class BufferSource:
         return len(self._view)
 
     def read(self, offset: int, length_bytes: int) -> Buffer:
-        """A view of the bytes; nothing is copied."""
+        """Return a view of the bytes; nothing is copied."""
         return self._view[offset : offset + length_bytes]
 
 
@@ -124,10 +124,10 @@ OnReceived = Callable[[int], None]
 
 
 class EtagDiffers(DataLoss):
-    """An object has another ETag than the one asked for: it was copied, restored or replaced."""
+    """An object has another ETag than the one requested: it was copied, restored or replaced."""
 
     def __init__(self, message: str, *, etag: str, length_bytes: int | None) -> None:
-        """`etag` and `length_bytes` are those it has now; None where the answer does not tell its length."""
+        """`etag` and `length_bytes` are the current ones; None if the answer does not state the length."""
         super().__init__(message, remedy="run: tierfs fsck")
         self.etag = etag
         self.length_bytes = length_bytes
@@ -172,8 +172,8 @@ class ChunkStorage(Protocol):
 
         The storage copies what it can by itself. Raises NotFound for a piece whose object is missing, EtagDiffers
         when an object is not the version that its piece names, DataLoss when it is too short, InvalidRequest without
-        pieces or with an empty one. Whatever is raised, no parts are left behind but by a connection that broke; after
-        Unavailable the object may exist, as after `put`.
+        pieces or with an empty one. A failure leaves no parts unless the connection broke; after Unavailable the
+        object may exist, as after `put`.
         """
         ...
 
@@ -190,12 +190,12 @@ class ChunkStorage(Protocol):
 
         Bytes arrive in order; `progress` is called as they do, about every MiB. A read past the end raises
         DataLoss (the buffer's content is then undefined), an object whose etag is not `if_match` EtagDiffers,
-        before any byte of it arrived.
+        before any of its bytes arrive.
         """
         ...
 
     def stat(self, name: str) -> StoredObject:
-        """The object's length, etag and metadata. Raises NotFound."""
+        """Return the object's length, etag and metadata. Raises NotFound."""
         ...
 
     def delete(self, name: str) -> None:
@@ -203,9 +203,9 @@ class ChunkStorage(Protocol):
         ...
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """Objects whose name starts with `prefix` and is greater than `after`, ascending by UTF-8 bytes.
+        """Return objects whose name starts with `prefix` and is greater than `after`, ascending by UTF-8 bytes.
 
-        Paginated inside. A failing page raises; an empty iterator always means that there is nothing.
+        Paginated inside. A failing page raises; an empty iterator always means that there are no objects.
         """
         ...
 
@@ -216,17 +216,17 @@ class ChunkStorage(Protocol):
 
 @runtime_checkable
 class Uploads(Protocol):
-    """A storage in which an upload that broke off leaves parts behind: multipart uploads, temporary files."""
+    """A storage in which an interrupted upload leaves parts: multipart uploads, temporary files."""
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """Uploads under way or left behind whose name starts with `prefix`; no listing of objects shows them.
+        """Yield unfinished uploads, running or orphaned, whose name starts with `prefix`.
 
-        Paginated inside.
+        No listing of objects shows them. Paginated inside.
         """
         ...
 
     def abort_upload(self, upload: PendingUpload) -> None:
-        """Give up an upload and free what it holds; one that is gone or completed is success (idempotent)."""
+        """Abort an upload and free its parts; one that is gone or completed is success (idempotent)."""
         ...
 
 
@@ -235,8 +235,8 @@ class RangeUrls(Protocol):
     """A storage whose objects a plain HTTP client can read."""
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """Where a plain HTTP client may GET byte ranges of an object for the next minutes, if that is at hand.
+        """Return a URL for plain HTTP GETs of byte ranges, valid for the next minutes, or None.
 
-        Never waits and never fails; None says that `read_into` is the way. It is a credential: never log it.
+        Never waits and never fails; None means: use `read_into`. It is a credential: never log it.
         """
         ...

@@ -1,4 +1,4 @@
-"""Storages of others, in which nothing is ever written, deleted or tagged (invariant 5)."""
+"""Read-only access to adopted storages: nothing there is ever written, deleted or tagged (invariant 5)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NS_PER_MS = 1_000_000
 
 
 class _ReadOnly:
-    """Refuses what changes a storage, and sends nothing."""
+    """Refuses every change to a storage without sending a request."""
 
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
@@ -53,10 +53,10 @@ class _ReadOnly:
 
 
 class ReadOnlyStorage(_ReadOnly, Wrapped):
-    """`inner` without what changes it."""
+    """`inner` with every change refused."""
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """List none: uploads of others are their business."""
+        """List none: unfinished uploads there belong to their owner."""
         return iter(())
 
     def abort_upload(self, upload: PendingUpload) -> None:
@@ -64,7 +64,7 @@ class ReadOnlyStorage(_ReadOnly, Wrapped):
         raise _refusal(self, upload.name)
 
     def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
-        """Say which place does not answer: it is not the store's own, which the reader may think of first."""
+        """Return name the adopted place when it does not answer: a user would look at the store's own tier first."""
         try:
             return function()
         except Unavailable as exc:
@@ -73,13 +73,13 @@ class ReadOnlyStorage(_ReadOnly, Wrapped):
 
 
 class ReadOnlyDirectory(_ReadOnly):
-    """A directory of plain files that somebody else writes. No sidecars, no temporary files, no attributes.
+    """A directory of plain files written by others. No sidecars, no temporary files, no attributes.
 
-    An etag is a file's size, mtime and inode: a file that was changed or replaced has another one.
+    An etag is a file's size, mtime and inode: it differs after a change or replacement.
     """
 
     def __init__(self, root: Path) -> None:
-        """Open the directory. Raises Unavailable when it is not there: a filesystem may not be mounted now."""
+        """Open the directory. Raises Unavailable when it is missing: its filesystem may not be mounted now."""
         self.root = root
         try:
             self._tree = HeldTree(root)
@@ -115,7 +115,7 @@ class ReadOnlyDirectory(_ReadOnly):
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects.
 
-        What is mounted there by now is listed, and used from then on.
+        Lists, and uses from then on, the filesystem mounted there now.
         """
         self._tree.follow()
         for name, status in list_files(self._tree, prefix, after, frozenset()):

@@ -1,4 +1,4 @@
-"""Trying again: the only place in tierfs where a failed storage call is repeated."""
+"""Retry failed storage calls: the only place in tierfs that repeats one."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 _BATCH = 1000
-"""Objects listed between two looks at the retry machinery: a page of S3."""
+"""Objects listed per retried call: a page of S3."""
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING)
-"""By failed attempt: once is normal, twice is noted, more is for an operator to look at."""
-
+"""By failed attempt: one is normal, two are noted, more need an operator."""
 
 _READ = "read"
 
@@ -69,8 +68,8 @@ class RetryingStorage(Wrapped):
     ) -> StoredObject:
         """Put until it succeeds or fails for good.
 
-        When a repeated put finds the name taken by an object of the same attempt id (metadata `attempt`)
-        and size, an earlier try had succeeded: that object is returned.
+        When a repeated put finds an object with the same attempt id (metadata `attempt`) and size under the name,
+        an earlier try had succeeded: return that object.
         """
         failed = False
 
@@ -101,16 +100,16 @@ class RetryingStorage(Wrapped):
     ) -> ComposedObject:
         """Compose until it succeeds or fails for good.
 
-        Before everything is copied again, it looks whether the try that failed had succeeded, as `put` does; what
-        that one cost the client is then unknown and told as 0.
+        Before a repeated copy, check whether the failed try had succeeded after all, as `put` does; the client bytes
+        of that try are unknown then, and reported as 0.
         """
         failed = False
 
         def compose() -> ComposedObject:
             nonlocal failed
-            found = self._left_behind(name, metadata or {}, composed_bytes(pieces)) if failed else None
-            if found is not None:
-                return found
+            earlier = self._earlier_result(name, metadata or {}, composed_bytes(pieces)) if failed else None
+            if earlier is not None:
+                return earlier
             try:
                 return self._inner.compose(name, pieces, metadata=metadata, create_only=create_only)
             except Unavailable:
@@ -119,8 +118,8 @@ class RetryingStorage(Wrapped):
 
         return self._call("compose", name, compose)
 
-    def _left_behind(self, name: str, metadata: Mapping[str, str], length_bytes: int) -> ComposedObject | None:
-        """What an earlier try of the same attempt id made, if it did."""
+    def _earlier_result(self, name: str, metadata: Mapping[str, str], length_bytes: int) -> ComposedObject | None:
+        """Return the object made by an earlier try with the same attempt id, or None."""
         try:
             found = self._inner.stat(name)
         except NotFound:
@@ -136,18 +135,18 @@ class RetryingStorage(Wrapped):
         if_match: str | None = None,
         progress: OnReceived | None = None,
     ) -> None:
-        """Read; with `if_match` a repeated read continues where the last one broke."""
+        """Read; with `if_match`, a repeated read continues at the point of failure."""
         reading = _Reading(self._inner, name, offset, buffer, if_match, progress)
-        self._call(_READ, name, reading.go_on)
+        self._call(_READ, name, reading.resume)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """List a page that failed again from the last name on."""
+        """List again, after the last name received, when a page fails."""
         listing = _Listing(self._inner, prefix, after)
         while batch := self._call("list", prefix, listing.next_batch):
             yield from batch
 
     def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
-        # First without tenacity: its bookkeeping takes longer than all else around a call (measured 20 us).
+        # First without tenacity: its bookkeeping costs more than everything else around a call (measured 20 us).
         try:
             return function()
         except Unavailable as exc:
@@ -158,18 +157,18 @@ class RetryingStorage(Wrapped):
         return result
 
     def _note(self, state: RetryCallState) -> None:
-        """Log and count a failure that a pause follows."""
+        """Log and count a failure before the pause."""
         verb, name, _ = state.args
         self._metrics.count(MetricName.STORAGE_RETRIES, verb=verb)
         level = _LEVELS[min(state.attempt_number, len(_LEVELS)) - 1]
         if verb == _READ:
-            level = min(level, logging.INFO)  # a reader goes on, and says how it ends
+            level = min(level, logging.INFO)  # the reader continues, and reports the outcome itself
         error = state.outcome.exception() if state.outcome else None
         _log.log(level, "%s %s failed, try %d: %s", verb, printable(name), state.attempt_number, error)
 
 
 def _passes(error: BaseException) -> bool:
-    """Whether the next try may meet something else; a filesystem is not mounted within a pause of ours."""
+    """Return whether a retry may succeed; a missing mount does not return within our pauses."""
     return isinstance(error, Unavailable) and not isinstance(error, WrongColdTier)
 
 
@@ -178,7 +177,7 @@ def _fail(error: Unavailable) -> NoReturn:
 
 
 def _run(verb: str, name: str, tries: Iterator[Callable[[], _Result]]) -> _Result:
-    """Do the next try; the rest is what the log line needs."""
+    """Do the next try; the other arguments are for the log line."""
     return next(tries)()
 
 
@@ -203,8 +202,8 @@ class _Reading:
         self._start = 0
         self._reported = 0
 
-    def go_on(self) -> None:
-        """Read what is missing. Without an etag two tries could meet two versions: then all of it."""
+    def resume(self) -> None:
+        """Read the missing bytes; all of them again without an etag, because two tries could read two versions."""
         if self._if_match is not None:
             self._start = self._reported
         self._inner.read_into(
@@ -216,7 +215,7 @@ class _Reading:
         )
 
     def _report(self, received: int) -> None:
-        """Keep progress ascending although a try may begin again."""
+        """Keep progress ascending although a try may restart."""
         done = self._start + received
         if done > self._reported:
             self._reported = done
@@ -234,13 +233,13 @@ class _Listing:
         self._objects: Iterator[StoredObject] | None = None
 
     def next_batch(self) -> list[StoredObject]:
-        """The next objects, empty at the end. A failure shows only once nothing came before it."""
+        """Return the next objects, empty at the end. A failure is raised only when no object arrived before it."""
         batch: list[StoredObject] = []
         if self._objects is None:
             self._objects = self._inner.list(self._prefix, after=self._after)
         try:
             for found in islice(self._objects, _BATCH):
-                batch.append(found)  # one by one: what came before a failure is kept
+                batch.append(found)  # one by one, to keep those that arrived before a failure
         except Unavailable:
             self._objects = None
             if not batch:

@@ -1,6 +1,6 @@
-"""What every provider checks the same way: names, metadata, ranges and the bytes of a source. No I/O.
+"""Checks that every provider shares: names, metadata, ranges, etags and the bytes of a source. No I/O of its own.
 
-Reading a whole object in steps, as it is now.
+`read_steps` reads one version of a whole object through any storage.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ STEP_BYTES = MIB
 """Grain of reading, writing and progress (measured: 64 KiB costs 0.1 CPU-s/GiB more)."""
 
 FIRST_STEP_BYTES = CRC_BLOCK_BYTES
-"""The first step of a read: what a small read waits for."""
+"""The first step of a read, small because it is the latency of a small read."""
 
 ATTEMPT_KEY = "attempt"
-"""Metadata key of the random id that tells an object's own upload from somebody else's."""
+"""Metadata key of the random id that tells an object's own upload from another writer's."""
 
 MARK_NAME = "tierfs-store"
-"""Object at a location's root that says which store's cold tier it is."""
+"""Object at a location's root that names the store whose cold tier it is."""
 
 # No underscore: Ceph RGW turns it into a dash.
 _METADATA_KEY = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -39,7 +39,7 @@ _NOT_COMPONENTS = frozenset({"", ".", ".."})
 
 
 def step_end(done: int) -> int:
-    """Where the next step of a read ends: a first one of a block, so that who waits for it does not wait for a MiB."""
+    """Return the end of the next step of a read. The first step is one block, to cut the latency of small reads."""
     return FIRST_STEP_BYTES if done < FIRST_STEP_BYTES else done - done % STEP_BYTES + STEP_BYTES
 
 
@@ -56,12 +56,12 @@ def check_name(name: str) -> None:
 
 
 def is_relative(path: str) -> bool:
-    """Whether `path` has no component that leads elsewhere, and no NUL."""
+    """Return whether `path` has no component that leaves its directory, and no NUL."""
     return "\0" not in path and _NOT_COMPONENTS.isdisjoint(path.split("/"))
 
 
 def check_metadata(metadata: Mapping[str, str]) -> None:
-    """Raise InvalidRequest unless every provider returns `metadata` as it was given."""
+    """Raise InvalidRequest unless every provider can return `metadata` unchanged."""
     for key, value in metadata.items():
         if not _METADATA_KEY.fullmatch(key):
             raise InvalidRequest(f"metadata key {printable(key)!r} is not lower-case ASCII")
@@ -78,7 +78,7 @@ def check_open(closed: bool, subject: object) -> None:
 
 
 def read_source(name: str, source: Source, offset: int, length_bytes: int) -> Buffer:
-    """Exactly `length_bytes` of `source`; DataLoss when it holds less than it declared."""
+    """Return exactly `length_bytes` of `source`; DataLoss when it holds less than it declared."""
     data = source.read(offset, length_bytes)
     if len(data) != length_bytes:
         raise DataLoss(f"{printable(name)}: its source ended at byte {offset + len(data)} of {source.length_bytes}")
@@ -94,32 +94,32 @@ def check_range(found: StoredObject, offset: int, length_bytes: int) -> None:
 
 
 def past_end(name: str, offset: int, length_bytes: int, object_bytes: int | str) -> DataLoss:
-    """The error of a read that the object is too short for."""
+    """Return the error of a read past the end of the object."""
     end = offset + length_bytes
     return DataLoss(f"{printable(name)}: bytes {offset} to {end} were asked for, it has {object_bytes}")
 
 
 def check_etag(name: str, etag: str, if_match: str | None, length_bytes: int | None) -> None:
-    """Raise EtagDiffers when the object, of `length_bytes` by now, is another version than the one asked for."""
+    """Raise EtagDiffers when the object, now of `length_bytes`, is another version than the one requested."""
     if if_match is not None and etag != if_match:
         message = f"{printable(name)}: it was replaced: its etag is {printable(etag)}, not {printable(if_match)}"
         raise EtagDiffers(message, etag=etag, length_bytes=length_bytes)
 
 
 def check_empty_read(found: StoredObject, offset: int, if_match: str | None) -> None:
-    """What a read of no bytes owes its caller: the object, its version and the offset were looked at."""
+    """Check a read of no bytes like any other: the object's version and the offset. Raises EtagDiffers, DataLoss."""
     check_etag(found.name, found.etag, if_match, found.length_bytes)
     check_range(found, offset, 0)
 
 
 def is_own(found: StoredObject, metadata: Mapping[str, str], length_bytes: int) -> bool:
-    """Whether `found` is what an earlier try of the same upload left: same attempt id and size."""
+    """Return whether `found` was stored by an earlier try of the same upload: same attempt id and size."""
     attempt = metadata.get(ATTEMPT_KEY)
     return attempt is not None and found.metadata.get(ATTEMPT_KEY) == attempt and found.length_bytes == length_bytes
 
 
 def check_pieces(name: str, pieces: Sequence[ObjectPiece]) -> None:
-    """Raise InvalidRequest unless `pieces` are what an object can be composed of."""
+    """Raise InvalidRequest unless an object can be composed of `pieces`."""
     if not pieces:
         raise InvalidRequest(f"{printable(name)}: an object is composed of at least one piece")
     for piece in pieces:
@@ -130,16 +130,16 @@ def check_pieces(name: str, pieces: Sequence[ObjectPiece]) -> None:
 
 
 def composed_bytes(pieces: Sequence[ObjectPiece]) -> int:
-    """Length of the object that pieces make."""
+    """Return the length of the object composed of `pieces`."""
     return sum(piece.length_bytes for piece in pieces)
 
 
 READ_STEP_BYTES = 8 * MIB
-"""Per request, and memory: the size of a part of our own uploads, and a multiple of the checksum grid."""
+"""Bytes per request and in memory: the part size of our own uploads, a multiple of the checksum grid."""
 
 
 def read_steps(storage: ChunkStorage, found: StoredObject) -> Iterator[memoryview]:
-    """The bytes of one version of an object, in order; each step is valid until the next. Raises EtagDiffers."""
+    """Yield the bytes of one version of an object, in order; a step is valid until the next. Raises EtagDiffers."""
     buffer = memoryview(bytearray(min(READ_STEP_BYTES, found.length_bytes)))
     for start in range(0, found.length_bytes, READ_STEP_BYTES):
         view = buffer[: min(READ_STEP_BYTES, found.length_bytes - start)]

@@ -28,10 +28,10 @@ _Result = TypeVar("_Result")
 
 
 class Wrapped:
-    """ChunkStorage, Uploads and RangeUrls by those of `inner`; one that lacks the last two has no uploads, or URLs.
+    """ChunkStorage, Uploads and RangeUrls, all forwarded to `inner`; no uploads or URLs if `inner` has none.
 
-    A subclass overrides what it changes. One that treats all calls alike overrides `_call`, through which everything
-    goes but `range_url` and `close`.
+    A subclass overrides the members it changes. To treat all calls alike, override `_call`: every call but
+    `range_url` and `close` passes through it.
     """
 
     def __init__(self, inner: ChunkStorage) -> None:
@@ -85,13 +85,13 @@ class Wrapped:
         self._call("delete", name, lambda: self._inner.delete(name))
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """Take each object in a call of its own: none is under way while the consumer works on one."""
+        """Fetch each object in a call of its own, so that no call is open while the consumer works on an object."""
         objects = self._inner.list(prefix, after=after)
         while (found := self._call("list", prefix, lambda: next(objects, None))) is not None:
             yield found
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """List them in one call: they are few."""
+        """List all in one call: they are few."""
         inner = self._uploads
         return iter(() if inner is None else self._call("uploads", prefix, lambda: [*inner.uploads(prefix)]))
 
@@ -131,7 +131,7 @@ class LimitedStorage(Wrapped):
         if_match: str | None = None,
         progress: OnReceived | None = None,
     ) -> None:
-        """Read in a slot; without `_call`, for cold reads come by here."""
+        """Read in a slot; not through `_call`, because this is the hot path of cold reads."""
         with self._slots:
             self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
 
@@ -154,7 +154,7 @@ class InstrumentedStorage(Wrapped):
     def put(
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
-        """Count the bytes that were stored."""
+        """Count the bytes stored."""
         stored = super().put(name, source, metadata=metadata, create_only=create_only)
         self._count_bytes("put", stored.length_bytes)
         return stored
@@ -167,7 +167,7 @@ class InstrumentedStorage(Wrapped):
         metadata: Mapping[str, str] | None = None,
         create_only: bool = True,
     ) -> ComposedObject:
-        """Count the bytes that were composed, by who copied them."""
+        """Count the bytes composed, separately for the client and the server."""
         composed = super().compose(name, pieces, metadata=metadata, create_only=create_only)
         copied = composed.length_bytes - composed.client_bytes
         self._metrics.count(MetricName.COMPOSED_BYTES, composed.client_bytes, tier=self._tier, way="client")
@@ -183,13 +183,13 @@ class InstrumentedStorage(Wrapped):
         if_match: str | None = None,
         progress: OnReceived | None = None,
     ) -> None:
-        """Count the bytes that were read; without `_call`, for cold reads come by here."""
+        """Count the bytes read; not through `_call`, because this is the hot path of cold reads."""
         with self._measured("read"):
             self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
         self._count_bytes("read", len(buffer))
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """Count one request, whatever its pages, and not the consumer's own time."""
+        """Count one request for all pages, and exclude the consumer's own time."""
         seconds = 0.0
         self._metrics.count(MetricName.STORAGE_REQUESTS, tier=self._tier, verb="list")
         try:

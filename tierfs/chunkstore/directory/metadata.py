@@ -1,7 +1,7 @@
 """User metadata of files: extended attributes, or a small file of JSON where there are none.
 
-A sidecar is named by what makes one version of one object unique (its name, mtime and size), so that it
-can be written before the object gets its name, and a creator that loses harms nobody.
+A sidecar is named by the identity of one version of one object (its name, mtime and size), so that it can be written
+before the object gets its name, and a writer that loses the race for the name harms no other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_XATTRS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCE
 """tmpfs before Linux 6.6 and NFS before 4.2 know no user attributes; some mounts refuse them."""
 
 _MAX_SIDECAR_BYTES = 4 * MAX_METADATA_BYTES
-"""JSON adds quotes and separators; whatever is larger was not written by us."""
+"""JSON adds quotes and separators; a larger file was not written by us."""
 
 
 class FileMetadata:
@@ -37,7 +37,7 @@ class FileMetadata:
     def write(self, name: str, fd: int, metadata: Mapping[str, str]) -> str | None:
         """Attach `metadata` to the open file that will be `name`; its bytes and mtime are final.
 
-        Returns the sidecar to remove should the file never get its name, or None when there is none.
+        Returns the sidecar to remove if the file never gets its name, or None without a sidecar.
         """
         try:
             for key, value in metadata.items():
@@ -52,15 +52,15 @@ class FileMetadata:
         return sidecar
 
     def read(self, name: str, fd: int) -> dict[str, str]:
-        """The metadata of the open file `name`; empty when it has none."""
+        """Return the metadata of the open file `name`, empty without any."""
         try:
             keys = [key for key in os.listxattr(fd) if key.startswith(_XATTR_PREFIX)]
-            found = {key[len(_XATTR_PREFIX) :]: os.getxattr(fd, key).decode("ascii") for key in keys}
+            attributes = {key[len(_XATTR_PREFIX) :]: os.getxattr(fd, key).decode("ascii") for key in keys}
         except OSError as exc:
             if exc.errno not in _NO_XATTRS:
                 raise
-            found = {}
-        return found or self._read_sidecar(name, os.fstat(fd))
+            attributes = {}
+        return attributes or self._read_sidecar(name, os.fstat(fd))
 
     def remove(self, sidecar: str) -> None:
         """Remove a sidecar; a missing one is success."""
@@ -99,9 +99,9 @@ def _sidecar(name: str, status: os.stat_result) -> str:
 
 def _parsed(name: str, text: bytes) -> dict[str, str]:
     try:
-        found = json.loads(text)
+        metadata = json.loads(text)
     except ValueError as exc:
         raise DataLoss(f"{printable(name)}: its metadata is damaged") from exc
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise DataLoss(f"{printable(name)}: its metadata is damaged")
-    return found
+    return metadata

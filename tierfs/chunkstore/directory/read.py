@@ -1,6 +1,6 @@
-"""Reading files below a held tree as objects. Changes nothing.
+"""Read and list files below a held tree as objects. Changes nothing.
 
-Listing files below a directory in the order of their full names, one directory in memory at a time.
+A listing is in the order of full names, with one directory in memory at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tierfs.errors import NotFound
 from tierfs.names import printable
 
 Describe = Callable[[str, os.stat_result], StoredObject]
-"""What the filesystem's word on a file is worth: decides the etag."""
+"""Makes the description of an object from its file's status; decides the etag."""
 
 
 class FileReader:
@@ -31,7 +31,7 @@ class FileReader:
     def read_into(
         self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: OnReceived | None
     ) -> None:
-        """See ChunkStorage.read_into; `name` was checked."""
+        """See ChunkStorage.read_into; `name` is already checked."""
         with self.open(name) as (fd, status):
             found = self._describe(name, status)
             check_etag(name, found.etag, if_match, found.length_bytes)
@@ -48,10 +48,10 @@ class FileReader:
 
     @contextmanager
     def open(self, name: str) -> Iterator[tuple[int, os.stat_result]]:
-        """A descriptor of the regular file `name`, and what it is. Raises NotFound."""
+        """Yield a descriptor and the status of the regular file `name`. Raises NotFound."""
         parent, _, last = name.rpartition("/")
         with map_os_errors(name), self._tree.open_directory(parent) as directory:
-            # O_NONBLOCK: whoever put a FIFO there does not make us wait.
+            # O_NONBLOCK: a FIFO of that name must not block us.
             fd = os.open(last, READ_FLAGS | os.O_NONBLOCK, dir_fd=directory)
         try:
             with map_os_errors(name):
@@ -64,19 +64,19 @@ class FileReader:
 
 
 Listed = tuple[str, os.stat_result]
-"""Name below the root, and what the filesystem says of it."""
+"""Name below the root, and status."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Which names a listing is after, as bytes, because that is how they are ordered."""
+    """The names a listing selects, as bytes, because names are ordered as bytes."""
 
     prefix: bytes
     after: bytes
     hidden: frozenset[bytes]
 
     def may_hold(self, path: bytes) -> bool:
-        """Whether the file `path` is wanted, or the directory `path` (it ends in a slash) may hold one that is."""
+        """Return whether file `path` is wanted, or directory `path`, which ends in a slash, may hold a wanted file."""
         if path in self.hidden:
             return False
         if path.endswith(b"/"):
@@ -86,9 +86,9 @@ class _Wanted:
 
 
 def list_files(tree: HeldTree, prefix: str, after: str, hidden: frozenset[str]) -> Iterator[Listed]:
-    """Regular files whose name starts with `prefix` and is greater than `after`, ascending by bytes.
+    """Yield regular files whose name starts with `prefix` and is greater than `after`, ascending by bytes.
 
-    `hidden` are directories of the root that are left out. What vanishes meanwhile is left out too.
+    `hidden` are directories of the root to leave out. Files that vanish meanwhile are left out too.
     """
     start, slash, _ = prefix.rpartition("/")
     if slash and (not is_relative(start) or start.split("/", 1)[0] in hidden):
@@ -98,7 +98,7 @@ def list_files(tree: HeldTree, prefix: str, after: str, hidden: frozenset[str]) 
 
 
 def _walk(tree: HeldTree, directory: str, wanted: _Wanted) -> Iterator[Listed]:
-    """Files below `directory`, which is "" or ends in a slash."""
+    """Yield files below `directory`, which is "" or ends in a slash."""
     for key, status in sorted(_entries(tree, directory, wanted), key=lambda entry: entry[0]):
         name = directory + key.decode()
         if status is None:
@@ -108,11 +108,11 @@ def _walk(tree: HeldTree, directory: str, wanted: _Wanted) -> Iterator[Listed]:
 
 
 def _entries(tree: HeldTree, directory: str, wanted: _Wanted) -> list[tuple[bytes, os.stat_result | None]]:
-    """Wanted entries of one directory: files with their status, and directories, whose key ends in a slash.
+    """Return the wanted entries of one directory: files with status, and directories, whose key ends in a slash.
 
-    That slash is what orders "a-b/x" before "a/x": keys sort as the full names below them do.
+    That slash orders "a-b/x" before "a/x": keys sort as the full names below them do.
     """
-    found: list[tuple[bytes, os.stat_result | None]] = []
+    wanted_entries: list[tuple[bytes, os.stat_result | None]] = []
     base = directory.encode()
     with (
         map_os_errors(directory or str(tree.root)),
@@ -126,11 +126,11 @@ def _entries(tree: HeldTree, directory: str, wanted: _Wanted) -> list[tuple[byte
                 continue
             if entry.is_dir(follow_symlinks=False):
                 if wanted.may_hold(base + key + b"/"):
-                    found.append((key + b"/", None))
+                    wanted_entries.append((key + b"/", None))
             elif wanted.may_hold(base + key) and entry.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):
-                    found.append((key, entry.stat(follow_symlinks=False)))
-    return found
+                    wanted_entries.append((key, entry.stat(follow_symlinks=False)))
+    return wanted_entries
 
 
 def _is_utf8(name: bytes) -> bool:

@@ -1,6 +1,6 @@
 """The cold tier as a directory: an object is a file of the same name. Any local or network filesystem.
 
-`.tmp` and `.metadata` at the root are ours and no objects. A name cannot also be another's directory.
+`.tmp` and `.metadata` at the root are ours and not objects. A name cannot also be another object's directory.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class DirectoryStorage:
     """ChunkStorage over one directory. Thread-safe, also against other processes and hosts."""
 
     def __init__(self, root: Path, *, sweep: Clock | None = None) -> None:
-        """Open an existing directory, in which nothing changes before the first write.
+        """Open an existing directory. Nothing in it changes before the first write.
 
-        With a clock to `sweep` by, that one removes temporary files that killed writers left here.
+        With a `sweep` clock, the first write removes temporary files orphaned by killed writers.
         Raises NotFound, PermissionDenied.
         """
         self.root = root
@@ -50,7 +50,7 @@ class DirectoryStorage:
 
     @classmethod
     def create(cls, root: Path) -> DirectoryStorage:
-        """Make the directory, mode 0700, durably, if it is missing; its parent must exist. Then open it."""
+        """Create the directory, mode 0700, durably, if it is missing, and open it. The parent must exist."""
         with map_os_errors(str(root)):
             root.mkdir(mode=osio.OWNER_DIRECTORY, exist_ok=True)
             osio.sync_directory(root.parent)
@@ -95,7 +95,7 @@ class DirectoryStorage:
         return self.stat(name)
 
     def _copy(self, piece: ObjectPiece, target: int) -> None:
-        """Append a piece to an open file; what stands there is worthless when this raises."""
+        """Append a piece to an open file; after an error its content is undefined."""
         with self._reader.open(piece.name) as (fd, status):
             found = _described(piece.name, status)
             check_etag(piece.name, found.etag, piece.etag, found.length_bytes)
@@ -129,7 +129,7 @@ class DirectoryStorage:
             return _described(name, status, self._metadata.read(name, fd))
 
     def delete(self, name: str) -> None:
-        """See ChunkStorage.delete. Directories it leaves empty go too."""
+        """See ChunkStorage.delete. Also removes directories that become empty."""
         _check(name)
         parent, _, last = name.rpartition("/")
         with map_os_errors(name):
@@ -146,16 +146,16 @@ class DirectoryStorage:
             self._tree.prune(parent)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are no objects.
+        """See ChunkStorage.list. Files whose names are not UTF-8, links and devices are not objects.
 
-        What is mounted there by now is listed, and used from then on.
+        Lists, and uses from then on, the filesystem mounted there now.
         """
         self._tree.follow()
         for name, status in list_files(self._tree, prefix, after, HIDDEN):
             yield _described(name, status)
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """See Uploads.uploads: temporary files, which do not tell what they would become."""
+        """See Uploads.uploads: temporary files, whose final names are unknown."""
         for name, started_ms in self._writer.temporary_files():
             if name.startswith(prefix):
                 yield PendingUpload(name, os.path.basename(name), started_ms)
@@ -177,6 +177,6 @@ def _check(name: str) -> None:
 
 
 def _described(name: str, status: os.stat_result, metadata: Mapping[str, str] | None = None) -> StoredObject:
-    """What the filesystem says of one file; an etag is its mtime and size (an inode does not survive a copy)."""
+    """Return the description of a file; the etag is its mtime and size (an inode does not survive a copy)."""
     etag = f"{status.st_mtime_ns:x}-{status.st_size:x}"
     return StoredObject(name, status.st_size, etag, status.st_mtime_ns // _NS_PER_MS, metadata or {})

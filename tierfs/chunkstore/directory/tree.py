@@ -30,10 +30,10 @@ _Result = TypeVar("_Result")
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 DIRECTORY_FLAGS = READ_FLAGS | os.O_DIRECTORY
 _ROOT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
-"""The root itself may be a link: it is named by the store's own settings."""
+"""The root itself may be a link: the store's own settings name it."""
 
 _DEAD_MOUNT = frozenset({errno.ESTALE, errno.ENOTCONN})
-"""The filesystem below a held descriptor is gone for good, although another one may be mounted at its path."""
+"""The filesystem of a held descriptor is gone for good, although another may be mounted at its path."""
 
 _MEANINGS = osio.meanings(
     (
@@ -45,14 +45,14 @@ _MEANINGS = osio.meanings(
     (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)),
     (Meaning(InvalidRequest), (errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL, errno.E2BIG, errno.ERANGE)),
 )
-"""EIO and ESTALE are in no row: on a network filesystem they pass."""
+"""EIO and ESTALE are in no row: on a network filesystem they are transient."""
 
 map_os_errors = partial(osio.map_os_errors, table=_MEANINGS)
 """Turn errors of a cold directory's filesystem into ours, naming an object."""
 
 
 class HeldTree:
-    """The root descriptor, counted, so that close() never pulls it from under a running call."""
+    """The root descriptor with a count of its users, so that close() never closes it during a call."""
 
     def __init__(self, root: Path) -> None:
         """Open an existing directory; raises NotFound, PermissionDenied."""
@@ -64,13 +64,13 @@ class HeldTree:
             self._fd = os.open(root, _ROOT_FLAGS)
             self._is_mount = _is_mount(self._fd)
         self._was_marked = _is_marked(self._fd)
-        """Whether what is held, or was held before, was marked as a store's cold tier."""
+        """Whether this directory, or one held before it, was marked as a store's cold tier."""
         self._before: list[int] = []
-        """Directories that were held before, until no call uses them."""
+        """Descriptors of directories held before, kept until no call uses them."""
 
     @contextmanager
     def use(self) -> Iterator[int]:
-        """The root's descriptor for the length of the block. Raises Closed."""
+        """Yield the root's descriptor, kept open during the block. Raises Closed."""
         with self._lock:
             check_open(self._closed, self.root)
             self._users += 1
@@ -84,7 +84,7 @@ class HeldTree:
 
     @contextmanager
     def open_directory(self, path: str, *, create: bool = False) -> Iterator[int]:
-        """A descriptor of the directory `path` below the root ("" is the root itself).
+        """Yield a descriptor of the directory `path` below the root ("" is the root itself).
 
         Created directories are not durable before sync_directories. Raises OSError.
         """
@@ -108,7 +108,7 @@ class HeldTree:
         return os.open(".", DIRECTORY_FLAGS, dir_fd=root_fd)
 
     def _renew(self, root_fd: int) -> bool:
-        """Let the root's descriptor be of what is mounted there now; False while that is not mounted again."""
+        """Point the root's descriptor at the filesystem mounted there now; return False while there is none."""
         try:
             fd = os.open(self.root, _ROOT_FLAGS)
         except OSError:
@@ -122,7 +122,7 @@ class HeldTree:
         return True
 
     def sync_directories(self, path: str) -> None:
-        """Make the entries of `path` and of every directory above it durable (clean ones cost next to nothing)."""
+        """Make the entries of `path` and of every directory above it durable (clean ones cost almost nothing)."""
         while True:
             with self.open_directory(path) as fd:
                 os.fsync(fd)
@@ -144,21 +144,21 @@ class HeldTree:
             path = parent
 
     def follow(self) -> bool:
-        """Hold the directory that the root's path names by now, as after a mount; returns whether it is another one.
+        """Reopen the root by its path, as after a mount; return whether it is another directory.
 
-        A bare mount point does not take the place of a store's directory, which is marked, or the root of a mount: so
-        a lazy unmount leaves what is held in use.
+        A bare mount point replaces neither a marked store directory nor the root of a mount: so a lazy unmount leaves
+        the held directory in use.
         """
         with self._lock:
             if self._closed:
                 return False
             try:
                 fd = os.open(self.root, _ROOT_FLAGS)
-            except OSError:  # not there: what is held is all there is
+            except OSError:  # missing: keep the held directory
                 return False
             try:
                 is_mount = _is_mount(fd)
-            except OSError:  # it went away again
+            except OSError:  # unmounted again
                 os.close(fd)
                 return False
             worse = (_is_marked(self._fd) and not _is_marked(fd)) or (self._is_mount and not is_mount)
@@ -172,20 +172,20 @@ class HeldTree:
             return True
 
     def reading(self, work: Callable[[], _Result]) -> _Result:
-        """As `following`; what is missing in a place that is not there is not lost: WrongColdTier, not NotFound."""
+        """Do as `following`; without a mount raise WrongColdTier, not NotFound: a missing object is not lost then."""
         try:
             return self.following(work)
         except NotFound as exc:
-            why = self._why_bare()
-            if not why:
+            reason = self._why_bare()
+            if not reason:
                 raise
             raise WrongColdTier(
-                f"nothing seems to be mounted at {printable(str(self.root))}: {why}",
+                f"nothing seems to be mounted at {printable(str(self.root))}: {reason}",
                 remedy="mount it, or bring it back",
             ) from exc
 
     def following(self, work: Callable[[], _Result]) -> _Result:
-        """Do `work` with what is held, and once more with what is mounted in its place by now."""
+        """Do `work` in the held directory; if that fails, once more in the one mounted in its place now."""
         try:
             return work()
         except (NotFound, Unavailable):
@@ -194,7 +194,7 @@ class HeldTree:
         return work()
 
     def _why_bare(self) -> str:
-        """Why what is held looks like a mount point without its filesystem, in words; "" when it does not.
+        """Return why the held directory looks like an unmounted mount point, in words; "" if it does not.
 
         One stat for a marked place, else the first entry of the root. Raises what map_os_errors raises.
         """
@@ -202,7 +202,7 @@ class HeldTree:
             if _is_marked(fd):
                 self._was_marked = True
             elif self._was_marked:
-                return f"the mark {MARK_NAME} is not there any more"
+                return f"the mark {MARK_NAME} is missing"
             elif _is_empty(fd):
                 return "it is empty"
         return ""
@@ -222,12 +222,12 @@ class HeldTree:
 
 
 def _is_mount(fd: int) -> bool:
-    """Whether a directory is the root of a mounted filesystem."""
+    """Return whether a directory is the root of a mounted filesystem."""
     return os.fstat(fd).st_dev != os.stat("..", dir_fd=fd).st_dev
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
-    """What tells directories apart; None for one that does not answer any more, as after a server's death."""
+    """Return device and inode of a directory; None if it no longer answers, as after a server's death."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -236,7 +236,7 @@ def _identity(fd: int) -> tuple[int, int] | None:
 
 
 def _is_marked(fd: int) -> bool:
-    """Whether the directory says that it is a store's cold tier."""
+    """Return whether the directory is marked as a store's cold tier."""
     try:
         os.stat(MARK_NAME, dir_fd=fd, follow_symlinks=False)
     except OSError:
@@ -250,7 +250,7 @@ def _is_empty(fd: int) -> bool:
 
 
 def _enter(fd: int, part: str, *, create: bool) -> int:
-    """Open the directory `part` of `fd`, made when it is missing and `create` says so."""
+    """Open the directory `part` of `fd`; with `create`, make a missing one."""
     try:
         return os.open(part, DIRECTORY_FLAGS, dir_fd=fd)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Putting a file under its name: all of it, durably, or not at all, even through kill -9.
+"""Write a file under its name: all of it, durably, or not at all, even through kill -9.
 
-Copying ranges between files inside the kernel, sharing their blocks where the filesystem can.
+`copy_range` copies between files inside the kernel, sharing blocks on filesystems that can.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ TEMPORARY_DIRECTORY = ".tmp"
 _PREFIX = "tierfs-"
 _NAME = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
 _ANY_NAME = re.compile(rf"({_PREFIX})?[0-9a-f]{{32}}")
-"""Names of temporary files; those of older versions have no prefix, and nothing tells whose they are."""
+"""Names of temporary files; those of older versions have no prefix, so that their owner is unknown."""
 
 STALE_AFTER_MS = 24 * 3600 * 1000
-"""A temporary file nobody wrote to for a day belongs to nobody (a guess: no upload rests that long)."""
+"""A temporary file not written to for a day is orphaned (a guess: no upload pauses that long)."""
 
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _NS_PER_MS = 1_000_000
 
 _LINK_ATTEMPTS = 10
-"""A delete may remove the emptied directory between our mkdir and our link; it cannot do so for ever."""
+"""A delete may remove the emptied directory between our mkdir and our link; it cannot do so forever."""
 
 
 class FileWriter:
     """Writes files below one held tree."""
 
     def __init__(self, tree: HeldTree, metadata: FileMetadata, sweep: Clock | None = None) -> None:
-        """With a clock, temporary files that killed writers left behind are removed before the first write."""
+        """With a `sweep` clock, remove temporary files orphaned by killed writers before the first write."""
         self._tree = tree
         self._metadata = metadata
         self._sweep = sweep
         self._unsynced: set[str] = set()
-        """Directories that have a new name and could not be synced."""
+        """Directories with a new name that could not be synced."""
 
     def store(self, name: str, fill: Callable[[int], None], metadata: Mapping[str, str], *, create_only: bool) -> None:
-        """Make a file that `fill` writes to, and call it `name`. Raises OSError, FileExistsError for a taken name.
+        """Create a file, have `fill` write it, and name it `name`. Raises OSError, FileExistsError for a taken name.
 
-        Order: bytes and metadata synced under a temporary name, then the name, then the directories synced. A
-        sync that fails leaves the name, so a name that is taken is synced before the caller is told: it may be
-        the caller's own of an earlier try, also of another process.
+        Order: bytes and metadata synced under a temporary name, then the name, then the directories synced. A failed
+        sync leaves the name, so a taken name is synced before FileExistsError is raised: it may be the caller's own
+        from an earlier try, also in another process.
         """
         with self._tree.open_directory(TEMPORARY_DIRECTORY, create=True) as directory:
             self._remove_stale(directory)
@@ -78,7 +78,7 @@ class FileWriter:
 
     def _publish(self, directory: int, temporary: str, name: str, *, create_only: bool) -> None:
         parent, _, last = name.rpartition("/")
-        for left in reversed(range(_LINK_ATTEMPTS)):
+        for attempts_left in reversed(range(_LINK_ATTEMPTS)):
             try:
                 with self._tree.open_directory(parent, create=True) as fd:
                     if create_only:
@@ -91,12 +91,12 @@ class FileWriter:
                 self._sync_directories(parent)
                 raise
             except FileNotFoundError:
-                if not left:
+                if not attempts_left:
                     raise
         self._sync_directories(parent)
 
     def settle(self, name: str) -> None:
-        """Sync what a failed sync left in doubt about `name`, before anybody is told that it is there."""
+        """Repeat a failed sync of the directory of `name`, before the object is reported to exist."""
         parent = name.rpartition("/")[0]
         if parent in self._unsynced:
             self._sync_directories(parent)
@@ -104,7 +104,7 @@ class FileWriter:
     def _sync_file(self, parent: str, last: str) -> None:
         with suppress(FileNotFoundError), self._tree.open_directory(parent) as directory:
             if not stat.S_ISREG(os.stat(last, dir_fd=directory, follow_symlinks=False).st_mode):
-                return  # a link or a directory, which is nobody's object
+                return  # a link or a directory is not an object
             osio.sync(last, dir_fd=directory, flags=READ_FLAGS)
 
     def _sync_directories(self, parent: str) -> None:
@@ -117,9 +117,9 @@ class FileWriter:
         self._unsynced.discard(parent)
 
     def temporary_files(self) -> Iterator[tuple[str, int]]:
-        """Files that writers write, or left behind: name, and when it was written to last (ms).
+        """Yield temporary files, in use or orphaned: name, and time of the last write (ms).
 
-        Those of others, whatever they do in a directory of that name, are none.
+        Files of other programs in a directory of that name do not count.
         """
         try:
             with map_os_errors(TEMPORARY_DIRECTORY), self._tree.open_directory(TEMPORARY_DIRECTORY) as directory:
@@ -131,12 +131,12 @@ class FileWriter:
             return
 
     def remove_temporary(self, name: str) -> None:
-        """Remove one of them; a missing one is success."""
+        """Remove one temporary file; a missing one is success."""
         with suppress(FileNotFoundError), self._tree.open_directory(TEMPORARY_DIRECTORY) as directory:
             os.unlink(os.path.basename(name), dir_fd=directory)
 
     def _remove_stale(self, directory: int) -> None:
-        """Once: what is removed was named by us, and nobody writes to it any more."""
+        """Remove orphaned temporary files, only once; only files named by us that are no longer written to."""
         clock, self._sweep = self._sweep, None
         if clock is not None:
             for name in filter(_NAME.fullmatch, os.listdir(directory)):
@@ -168,7 +168,7 @@ def write_source(name: str, source: Source, fd: int) -> None:
 
 
 def _make_unlike_others(fd: int) -> None:
-    """Give a file that is complete an mtime that no other version of it has.
+    """Give a complete file an mtime that no other version of it has.
 
     The kernel's clock ticks every few milliseconds: two versions of one size could share an etag.
     """
@@ -185,9 +185,9 @@ _LARGEST_COPY_BYTES = 1 << 30
 
 
 def copy_range(source: int, offset: int, length_bytes: int, target: int) -> int:
-    """Append a range of one open file to another at its position; returns how many bytes there were.
+    """Append a range of one open file to another at its position; return the number of bytes copied.
 
-    Less than `length_bytes` when the source ends before. Raises OSError.
+    That is less than `length_bytes` if the source ends early. Raises OSError.
     """
     done = 0
     while done < length_bytes:

@@ -1,7 +1,7 @@
-"""Ranged GETs in threads: a tenth of the CPU that a general client takes for each.
+"""Ranged GETs in threads: a tenth of the CPU per GET of a general client.
 
-The body goes straight into the caller's buffer. One try only: what is not exactly the bytes asked for is left to
-the general client, which knows of errors and other ways.
+The body goes straight into the caller's buffer. One try only: any answer but exactly the requested bytes is left to
+the general client, which handles errors and other encodings.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class ThreadGets:
     """Connections to one HTTP server, and GETs over them. Thread-safe."""
 
     def __init__(self, origin: str, settings: ColdSettings) -> None:
-        """`origin`: scheme, host and port. Nothing is sent yet."""
+        """`origin` is scheme, host and port. Nothing is sent yet."""
         self._host = host_of(origin)
         self._settings = settings
         self.idle = IdleConnections(settings.connections)
 
     def read_into(self, target: str, start: int, buffer: memoryview, etag: str, progress: OnReceived | None) -> int:
-        """Fill `buffer` with the object's bytes from `start` on; returns how many came: all, or the first ones.
+        """Fill `buffer` with the object's bytes from `start` on; return how many arrived: all, or the first ones.
 
-        Raises AnsweredOtherwise, TimeoutError and ConnectTimeoutError for a silent server, and what `progress` raises,
-        which is no OSError.
+        Raises AnsweredOtherwise, TimeoutError and ConnectTimeoutError for a silent server, and the errors of
+        `progress`, which must not be OSErrors.
         """
         connection = self.idle.take() or self._connect()
         if connection is None:
@@ -52,10 +52,10 @@ class ThreadGets:
             if progress is not None:
                 progress(get.done)
             clean = get.clean
-        except BlockingIOError as exc:  # what the kernel's time limit looks like
+        except BlockingIOError as exc:  # the kernel's time limit
             raise TimeoutError(f"no byte for {self._settings.read_timeout_s:g} s") from exc
         except OSError:
-            pass  # broken: the general client tries again, or meets the same and reports it
+            pass  # broken: the general client retries, or reports the same error
         finally:
             self.idle.put_back(connection, clean=clean)
         return get.done
@@ -73,7 +73,7 @@ class ThreadGets:
             return None
         for option in SOCKET_OPTIONS:
             connection.setsockopt(*option)
-        # The kernel's own time limit: with Python's, each call would poll first, and ask for the interpreter twice.
+        # The kernel's own time limit: with Python's, each call would poll first and take the interpreter lock twice.
         connection.settimeout(None)
         seconds, fraction = divmod(self._settings.read_timeout_s, 1)
         limit = _TIMEVAL.pack(int(seconds), int(fraction * _MICROSECONDS))

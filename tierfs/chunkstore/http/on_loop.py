@@ -1,7 +1,7 @@
-"""Small ranged GETs on the trio loop itself: no thread is woken for them, and none waits for the interpreter's lock.
+"""Small ranged GETs on the trio loop itself: no thread is woken for them, and none waits for the interpreter lock.
 
-The body of an answer goes straight into the caller's buffer. One try only: whatever is not exactly the bytes asked
-for is left to the storage, which knows of errors, retries and other ways.
+The body of an answer goes straight into the caller's buffer. One try only: any answer but exactly the requested bytes
+is left to the storage, which handles errors, retries and other ways to read.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tierfs.chunkstore.http.ranged_get import (
 from tierfs.chunkstore.protocol import RangeUrl
 
 _TIMEOUT_S = 10.0
-"""After this the storage tries in its own way (a guess; the reader's deadline is longer)."""
+"""After this the storage takes over (a guess; the reader's deadline is longer)."""
 
 
 class LoopGets:
     """Connections to plain HTTP servers, and GETs over them. On the trio loop only."""
 
     def __init__(self, most: int) -> None:
-        """`most`: GETs at once."""
+        """`most` is the number of GETs at once."""
         self._most = most
         self._closed = False
         self.running = 0
@@ -42,13 +42,13 @@ class LoopGets:
         return self.running < self._most and not self._closed
 
     def reserve(self) -> None:
-        """Count one more, for which `get` is called later: a task does not begin when it is started."""
+        """Count one GET for which `get` is called later: a started task does not run at once."""
         self.running += 1
 
     async def get(self, url: RangeUrl, start: int, view: memoryview, etag: str) -> bool:
-        """Fill `view` with the object's bytes from `start` on; False when that did not work, for any reason.
+        """Fill `view` with the object's bytes from `start` on; return False after any failure.
 
-        Once for each `reserve`. What is in `view` after False is undefined.
+        Once for each `reserve`. The content of `view` is undefined after False.
         """
         try:
             with trio.move_on_after(_TIMEOUT_S):
@@ -61,7 +61,7 @@ class LoopGets:
         return False
 
     def close(self) -> None:
-        """Close idle connections, and those in use when their GET ends; begin no more."""
+        """Close idle connections, and those in use when their GET ends; start no more."""
         self._closed = True
         for idle in self.idle.values():
             idle.close()
@@ -95,7 +95,7 @@ async def _send(connection: socket.socket, data: bytes) -> None:
 
 
 async def _receive(connection: socket.socket, get: RangedGet) -> None:
-    """Receive the whole answer, or raise what says that it is another one."""
+    """Receive the whole answer. Raises AnsweredOtherwise for any other one."""
     head_is_whole, least = False, 1
     while not head_is_whole:
         try:
@@ -113,6 +113,6 @@ async def _receive(connection: socket.socket, get: RangedGet) -> None:
 
 
 def _wake_up_for(connection: socket.socket, least_bytes: int) -> int:
-    """Have the kernel wake us once, for so many bytes or the connection's end, and not for each packet."""
+    """Have the kernel wake us only for so many bytes or the connection's end, not for each packet."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least_bytes)
     return least_bytes

@@ -1,6 +1,6 @@
-"""A ranged GET over plain HTTP, without I/O: what is sent, what is taken, and which connections are idle.
+"""A ranged GET over plain HTTP, without I/O: the request, the parser of the answer, and a pool of idle connections.
 
-Heads are parsed by httptools, which is llhttp: in Python it takes ten times as long.
+Heads are parsed by httptools (llhttp): a parser in Python takes ten times as long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import httptools
 HEAD_END = b"\r\n\r\n"
 
 MAX_HEAD_BYTES = 16 * 1024
-"""The longest head of an answer, with all that is said before it."""
+"""The longest head of an answer, including informational answers before it."""
 
 _HTTP_PORT = 80
 _HTTP_1 = b"HTTP/1."
@@ -30,13 +30,13 @@ class AnsweredOtherwise(Exception):
     """The answer is not exactly the range; a more general client may read it."""
 
     def __init__(self, status: int = 0) -> None:
-        """`status`: HTTP's, 0 for what is not HTTP."""
+        """`status` is HTTP's, 0 if the answer is not HTTP."""
         super().__init__(f"HTTP {status}")
         self.status = status
 
 
 class RangedGet:
-    """One GET: send `request`, give what comes to `take_head` until that is whole, then receive into `missing`."""
+    """One GET: send `request`, feed `take_head` until the head is complete, then receive into `missing`."""
 
     __slots__ = ("_begin", "_etag", "_received", "_start", "_stays_open", "_view", "done", "request")
 
@@ -54,18 +54,18 @@ class RangedGet:
 
     @property
     def missing(self) -> memoryview:
-        """Where the next bytes of the body go; empty once all have arrived."""
+        """Room for the next bytes of the body; empty once all have arrived."""
         return self._view[self.done :]
 
     @property
     def clean(self) -> bool:
-        """Whether the connection may be used again: nothing of this answer is left in it."""
+        """Whether the connection is reusable: nothing of this answer remains in it."""
         return self._stays_open and self.done == len(self._view)
 
     def take_head(self, piece: bytes) -> bool:
-        """Take bytes of the answer; whether its head is whole. Bytes of the body that came with it are in the view.
+        """Take bytes of the answer; return whether its head is complete. Bytes of the body among them go into the view.
 
-        Informational answers are passed over. Raises AnsweredOtherwise for any other range or version,
+        Informational answers are skipped. Raises AnsweredOtherwise for any other range or version,
         ConnectionError when the server hung up.
         """
         _require(len(piece))
@@ -84,7 +84,7 @@ class RangedGet:
         return False
 
     def arrived(self, count: int) -> None:
-        """Note bytes that were received into `missing`. Raises ConnectionError when the server hung up."""
+        """Count bytes received into `missing`. Raises ConnectionError when the server hung up."""
         _require(count)
         self.done += count
 
@@ -104,16 +104,16 @@ class IdleConnections:
         self._lock = threading.Lock()
         self._closed = False
         self._idle: list[socket.socket] = []
-        # One that is forgotten unclosed keeps no connection, as with urllib3's pools.
+        # A pool that is dropped without close() leaks no connection, as with urllib3's.
         weakref.finalize(self, _close_all, self._idle)
 
     def __len__(self) -> int:
         return len(self._idle)
 
     def take(self) -> socket.socket | None:
-        """Take one that is still open, the one used last, as it is the least likely to be closed; None without any.
+        """Take the open connection used last, the least likely to be closed by the server; None without any.
 
-        Those that are not are closed on the way.
+        Connections found closed are dropped.
         """
         with self._lock:
             while self._idle:
@@ -124,7 +124,7 @@ class IdleConnections:
         return None
 
     def put_back(self, connection: socket.socket, *, clean: bool) -> None:
-        """Keep a connection that is clean while there is room, else close it."""
+        """Keep a clean connection if there is room, else close it."""
         with self._lock:
             if clean and not self._closed and len(self._idle) < self._most:
                 self._idle.append(connection)
@@ -132,7 +132,7 @@ class IdleConnections:
         connection.close()
 
     def close(self) -> None:
-        """Close all, and those in use when they are put back."""
+        """Close all connections; those in use are closed when put back."""
         with self._lock:
             self._closed = True
             _close_all(self._idle)
@@ -142,7 +142,7 @@ class _Head:
     """Status and header fields of one answer."""
 
     def __init__(self, data: bytes) -> None:
-        """`data` ends with the blank line. Raises AnsweredOtherwise for anything that is not one whole head."""
+        """`data` ends with the blank line. Raises AnsweredOtherwise unless it is one complete head."""
         self._fields: dict[bytes, bytes] = {}
         self._complete = False
         parser = httptools.HttpResponseParser(self)
@@ -157,9 +157,9 @@ class _Head:
         """Whether the server awaits another request on this connection."""
 
     def is_range(self, start: int, length_bytes: int, etag: str) -> bool:
-        """Whether what follows is exactly these bytes, of the right version, as they are.
+        """Return whether the body is exactly these bytes, of the right version, unencoded.
 
-        That there is no Transfer-Encoding beside the length, the parser has seen to.
+        The parser rejects a Transfer-Encoding beside the length.
         """
         return (
             self.status == HTTPStatus.PARTIAL_CONTENT
@@ -169,29 +169,29 @@ class _Head:
         )
 
     def _get(self, name: bytes) -> bytes:
-        """A field by its name in small letters, empty when it is missing; repeated ones are joined by a comma."""
+        """Return a field by its lower-case name, empty if missing; repeated ones are joined by a comma."""
         return self._fields.get(name, b"")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """For the parser."""
+        """Store a header field; a callback of the parser."""
         name, value = name.lower(), value.strip()
-        before = self._fields.get(name)
-        self._fields[name] = value if before is None else before + b", " + value
+        earlier = self._fields.get(name)
+        self._fields[name] = value if earlier is None else earlier + b", " + value
 
     def on_headers_complete(self) -> None:
-        """For the parser."""
+        """Note the end of the head; a callback of the parser."""
         self._complete = True
 
 
 def host_of(origin: str) -> Host:
-    """The host to connect to, for scheme, host and port of a URL."""
+    """Return the host to connect to for the origin of a URL."""
     parts = urlsplit(origin)
     assert parts.hostname is not None
     return parts.hostname, parts.port or _HTTP_PORT
 
 
 def _request(host: Host, target: str, start: int, length_bytes: int) -> bytes:
-    """The request for these bytes; nothing of it can break out of its line: a signed target is percent-encoded."""
+    """Return the request for these bytes. No header can be injected: a signed target is percent-encoded."""
     return (
         f"GET {target} HTTP/1.1\r\nHost: {_host_header(host)}\r\nUser-Agent: {_AGENT}\r\n"
         f"Accept-Encoding: identity\r\nRange: bytes={start}-{start + length_bytes - 1}\r\n\r\n"
@@ -199,7 +199,7 @@ def _request(host: Host, target: str, start: int, length_bytes: int) -> bytes:
 
 
 def _host_header(host: Host) -> str:
-    """The host as it was signed: without the default port."""
+    """Return the host as signed: without the default port."""
     name, port = host
     if ":" in name:
         name = f"[{name}]"
@@ -212,7 +212,7 @@ def _require(count: int) -> None:
 
 
 def _is_quiet(connection: socket.socket) -> bool:
-    """Whether the server neither closed it nor sent anything unasked."""
+    """Return whether the server neither closed the connection nor sent unrequested bytes."""
     try:
         connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -1,6 +1,6 @@
-"""One S3 client: botocore for every verb, and what urllib3 needs to read presigned URLs the same way.
+"""One S3 client: botocore for every verb, and the options for urllib3 to read presigned URLs the same way.
 
-Presigned URLs: one serves all ranges of an object for some minutes. A credential: it is never logged.
+One presigned URL serves all ranges of an object for some minutes. It is a credential: it is never logged.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ SOCKET_OPTIONS = [
     *HTTPConnection.default_socket_options,
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
 ]
-"""What botocore sets with tcp_keepalive: a peer that vanished is noticed while a connection rests."""
+"""As botocore sets them with tcp_keepalive: a vanished peer is noticed while a connection is idle."""
 
 DEFAULT_REGION = "us-east-1"
-"""What servers that are not AWS accept when nobody named a region."""
+"""Accepted by servers other than AWS when no region is configured."""
 
 _SIGNING_LOGGERS = ("urllib3.connectionpool", "botocore.auth", "botocore.endpoint")
 """Their debug lines hold signed URLs and signatures."""
 
 _OURS, _TAKEN = "BucketAlreadyOwnedByYou", "BucketAlreadyExists"
-"""Codes for a bucket that is there. In us-east-1, and of Ceph, making it again is success."""
+"""Codes for an existing bucket. In us-east-1, and on Ceph, creating it again is success."""
 
 _NEEDS_REGION = "IllegalLocationConstraintException"
-"""Code for a bucket that must name the region of the server it is made at."""
+"""Code for a bucket request that must name the server's region."""
 
 _SIGNED = ("X-Amz-Signature", "Signature:", "Signature=")
 
@@ -59,14 +59,14 @@ class S3Connection:
     client: S3Client
     settings: ColdSettings
     verify: str | Literal[True]
-    """CA bundle the user configured, or True for the default one."""
+    """CA bundle configured by the user, or True for the default one."""
     proxied: bool
     """The environment names a proxy for the endpoint; only botocore goes through it."""
     credentials: Credentials | None
 
     @property
     def signs_at_once(self) -> bool:
-        """Whether a signature takes some computing only, and no request for new credentials."""
+        """Whether signing takes only computation, and no request for new credentials."""
         if isinstance(self.credentials, RefreshableCredentials):
             return not self.credentials.refresh_needed()
         return self.credentials is not None
@@ -91,9 +91,9 @@ def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
 
 
 def create_bucket(location: S3Location, settings: ColdSettings) -> None:
-    """Make the location's bucket; one that is there and ours is left as it is.
+    """Create the location's bucket; an existing one of ours is left unchanged.
 
-    Raises AlreadyExists for another owner's, and as any request does.
+    Raises AlreadyExists for another owner's bucket, and the errors of any request.
     """
     client = connect(location, settings).client
     region = {"CreateBucketConfiguration": {"LocationConstraint": client.meta.region_name}}
@@ -103,7 +103,8 @@ def create_bucket(location: S3Location, settings: ColdSettings) -> None:
     except TierfsError as exc:
         if s3_code(exc) == _TAKEN:
             raise AlreadyExists(
-                f"bucket {location.bucket} is another owner's at {location.endpoint}", remedy="choose another name"
+                f"bucket {location.bucket} belongs to another owner at {location.endpoint}",
+                remedy="choose another name",
             ) from exc
         if s3_code(exc) != _OURS:
             raise
@@ -112,7 +113,7 @@ def create_bucket(location: S3Location, settings: ColdSettings) -> None:
 
 
 def _create_somewhere(client: S3Client, location: S3Location, region: dict[str, Any]) -> None:
-    """Create the bucket in a region; a server other than AWS is asked without one first, as most know only one."""
+    """Create the bucket in a region; try without one first on servers other than AWS: most have only one."""
     if location.endpoint_url is not None and region:
         try:
             client.create_bucket(Bucket=location.bucket)
@@ -127,7 +128,7 @@ def _config(location: S3Location, settings: ColdSettings) -> botocore.config.Con
     return botocore.config.Config(
         # RetryingStorage is the only place that retries.
         retries={"total_max_attempts": 1, "mode": "standard"},
-        # Servers that are not AWS do not know the checksums botocore sends by default.
+        # Servers other than AWS reject the checksums that botocore sends by default.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         signature_version="s3v4",
@@ -146,21 +147,23 @@ def _hide_signatures() -> None:
 
 
 def _without_signature(record: logging.LogRecord) -> bool:
-    """Whether a vendor's log record may be shown."""
+    """Return whether a vendor's log record is free of signatures."""
     text = record.getMessage()
     return not any(mark in text for mark in _SIGNED)
 
 
 _VALID_S = 900
-"""How long the server accepts a URL; short, because whoever sees it may read the object."""
+"""Validity of a URL at the server; short, because it is a credential for the object."""
+
 _USED_S = 600
-"""How long we use it: well before it expires, so that clocks may disagree and a queued GET still starts."""
+"""We stop using it well before it expires, so that clocks may disagree and a queued GET still starts."""
+
 _MAX_URLS = 4096
 """Cached URLs, about 1 KiB each."""
 
 
 class SignedUrls:
-    """Paths and queries that read the objects of one location. Thread-safe."""
+    """Signed paths and queries for reading the objects of one location. Thread-safe."""
 
     def __init__(self, connection: S3Connection, clock: Clock) -> None:
         self._connection = connection
@@ -168,10 +171,10 @@ class SignedUrls:
         self._lock = threading.Lock()
         self._targets: OrderedDict[str, tuple[float, str]] = OrderedDict()
         self.origin = ""
-        """Scheme, host and port of all of them; "" before the first one."""
+        """Scheme, host and port of all URLs; "" before the first one."""
 
     def target(self, name: str) -> str:
-        """Signed path and query for `name`. Raises what botocore raises, within map_s3_errors."""
+        """Return the signed path and query for `name`. Raises botocore's errors; call within map_s3_errors."""
         target = self.signed(name)
         if target is not None:
             return target
@@ -189,23 +192,23 @@ class SignedUrls:
         return target
 
     def signed(self, name: str) -> str | None:
-        """What was signed before and is still good."""
+        """Return a cached path and query that is still valid, or None."""
         with self._lock:
             used_until, target = self._targets.get(name, (0.0, ""))
         return target if used_until > self._clock.monotonic_s() else None
 
     def forget(self, name: str) -> None:
-        """Sign anew next time; idempotent."""
+        """Sign again next time; idempotent."""
         with self._lock:
             self._targets.pop(name, None)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all URLs."""
         with self._lock:
             self._targets.clear()
 
 
 def _split(url: str) -> tuple[str, str]:
-    """Scheme and host of a URL, and its path and query."""
+    """Split a URL into scheme and host, and path and query."""
     parsed = urllib3.util.parse_url(url)
     return f"{parsed.scheme}://{parsed.netloc}", parsed.request_uri

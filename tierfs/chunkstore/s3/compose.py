@@ -1,14 +1,12 @@
-"""Making one object of ranges of others: the server copies what is long enough, the rest comes by here.
+"""Compose one object of ranges of others: the server copies long ranges, the client uploads the rest.
 
-Servers may ignore the condition on a copy's source (many do), so the sources are looked at once more when all
-parts are made: what was copied before that was copied from the versions asked for.
+A server copies a part itself when it is a range of one object and at least 5 MiB long; only the last part may be
+shorter. The client has to read and upload shorter pieces, together with neighbours until the part is long enough:
+neighbours lend bytes of their ends, or are uploaded whole if they have none to spare. `plan_parts`, which is pure,
+finds the parts with the fewest uploaded bytes: none if every piece is at least 5 MiB.
 
-Which parts a multipart upload makes one object of, from ranges of existing objects. Pure.
-
-A server copies a part itself when it is a range of one object and at least 5 MiB long; only the last part may
-be shorter. What is shorter has to be read and uploaded by the client, together with neighbours until it is
-long enough: those lend bytes of their ends, or are uploaded whole when they have none to spare. The plan is
-the one with the fewest uploaded bytes; it uploads none when every piece is at least 5 MiB.
+Servers may ignore the condition on a copy's source (many do), so the sources are checked again when all parts are
+made: all copies were then made from the requested versions.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ from tierfs.types import MIB
 
 @dataclass(frozen=True, slots=True)
 class PartLimits:
-    """What a server accepts; the defaults are S3's."""
+    """Limits of a server; the defaults are S3's."""
 
     min_bytes: int = 5 * MIB
     """Of every part but the last."""
     max_bytes: int = 5 * 1024 * MIB
-    """Of every part. At least twice the minimum, so that whatever is too long can be cut."""
+    """Of every part. At least twice the minimum, so that any longer range can be cut."""
     upload_bytes: int = 8 * MIB
     """Uploaded parts are cut when they reach twice this, so that few bytes are in memory."""
     max_parts: int = 10_000
@@ -49,7 +47,7 @@ S3_LIMITS = PartLimits()
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Bytes of one piece: its index, and where in the piece they begin."""
+    """Bytes of one piece: its index, and the offset in it."""
 
     piece: int
     offset: int
@@ -66,20 +64,20 @@ class ComposePart:
     @property
     def length_bytes(self) -> int:
         """Length of the part."""
-        return sum(one.length_bytes for one in self.slices)
+        return sum(part_slice.length_bytes for part_slice in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A piece the server copies but for what it lends, and the cheapest ways to everything before it."""
+    """A piece the server copies, except for lent bytes, and the cheapest plan for everything before it."""
 
     piece: int
     head: int
-    """Bytes at its beginning that are uploaded with what is before it."""
+    """Bytes at its beginning that are uploaded with the pieces before it."""
     slack: int
-    """Bytes at its end that it could lend to what is behind it."""
+    """Bytes at its end that it could lend to the pieces after it."""
     lent: int
-    """Bytes that the piece kept before this one lends to what is between them."""
+    """Bytes that the previous kept piece lends to the pieces between them."""
     uploaded: int
     before: _Kept | None
 
@@ -90,7 +88,7 @@ be copied: those around it are long enough by themselves."""
 
 
 def plan_parts(lengths: Sequence[int], limits: PartLimits = S3_LIMITS) -> tuple[ComposePart, ...]:
-    """Parts that make up pieces of these lengths (none is 0), in order, with the fewest uploaded bytes.
+    """Return the parts for pieces of these lengths (none is 0), in order, with the fewest uploaded bytes.
 
     Raises InvalidRequest when there would be too many parts.
     """
@@ -117,12 +115,12 @@ def plan_parts(lengths: Sequence[int], limits: PartLimits = S3_LIMITS) -> tuple[
 
 
 def client_bytes(parts: Iterable[ComposePart]) -> int:
-    """Bytes that go through the client."""
+    """Return the bytes that pass through the client."""
     return sum(part.length_bytes for part in parts if not part.copied)
 
 
 def _kept(lengths: Sequence[int], limits: PartLimits) -> list[Slice]:
-    """What the server copies, in order: dynamic programming over the pieces it could copy."""
+    """Return the slices the server copies, in order: dynamic programming over the pieces it could copy."""
     sums = [0, *accumulate(lengths)]
     last = len(lengths) - 1
     states: list[list[_Kept]] = [[_Kept(-1, 0, 0, 0, 0, None)]]
@@ -147,7 +145,7 @@ def _kept(lengths: Sequence[int], limits: PartLimits) -> list[Slice]:
 
 
 def _keep(before: _Kept, piece: int, room: int, sums: Sequence[int], limits: PartLimits) -> _Kept | None:
-    """Keep `piece` as the next one behind `before`; None when what is between them cannot be made long enough."""
+    """Keep `piece` as the next one after `before`; None if the part between them would be too short."""
     between = sums[piece] - sums[before.piece + 1]
     need = max(0, limits.min_bytes - between) if between else 0
     lent = min(before.slack, need)
@@ -157,7 +155,7 @@ def _keep(before: _Kept, piece: int, room: int, sums: Sequence[int], limits: Par
 
 
 def _undominated(found: Iterable[_Kept]) -> list[_Kept]:
-    """States that are cheaper, or could lend more, than every other."""
+    """Return the states that are cheaper, or could lend more, than every other."""
     best: list[_Kept] = []
     for state in sorted(found, key=lambda one: (one.uploaded, -one.slack)):
         if not best or state.slack > best[-1].slack:
@@ -166,46 +164,46 @@ def _undominated(found: Iterable[_Kept]) -> list[_Kept]:
 
 
 def _copies(kept: Slice, max_bytes: int) -> Iterator[ComposePart]:
-    """A range as the fewest, even parts."""
+    """Yield a range as the fewest even parts."""
     for start, length in _even(kept.length_bytes, -(-kept.length_bytes // max_bytes)):
         yield ComposePart((Slice(kept.piece, kept.offset + start, length),), copied=True)
 
 
 def _uploads(slices: Sequence[Slice], upload_bytes: int) -> Iterator[ComposePart]:
-    """Neighbouring slices as even parts of at least `upload_bytes`, or one."""
-    total = sum(one.length_bytes for one in slices)
-    left = list(reversed(slices))
+    """Yield neighbouring slices as even parts of at least `upload_bytes`, or one part."""
+    total = sum(part_slice.length_bytes for part_slice in slices)
+    remaining = list(reversed(slices))
     for _, length in _even(total, max(1, total // upload_bytes)) if total else ():
-        yield ComposePart(tuple(_take(left, length)), copied=False)
+        yield ComposePart(tuple(_take(remaining, length)), copied=False)
 
 
-def _take(left: list[Slice], length_bytes: int) -> Iterator[Slice]:
-    """Take this many bytes off the end of a reversed list, cutting the slice they end in."""
+def _take(remaining: list[Slice], length_bytes: int) -> Iterator[Slice]:
+    """Take this many bytes off the end of a reversed list, cutting the last slice taken."""
     while length_bytes:
-        one = left.pop()
-        size = min(length_bytes, one.length_bytes)
-        if size < one.length_bytes:
-            left.append(Slice(one.piece, one.offset + size, one.length_bytes - size))
+        last = remaining.pop()
+        size = min(length_bytes, last.length_bytes)
+        if size < last.length_bytes:
+            remaining.append(Slice(last.piece, last.offset + size, last.length_bytes - size))
         length_bytes -= size
-        yield Slice(one.piece, one.offset, size)
+        yield Slice(last.piece, last.offset, size)
 
 
 def _even(length_bytes: int, count: int) -> Iterator[tuple[int, int]]:
-    """Cut a length into `count` stretches that differ by a byte at most: start and length of each."""
+    """Cut a length into `count` ranges that differ by a byte at most; yield start and length of each."""
     for index in range(count):
         start = length_bytes * index // count
         yield start, length_bytes * (index + 1) // count - start
 
 
 SMALL_REQUESTS = 16
-"""Small ranges read, and sources looked at, at once: they wait for the server, not for bytes (a guess)."""
+"""Small reads and checks of sources at once: they wait for the server, not for bytes (a guess)."""
 
 _MIXED = Abilities(verifies_crc32c=False)
-"""Parts that a server copies carry no CRC32C of ours, and an upload is of one kind: Content-MD5 for the others."""
+"""Server-copied parts carry no CRC32C of ours, and an upload is of one kind: the others take Content-MD5."""
 
 
 class Read(Protocol):
-    """ChunkStorage.read_into, as far as it is used here."""
+    """The part of ChunkStorage.read_into used here."""
 
     def __call__(self, name: str, offset: int, buffer: memoryview, *, if_match: str | None = None) -> None:
         """Fill `buffer`."""
@@ -228,7 +226,7 @@ class Composer:
     def compose(
         self, name: str, pieces: Sequence[ObjectPiece], metadata: Mapping[str, str], *, create_only: bool
     ) -> tuple[str, int]:
-        """Store the bytes of `pieces`; returns the etag ("" when nobody knows it yet), and bytes uploaded from here.
+        """Store the bytes of `pieces`; return the etag ("" if not known yet) and the bytes uploaded by the client.
 
         Raises AlreadyExists, and DataLoss when an object is not the version that its piece names.
         """
@@ -251,7 +249,7 @@ class Composer:
         return etag, uploaded
 
     def close(self) -> None:
-        """What waits for a thread ends in Closed."""
+        """Fail jobs that wait for a thread with Closed."""
         self._pool.close(wait=False)
 
     def _make_part(
@@ -277,13 +275,13 @@ class Composer:
                     PartNumber=number,
                     **request,
                 )
-        except AlreadyExists as exc:  # what a failed condition means everywhere else
-            self._require_version(piece.name, piece.etag, start + one.length_bytes)  # which says what is there now
+        except AlreadyExists as exc:  # the meaning of a failed condition elsewhere
+            self._require_version(piece.name, piece.etag, start + one.length_bytes)  # raises with the current version
             raise DataLoss(f"{printable(piece.name)}: it was replaced: its etag is not {piece.etag}") from exc
         return UploadPart({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}, None)
 
     def _gather(self, pieces: Sequence[ObjectPiece], slices: Sequence[Slice]) -> bytes:
-        """The bytes of slices, in one buffer."""
+        """Return the bytes of slices in one buffer."""
         buffer = memoryview(bytearray(sum(one.length_bytes for one in slices)))
         jobs: list[Callable[[], None]] = []
         at = 0
@@ -296,7 +294,7 @@ class Composer:
         return bytes(buffer)
 
     def _require_unchanged(self, pieces: Iterable[ObjectPiece]) -> None:
-        """What was copied is what was asked for. Some servers cut a range that goes past the end."""
+        """Check that the copied versions are the requested ones. Some servers cut a range past the end."""
         ends: dict[tuple[str, str], int] = {}
         for piece in pieces:
             key = (piece.name, piece.etag)
@@ -310,12 +308,12 @@ class Composer:
 
 
 def joined(pieces: Sequence[ObjectPiece]) -> list[ObjectPiece]:
-    """The same bytes with as few pieces as possible: neighbours in one object are one."""
-    found: list[ObjectPiece] = []
+    """Return the same bytes as the fewest pieces: neighbours in one object become one."""
+    merged: list[ObjectPiece] = []
     for piece in pieces:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last and (last.name, last.etag, last.offset + last.length_bytes) == (piece.name, piece.etag, piece.offset):
-            found[-1] = ObjectPiece(last.name, last.offset, last.length_bytes + piece.length_bytes, last.etag)
+            merged[-1] = ObjectPiece(last.name, last.offset, last.length_bytes + piece.length_bytes, last.etag)
         else:
-            found.append(piece)
-    return found
+            merged.append(piece)
+    return merged

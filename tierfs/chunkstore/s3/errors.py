@@ -1,6 +1,6 @@
-"""What S3 and the way to it answer, as errors of ours: one line, never a credential or a signed URL.
+"""Map errors of S3 and of the connection to ours: one line, never a credential or a signed URL.
 
-No vendor message is copied into ours: servers echo what they were sent, and clients print whole URLs.
+No vendor message is copied into ours: servers echo requests, and clients print whole URLs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _PASSING = frozenset(
         "429",
     }
 )
-"""NoSuchUpload: somebody swept the upload, the next try starts a new one."""
+"""NoSuchUpload: the upload was swept; the next try starts a new one."""
 
 _SERVER_ERROR = 500
 _NOT_IMPLEMENTED = 501
@@ -144,7 +144,7 @@ def map_s3_errors(location: S3Location, action: str, name: str = "") -> Iterator
 
 
 def s3_code(error: TierfsError) -> str:
-    """S3's code in the answer that `error` was made of; "" when there was none."""
+    """Return S3's code in the answer that caused `error`; "" without one."""
     cause = error.__cause__
     return str(cause.response.get("Error", {}).get("Code", "")) if isinstance(cause, botocore.ClientError) else ""
 
@@ -164,12 +164,12 @@ def _answered(location: S3Location, action: str, name: str, response: Mapping[st
 
 
 def error_of_answer(location: S3Location, action: str, name: str, code: str, status: int) -> TierfsError:
-    """The error for an answer of the server with S3's `code` ("" when it gave none) and HTTP `status`."""
+    """Return the error for an answer with S3's `code` ("" without one) and HTTP `status`."""
     code = printable(code[:_MAX_CODE_LENGTH]) or str(status)
     url, endpoint = location.url(name), location.endpoint
     detail = f"({code})" if code == str(status) else f"({code}, HTTP {status})"
     if code in _NO_BUCKET:
-        # Of a bucket that is not there a missing object tells nothing: it is not lost.
+        # In a missing bucket a missing object proves nothing: it is not lost.
         kind = WrongColdTier if action == READ else NotFound
         return kind(
             f"bucket {location.bucket} does not exist at {endpoint}",
@@ -187,7 +187,7 @@ def error_of_answer(location: S3Location, action: str, name: str, code: str, sta
 
 
 def _refusal(location: S3Location, code: str) -> TierfsError | None:
-    """Errors of who asks and where, whatever was asked."""
+    """Return the error for wrong credentials, clock, endpoint or region; None for other codes."""
     if code in _BAD_CREDENTIALS:
         return PermissionDenied(
             f"credentials refused by {location.endpoint} ({code})",

@@ -1,4 +1,4 @@
-"""Where a cold tier in S3 lives. No vendor package, so that it is cheap to import."""
+"""The location of a cold tier in S3. Uses no vendor package, so that it is cheap to import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class S3Location:
 
     bucket: str
     prefix: str = ""
-    """Without slashes around it; "" is the whole bucket."""
+    """Without leading or trailing slashes; "" is the whole bucket."""
     endpoint_url: str | None = None
     """None: AWS."""
     region: str | None = None
@@ -38,11 +38,11 @@ class S3Location:
         return self.endpoint_url or "AWS S3"
 
     def key(self, name: str) -> str:
-        """The object key of a name relative to this location."""
+        """Return the object key of a name relative to this location."""
         return f"{self.prefix}/{name}" if self.prefix else name
 
     def name(self, key: str) -> str:
-        """The relative name of a key under this location."""
+        """Return the relative name of a key under this location."""
         return key[len(self.prefix) + 1 :] if self.prefix else key
 
     def url(self, name: str = "") -> str:
@@ -51,7 +51,7 @@ class S3Location:
         return printable(f"s3://{self.bucket}/{key}" if key else f"s3://{self.bucket}")
 
     def addressing_style(self) -> str:
-        """botocore's word for where the bucket's name goes."""
+        """Return botocore's keyword for the place of the bucket's name in URLs."""
         if self.addressing != "auto":
             return self.addressing
         return "path" if self.endpoint_url is not None and _is_bare_host(self.endpoint_url) else "auto"
@@ -66,7 +66,7 @@ def _check_endpoint(endpoint_url: str) -> None:
 
 
 def _is_bare_host(endpoint_url: str) -> bool:
-    """Whether the host is an address or a single label, which cannot carry a bucket's name in front."""
+    """Return whether the host is an address or a single label, which cannot take a bucket's name as prefix."""
     host = urlsplit(endpoint_url).hostname or ""
     try:
         ipaddress.ip_address(host)

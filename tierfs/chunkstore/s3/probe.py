@@ -1,4 +1,4 @@
-"""What an S3 server honours, found by experiment: answers to conditions and checksums differ by vendor."""
+"""Find out by experiment which guarantees an S3 server honours: conditions and checksums differ by vendor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tierfs.parallel import Pool
 _PROBE = b"tierfs probes what this server honours; this object can be deleted\n"
 _OTHER = b"other bytes\n"
 _UNCHECKED = Abilities(create_only_put=True, create_only_multipart=True, verifies_crc32c=False)
-"""Sends the conditions and leaves the answer to the server."""
+"""Sends the conditions and leaves their enforcement to the server."""
 _NO_ETAG = '"tierfs-probes-an-etag-that-no-object-has"'
 _MS_PER_S = 1000
 
@@ -36,11 +36,11 @@ _CANNOT_TELL = frozenset(
         HTTPStatus.NOT_IMPLEMENTED,
     }
 )
-"""How servers answer a question that they do not know, or that the key may not ask."""
+"""Answers to a request that the server does not implement, or that the key may not make."""
 
 
 def probe_abilities(connection: S3Connection, pool: Pool, name: str) -> Abilities:
-    """What the server honours. Creates the object `name`. Raises what put raises, except AlreadyExists."""
+    """Return the abilities of the server. Creates the object `name`. Raises as put does, except AlreadyExists."""
     uploader = Uploader(connection, _UNCHECKED, pool)
     create_only_put = _put_is_create_only(uploader, name)
     return Abilities(
@@ -61,7 +61,7 @@ def _multipart_is_create_only(uploader: Uploader, name: str) -> bool:
 
 
 def _succeeds(upload: object, name: str) -> bool:
-    """Whether a create-only upload over the existing object is let through."""
+    """Return whether a create-only upload over the existing object succeeds."""
     assert callable(upload)
     try:
         upload(name, BufferSource(_OTHER), {}, create_only=True)
@@ -88,7 +88,7 @@ def _refuses_wrong_crc32c(connection: S3Connection, name: str) -> bool:
 
 
 def _takes_crc32c(uploader: Uploader, name: str) -> bool:
-    """Whether right checksums are accepted, in parts too. A bucket with Object Lock may ask for an MD5."""
+    """Return whether right checksums are accepted, in parts too. A bucket with Object Lock may require an MD5."""
     try:
         uploader.upload(name, BufferSource(_PROBE), {}, create_only=False)
         uploader.multipart(name, BufferSource(_PROBE), {}, create_only=False)
@@ -98,7 +98,7 @@ def _takes_crc32c(uploader: Uploader, name: str) -> bool:
 
 
 def honours_if_match(connection: S3Connection, name: str) -> bool:
-    """Whether reading `name`, which exists, is refused when another etag is asked for."""
+    """Return whether a read of `name`, which exists, with another etag in If-Match is refused."""
     location = connection.location
     with map_s3_errors(location, "read", name):
         try:
@@ -112,7 +112,7 @@ def honours_if_match(connection: S3Connection, name: str) -> bool:
 
 
 def server_time_ms(connection: S3Connection) -> int | None:
-    """The Date of the server's answer, whatever it answers; None where it sends none."""
+    """Return the Date of the server's answer, also of a refusal; None without one."""
     location = connection.location
     answer: Mapping[str, Any]
     with map_s3_errors(location, "list"):
@@ -125,7 +125,7 @@ def server_time_ms(connection: S3Connection) -> int | None:
 
 
 def bucket_rules(connection: S3Connection) -> BucketRules:
-    """What the bucket does with objects that are deleted; two small requests. Raises Unavailable."""
+    """Return the bucket's rules for deleted objects, by two small requests. Raises Unavailable."""
     return BucketRules(_is_versioned(connection), _default_lock(connection))
 
 
@@ -145,7 +145,7 @@ def _default_lock(connection: S3Connection) -> str | None:
 
 
 def _asked(connection: S3Connection, request: str) -> Mapping[str, Any] | None:
-    """The answer; empty where the bucket has no such rule, None where the key may not ask or the server cannot tell."""
+    """Return the answer; empty without such a rule, None if the key may not ask or the server cannot tell."""
     location = connection.location
     with map_s3_errors(location, "describe"):
         try:

@@ -1,6 +1,6 @@
-"""Ranged GETs straight into the caller's buffer, by the cheapest way that the server follows.
+"""Ranged GETs straight into the caller's buffer, by the cheapest way that works with the server.
 
-The ways, in the order in which they are tried: our own client with a presigned URL over plain HTTP; urllib3 with a
+The ways, in the order tried: our own client with a presigned URL over plain HTTP; urllib3 with a
 presigned URL, which takes a third of the CPU of get_object (measured 0.42 against 1.3-1.6 ms per GET); get_object.
 """
 
@@ -32,8 +32,9 @@ _log = logging.getLogger(__name__)
 
 _MOST_REFUSALS = 3
 """In a row, each with a later way succeeding, before a way is given up (a guess)."""
+
 _MAX_ERROR_BYTES = 64 * 1024
-"""An error document is read no further."""
+"""Limit for reading an error document."""
 
 _PLAIN = "http:"
 _ERROR_CODE = re.compile(rb"<Code>([A-Za-z0-9.]+)</Code>")
@@ -42,7 +43,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One range of one object, and where its bytes go."""
+    """One range of one object, and the buffer for its bytes."""
 
     location: S3Location
     name: str
@@ -53,17 +54,17 @@ class _Read:
 
     @property
     def header(self) -> str:
-        """The range as HTTP says it."""
+        """The value of the Range header."""
         return f"bytes={self.offset}-{self.offset + len(self.buffer) - 1}"
 
     def rest(self, done: int) -> _Read:
-        """The same without its first bytes, which have arrived."""
+        """Return the read without its first bytes, which have arrived."""
         progress = self.progress
         shifted: OnReceived | None = None if progress is None else lambda received: progress(done + received)
         return _Read(self.location, self.name, self.offset + done, self.buffer[done:], self.if_match, shifted)
 
     def receive(self, answer: urllib3.BaseHTTPResponse) -> int:
-        """Check what was answered, then move its body into the buffer; returns its length."""
+        """Check the answer, then receive its body into the buffer; return the length."""
         if answer.status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
             raise self._refused(answer)
         match = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range") or "")
@@ -90,7 +91,7 @@ class _Read:
         return done
 
     def _refused(self, answer: urllib3.BaseHTTPResponse) -> Exception:
-        """The error of an answer that is not the object."""
+        """Return the error of an answer that is not the object."""
         if answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return past_end(self.name, self.offset, len(self.buffer), "fewer")
         with map_s3_errors(self.location, READ, self.name):
@@ -100,10 +101,10 @@ class _Read:
 
 
 class _Way:
-    """One way to read a range, given up for good after some refusals in a row."""
+    """One way to read a range; disabled for good after some refusals in a row."""
 
     farewell = ""
-    """The log's line when it is given up."""
+    """The log line when it is disabled."""
 
     def __init__(self, connection: S3Connection) -> None:
         self.connection = connection
@@ -113,18 +114,18 @@ class _Way:
 
     @property
     def given_up(self) -> bool:
-        """Whether it is tried no more."""
+        """Whether it is no longer tried."""
         return self.is_given_up
 
     def read(self, read: _Read) -> int:
-        """Fill the buffer as far as the way leads; returns how many bytes came.
+        """Fill the buffer, or the first bytes of it; return how many bytes arrived.
 
-        Raises AnsweredOtherwise where a later way may read what this one cannot.
+        Raises AnsweredOtherwise if a later way may succeed where this one cannot.
         """
         raise NotImplementedError
 
     def note_refusal(self) -> None:
-        """A later way read what this one could not."""
+        """Count a refusal after which a later way succeeded; disable this way after several."""
         self.refusals += 1
         if self.refusals >= _MOST_REFUSALS and not self.is_given_up:
             self.is_given_up = True
@@ -168,7 +169,7 @@ class RangeReader:
             way.note_refusal()
 
     def serves_presigned(self, name: str) -> bool | None:
-        """Whether the first byte of `name`, which has one, comes by a signed URL; None where none are used."""
+        """Return whether a signed URL serves the first byte of `name`, which is not empty; None if none are used."""
         if self._signed is None or self._signed.given_up:
             return None
         with self._signed.get(_Read(self._location, name, 0, memoryview(bytearray(1)), None, None)) as answer:
@@ -176,7 +177,7 @@ class RangeReader:
             return answer.status == HTTPStatus.PARTIAL_CONTENT and ranged
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """See RangeUrls.range_url: unless encryption, a proxy, new credentials or the server's ways prevent it."""
+        """See RangeUrls.range_url: None if encryption, a proxy, new credentials or the server prevent it."""
         return None if self._plain is None else self._plain.range_url(name)
 
     def close(self) -> None:
@@ -186,9 +187,9 @@ class RangeReader:
 
 
 class _PlainWay(_Way):
-    """Our own client, in one try, and the loop's: signed URLs over plain HTTP, for a version that is known."""
+    """Our own client, in one try, and the loop's: signed URLs over plain HTTP, for a known version."""
 
-    farewell = "%s answers ranged GETs in ways that only a general client reads"
+    farewell = "%s answers ranged GETs in a way that only a general client can read"
 
     def __init__(self, signed: _SignedWay) -> None:
         super().__init__(signed.connection)
@@ -200,7 +201,7 @@ class _PlainWay(_Way):
         return self.is_given_up or self._signed.given_up
 
     def read(self, read: _Read) -> int:
-        """0 as well where it does not lead: over https, and to whatever version is there."""
+        """Return 0 also if unusable: over https, and without an etag to match."""
         if read.if_match is None:
             return 0
         try:
@@ -211,7 +212,7 @@ class _PlainWay(_Way):
                     return 0
                 done = gets.read_into(target, read.offset, read.buffer, read.if_match, read.progress)
         except AnsweredOtherwise as exc:
-            if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # a server that is overloaded is not asked twice
+            if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # do not ask an overloaded server twice
                 raise error_of_answer(read.location, READ, read.name, "", exc.status) from exc
             raise
         if done:
@@ -219,7 +220,7 @@ class _PlainWay(_Way):
         return done
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """A signed URL, if there is one or signing takes no request; None over https, and before the first read."""
+        """Return a signed URL if cached or if signing takes no request; None over https, and before the first read."""
         urls = self._signed.urls
         if self.given_up or not urls.origin.startswith(_PLAIN):
             return None
@@ -229,7 +230,7 @@ class _PlainWay(_Way):
                 with map_s3_errors(self.connection.location, READ, name):
                     target = urls.target(name)
             except TierfsError:
-                return None  # read_into meets the same and reports it
+                return None  # read_into reports the same error
         return None if target is None else RangeUrl(urls.origin, target)
 
     def note_refusal(self) -> None:
@@ -243,7 +244,7 @@ class _PlainWay(_Way):
                 self._gets.close()
 
     def _open(self) -> ThreadGets | None:
-        """The client, once a signed URL told the origin; None over https."""
+        """Return the client, once a signed URL has set the origin; None over https."""
         with self._lock:
             if self._gets is None and self._signed.urls.origin.startswith(_PLAIN):
                 self._gets = ThreadGets(self._signed.urls.origin, self.connection.settings)
@@ -262,7 +263,7 @@ class _SignedWay(_Way):
         self._pool: urllib3.HTTPConnectionPool | None = None
 
     def read(self, read: _Read) -> int:
-        """Refused where the URL is, although the credentials may allow the read."""
+        """Raise AnsweredOtherwise for a refused URL: the credentials may still allow the read."""
         with self.get(read) as answer:
             if answer.status == HTTPStatus.FORBIDDEN:
                 self.urls.forget(read.name)
@@ -272,7 +273,7 @@ class _SignedWay(_Way):
 
     @contextmanager
     def get(self, read: _Read) -> Iterator[urllib3.BaseHTTPResponse]:
-        """The answer to the GET, whatever it is."""
+        """Yield the answer to the GET, also an error."""
         with map_s3_errors(read.location, READ, read.name):
             target = self.urls.target(read.name)
             answer = (self._pool or self._open()).urlopen(
@@ -299,7 +300,7 @@ class _SignedWay(_Way):
         self.urls.clear()
 
     def _open(self) -> urllib3.HTTPConnectionPool:
-        """The pool, once a signed URL told the origin."""
+        """Return the pool, once a signed URL has set the origin."""
         with self._lock:
             if self._pool is None:
                 self._pool = _pool_of(self.urls.origin, self.connection)
@@ -307,7 +308,7 @@ class _SignedWay(_Way):
 
 
 class _GetObjectWay(_Way):
-    """botocore: leads everywhere, and takes the most CPU."""
+    """botocore: works everywhere, and takes the most CPU."""
 
     def read(self, read: _Read) -> int:
         location = read.location
@@ -315,7 +316,7 @@ class _GetObjectWay(_Way):
             response = self.connection.client.get_object(
                 Bucket=location.bucket, Key=location.key(read.name), Range=read.header
             )
-        # The body's own readinto copies; the response under it is the same kind as a presigned one.
+        # The body's own readinto copies; the response inside it is of the same kind as a presigned one.
         with _returned(response["Body"]._raw_stream) as answer:  # type: ignore[attr-defined]
             return read.receive(answer)
 
@@ -337,7 +338,7 @@ def _pool_of(origin: str, connection: S3Connection) -> urllib3.HTTPConnectionPoo
 
 @contextmanager
 def _returned(answer: urllib3.BaseHTTPResponse) -> Iterator[urllib3.BaseHTTPResponse]:
-    """Give the connection back to its pool: as it is when the body was read to its end, else closed."""
+    """Give the connection back to its pool: open if the body was read to its end, else closed."""
     try:
         yield answer
     finally:

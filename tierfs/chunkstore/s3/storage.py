@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 UNPROBED = Abilities(create_only_put=True, create_only_multipart=False, verifies_crc32c=False)
-"""What is assumed of a server until it was probed: safe everywhere, at the price of a HEAD and of MD5."""
+"""Assumed of a server until it is probed: safe everywhere, at the price of a HEAD and of MD5."""
 
 _MS_PER_S = 1000
 _NO_SUCH_UPLOAD = "NoSuchUpload"
@@ -52,7 +52,7 @@ _NO_SUCH_UPLOAD = "NoSuchUpload"
 class S3Storage:
     """ChunkStorage over one bucket and prefix. Thread-safe; never retries.
 
-    Where `abilities` lack a create-only form, a HEAD right before the write stands in for it: advisory.
+    Without a create-only form in `abilities`, a HEAD right before the write replaces it: advisory.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class S3Storage:
         clock: Clock | None = None,
         metrics: MetricSink | None = None,
     ) -> None:
-        """Connects lazily: a wrong endpoint or key shows at the first call, or at check_bucket().
+        """Connect lazily: a wrong endpoint or key fails at the first call, or at check_bucket().
 
         Raises PermissionDenied for an unknown profile.
         """
@@ -117,19 +117,19 @@ class S3Storage:
         return ComposedObject.of(self._stored(name, length_bytes, etag), client_bytes)
 
     def _stored(self, name: str, length_bytes: int, etag: str) -> StoredObject:
-        """What the server says of an object that was just stored, checked against what was sent."""
+        """Return a just stored object as the server reports it, checked against the bytes sent."""
         found = self.stat(name)
         if found.length_bytes != length_bytes:
-            raise DataLoss(f"{self.location.url(name)}: the server stored {found.length_bytes} bytes only")
+            raise DataLoss(f"{self.location.url(name)}: the server stored only {found.length_bytes} bytes")
         if etag and found.etag != etag:
-            raise Conflict(f"{self.location.url(name)}: somebody replaced it while it was stored")
+            raise Conflict(f"{self.location.url(name)}: it was replaced while it was stored")
         return found
 
     def _own(self, name: str, length_bytes: int, metadata: Mapping[str, str]) -> StoredObject:
-        """The object that is in the way, when an earlier try of this upload stored it; else AlreadyExists.
+        """Return the existing object if an earlier try of this upload stored it; else raise AlreadyExists.
 
-        Nothing in the way is a request in flight that may still land (ConditionalRequestConflict), or an object that
-        went meanwhile: Unavailable, so that the next try finds out.
+        No object means a request in flight that may still land (ConditionalRequestConflict), or an object deleted
+        meanwhile: Unavailable, so that the next try finds out.
         """
         try:
             found = self.stat(name)
@@ -160,7 +160,7 @@ class S3Storage:
             check_empty_read(self.stat(name), offset, if_match)
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """See RangeUrls.range_url. There is none before the first `read_into`, nor over https."""
+        """See RangeUrls.range_url. None before the first `read_into`, and over https."""
         return None if self._closed else self._reader.range_url(name)
 
     def stat(self, name: str) -> StoredObject:
@@ -174,9 +174,9 @@ class S3Storage:
         return StoredObject(name, answer["ContentLength"], etag, modified_ms, metadata)
 
     def delete(self, name: str) -> None:
-        """See ChunkStorage.delete. Unfinished multipart uploads of the name go too.
+        """See ChunkStorage.delete. Also aborts unfinished multipart uploads of the name.
 
-        No listing shows them, and a process that was killed leaves them to be paid for.
+        No listing of objects shows them, and those of a killed process cost money until aborted.
         """
         check_open(self._closed, self)
         check_name(name)
@@ -189,7 +189,7 @@ class S3Storage:
                 self._abort_upload(name, upload["UploadId"])
 
     def _abort_upload(self, name: str, upload_id: str) -> None:
-        """One that is gone by now is success: servers answer that in two ways."""
+        """Abort an upload; one that is gone is success, which servers answer in two ways."""
         try:
             with map_s3_errors(self.location, "abort the upload of", name):
                 self._client.abort_multipart_upload(**self._address(name), UploadId=upload_id)
@@ -235,7 +235,7 @@ class S3Storage:
         self._abort_upload(upload.name, upload.upload_id)
 
     def close(self) -> None:
-        """See ChunkStorage.close. Uploads that wait for a worker end in Closed."""
+        """See ChunkStorage.close. Uploads that wait for a worker fail with Closed."""
         self._closed = True
         self._pool.close(wait=False)
         self._composer.close()
@@ -243,13 +243,13 @@ class S3Storage:
         self._client.close()
 
     def check_bucket(self) -> None:
-        """One cheap request that fails as every later one would: wrong bucket, keys, endpoint or region."""
+        """Send one cheap request that fails as every later one would: wrong bucket, keys, endpoint or region."""
         check_open(self._closed, self)
         with map_s3_errors(self.location, "list"):
             self._client.list_objects_v2(Bucket=self.location.bucket, Prefix=self.location.key(""), MaxKeys=1)
 
     def probe_abilities(self, name: str) -> Abilities:
-        """Find out by experiment on the object `name`; it may be left behind."""
+        """Find out by experiment on the object `name`, which may remain."""
         check_open(self._closed, self)
         check_name(name)
         return probe_abilities(self._connection, self._pool, name)

@@ -1,6 +1,6 @@
-"""Storing one object: a single PUT, or parts in parallel; every byte's checksum travels with it.
+"""Store one object: a single PUT, or parts in parallel; a checksum travels with every byte.
 
-Memory: a worker reads its part, so no more than `parts_in_parallel` parts exist, whatever is uploaded.
+Memory: a worker reads its own part, so no more than `parts_in_parallel` parts exist, for objects of any size.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ _log = logging.getLogger(__name__)
 
 SINGLE_PUT_BYTES = 16 * MIB
 """Up to this an object is one PUT: create-only is enforced for it everywhere."""
+
 PART_BYTES = 8 * MIB
 _SMALLEST_PART_BYTES = 5 * MIB
-"""S3's limit, but for the last part."""
+"""S3's limit for every part but the last."""
+
 MAX_PARTS = 10_000
 """S3's limit; larger objects get larger parts."""
 
 _CONTENT_TYPE = "application/octet-stream"
-"""As Pulsar sets it; servers have names of their own for what has none."""
+"""As Pulsar sets it; without one, servers choose types of their own."""
 
 _CRC_BYTES = 4
 _MD5_ETAG = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")
@@ -45,7 +47,7 @@ Answer = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Checksum:
-    """What is sent along with a body, and what the server must answer for it."""
+    """The checksum sent along with a body, and the one expected in the answer."""
 
     parameters: dict[str, str]
     md5: bytes | None
@@ -53,7 +55,7 @@ class _Checksum:
 
     @classmethod
     def of(cls, body: Buffer, abilities: Abilities) -> _Checksum:
-        """The checksum the server is known to verify."""
+        """Return the checksum that the server is known to verify."""
         if abilities.verifies_crc32c:
             crc = crc32c(body).to_bytes(_CRC_BYTES, "big")
             return cls({"ChecksumCRC32C": base64.b64encode(crc).decode("ascii")}, None)
@@ -66,12 +68,12 @@ class UploadPart:
     """One uploaded part."""
 
     listed: dict[str, Any]
-    """As CompleteMultipartUpload wants it."""
+    """As CompleteMultipartUpload takes it."""
     md5: bytes | None
 
 
 PartJob = Callable[[str, int], UploadPart]
-"""Makes one part of an upload, given its id and the part's number."""
+"""Makes one part of an upload, given the upload id and the part number."""
 
 
 class Uploader:
@@ -85,7 +87,7 @@ class Uploader:
         self._pool = pool
 
     def upload(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
-        """Store all of `source`; returns the etag, "" when nobody knows it yet. Raises AlreadyExists.
+        """Store all of `source`; return the etag, "" if not known yet. Raises AlreadyExists.
 
         After Unavailable the object may exist, and an incomplete upload may remain for the sweep.
         """
@@ -94,7 +96,7 @@ class Uploader:
         return self.multipart(name, source, metadata, create_only=create_only)
 
     def multipart(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
-        """Store `source` in parts, whatever its size; otherwise as `upload`."""
+        """Store `source` in parts at any size; otherwise as `upload`."""
         jobs: list[PartJob] = []
         start = 0
         for size in _part_lengths(source):
@@ -112,9 +114,9 @@ class Uploader:
         abilities: Abilities,
         before_completion: Callable[[], None] | None = None,
     ) -> str:
-        """Run `jobs`, one per part, in parallel and make their parts one object; returns its etag as `upload` does.
+        """Run `jobs`, one per part, in parallel and make their parts one object; return its etag as `upload` does.
 
-        `before_completion` is called once all parts are there; when it raises, nothing becomes of them.
+        `before_completion` is called once all parts exist; when it raises, the parts are dropped.
         An ambiguous answer to the completion is not followed by an abort: the server may be completing.
         """
         upload_id = self._begin(name, metadata, abilities)
@@ -132,7 +134,7 @@ class Uploader:
             raise
 
     def put_part(self, name: str, body: bytes, upload_id: str, number: int, abilities: Abilities) -> UploadPart:
-        """Upload one part; `abilities` as `assemble` was given them."""
+        """Upload one part; `abilities` are those given to `assemble`."""
         checksum = _Checksum.of(body, abilities)
         request: dict[str, Any] = dict(checksum.parameters)
         with map_s3_errors(self._location, "write", name):
@@ -184,7 +186,7 @@ class Uploader:
         return self._checked_etag(name, answer, _multipart_md5(parts))
 
     def _abort(self, name: str, upload_id: str) -> None:
-        """Drop the parts; when that fails too, the sweep of incomplete uploads does it."""
+        """Drop the parts; if that fails too, the sweep of incomplete uploads does it."""
         try:
             with map_s3_errors(self._location, "abort the upload of", name):
                 self._client.abort_multipart_upload(**self._address(name), UploadId=upload_id)
@@ -192,7 +194,7 @@ class Uploader:
             _log.info("incomplete upload of %s left to the sweep: %s", self._location.url(name), exc)
 
     def _refuse_existing(self, name: str) -> None:
-        """Advisory: between this look and the write another may create the name."""
+        """Raise AlreadyExists for an existing object. Advisory: another writer may create it before our write."""
         try:
             with map_s3_errors(self._location, "look at", name):
                 self._client.head_object(**self._address(name))
@@ -201,9 +203,9 @@ class Uploader:
         raise AlreadyExists(f"{self._location.url(name)}: already exists at {self._location.endpoint}")
 
     def _checked_etag(self, name: str, answer: Answer, expected: str | None) -> str:
-        """The answered etag; DataLoss when it is an MD5 and not that of the bytes sent.
+        """Return the answered etag; raise DataLoss if it is an MD5 and not that of the bytes sent.
 
-        RGW completes multipart uploads without telling an etag: then it is the expected one, "" if unknown.
+        RGW completes multipart uploads without an etag in the answer: then return the expected one, "" if unknown.
         """
         etag = str(answer.get("ETag", "")).strip('"')
         encrypted = _KMS in answer.get("ServerSideEncryption", "") or "SSECustomerAlgorithm" in answer
@@ -221,7 +223,7 @@ class Uploader:
 
 
 class _Ambiguous(Exception):
-    """A completion whose outcome nobody knows."""
+    """A completion whose outcome is unknown."""
 
     def __init__(self, error: Unavailable) -> None:
         super().__init__(str(error))
@@ -229,28 +231,32 @@ class _Ambiguous(Exception):
 
 
 def _as_body(data: Buffer) -> bytes:
-    """What botocore sends in one piece; a view of a map is copied here, into the one buffer of its part."""
+    """Return bytes, which botocore sends in one piece; a view of a map is copied once here."""
     return data if isinstance(data, bytes) else bytes(data)
 
 
 def _part_lengths(source: Source) -> Sequence[int]:
-    """The parts of an object: what its source wishes, or 8 MiB each; whole MiB so that there are at most 10,000."""
-    wished = source.part_lengths if isinstance(source, PartedSource) else ()
-    if wished and len(wished) <= MAX_PARTS and min((*wished[:-1], _SMALLEST_PART_BYTES)) >= _SMALLEST_PART_BYTES:
-        return wished
+    """Return the part lengths: the source's own, or 8 MiB each; more, in whole MiB, to stay within 10,000 parts."""
+    preferred = source.part_lengths if isinstance(source, PartedSource) else ()
+    if (
+        preferred
+        and len(preferred) <= MAX_PARTS
+        and min((*preferred[:-1], _SMALLEST_PART_BYTES)) >= _SMALLEST_PART_BYTES
+    ):
+        return preferred
     total = source.length_bytes
     part_bytes = _part_bytes(total)
     return [min(part_bytes, total - start) for start in range(0, max(1, total), part_bytes)]
 
 
 def _part_bytes(length_bytes: int) -> int:
-    """Size of the parts of an object: 8 MiB, or whole MiB so that there are at most 10,000."""
+    """Return the part size of an object: 8 MiB, or more in whole MiB to stay within 10,000 parts."""
     smallest = -(-length_bytes // MAX_PARTS)
     return max(PART_BYTES, -(-smallest // MIB) * MIB)
 
 
 def _multipart_md5(parts: list[UploadPart]) -> str | None:
-    """The etag S3 gives an object of these parts, or None where their MD5s were not computed."""
+    """Return the etag S3 gives an object of these parts, or None if their MD5s were not computed."""
     digests = [part.md5 for part in parts if part.md5 is not None]
     if len(digests) != len(parts):
         return None
