@@ -1,9 +1,8 @@
-"""The bucket's objects: one listing against the cold objects, and a look at each of what it does not show.
+"""Checks the bucket's objects: one listing against the cold objects, and a stat of each object it does not show.
 
-Objects with another etag than their records tell: copies as a rule, whose bytes prove it.
-
-Of each some blocks are read: all of a small one, else the first, one in the middle and the last, where a copy that
-was cut or mixed up shows. `--deep` and every read check the rest.
+An object whose etag differs from its record's is usually a copy, and its bytes prove it: a small object is read
+whole, of a larger one the first block, one in the middle and the last, where a copy that was cut or mixed up shows.
+`--deep` and every read check the rest.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ _IN_PARALLEL = 8
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An object whose etag differs, as it was found."""
+    """An object whose etag differs, as it was listed."""
 
     holder: ObjectRecord
     found: StoredObject
 
 
 class ChangedObjects:
-    """Proves objects, and has their new etags adopted if it is told to."""
+    """Proves objects whose etag differs, and adopts their new etags if `adopts`."""
 
     def __init__(
         self,
@@ -60,66 +59,66 @@ class ChangedObjects:
         adopts: bool = False,
         reads: bool = True,
     ) -> None:
-        """`reads`: no when somebody else will read all bytes anyway."""
+        """With `reads` False no blocks are read, because the caller will read all bytes anyway."""
         self._metadata = metadata
         self._storage_of = storage_of
         self._etags = Etags(metadata)
         self._adopts = adopts
         self._reads = reads
         self.objects = 0
-        """How many have another etag and were not found wrong."""
+        """Objects with another etag that were not proved wrong."""
         self.bytes = 0
         self.adopted = 0
 
     def prove(self, changed: Sequence[Changed]) -> Iterator[tuple[ObjectRecord, str]]:
-        """Those that are wrong, and why. Raises Unavailable when the tier does not answer."""
+        """Yield the objects that are wrong, each with the reason. Raises Unavailable when the tier does not answer."""
         if not changed:
             return
         with Pool(_IN_PARALLEL, "tierfs-fsck") as pool:
-            for one, why in zip(changed, pool.in_order(self._prove, changed), strict=True):
+            for each, why in zip(changed, pool.in_order(self._prove, changed), strict=True):
                 if why is not None:
-                    yield one.holder, why
+                    yield each.holder, why
                     continue
                 self.objects += 1
-                self.bytes += one.holder.length
+                self.bytes += each.holder.length
         if self._adopts:
             self.adopted += self._etags.adopt()
 
     @property
     def summary(self) -> str:
-        """What is to say of those that are right."""
-        how = "their bytes are read by --deep" if not self._reads else "blocks that were read of them prove right"
+        """Return one line about the objects that are right."""
+        proof = "their bytes are read by --deep" if not self._reads else "the blocks read of them prove right"
         done = (
             f"; adopted {count(self.adopted, 'etag')}"
             if self._adopts
             else "; reads, verify and --repair adopt the etags"
         )
-        what = f"{count(self.objects, 'object')} of {self.bytes} bytes"
-        return f"{what} with other etags than recorded, as copies have them; {how}{done}"
+        subject = f"{count(self.objects, 'object')} of {self.bytes} bytes"
+        return f"{subject} with other etags than recorded, as copies have them; {proof}{done}"
 
     def _prove(self, changed: Changed) -> str | None:
-        """Why an object is wrong; None when what was read of it is right."""
+        """Return the reason an object is wrong, or None if the blocks read are right."""
         if not self._reads:
             return None
         holder, found = changed.holder, changed.found
         self._etags.meet(holder, found.etag, found.length_bytes)
-        told = f"its etag is {printable(found.etag)}, its record says {printable(holder.etag)}"
+        differs = f"its etag is {printable(found.etag)}, its record says {printable(holder.etag)}"
         try:
             for span in _samples(holder.length):
                 bad = self._bad(holder, span)
                 if bad is not None:
-                    return f"{told}, and its bytes {bad.start} to {bad.end} do not match their checksums"
+                    return f"{differs}, and its bytes {bad.start} to {bad.end} do not match their checksums"
         except (DataLoss, NotFound) as exc:
-            return f"{told}, and it cannot be read: {exc}"
+            return f"{differs}, and it cannot be read: {exc}"
         except (Unavailable, PermissionDenied):
             if not holder.foreign:
                 raise
-            return None  # its place does not answer: nothing is known of it
+            return None  # its place does not answer, which proves nothing
         self._etags.proved(holder, found.etag)
         return None
 
     def _bad(self, holder: ObjectRecord, span: ByteRange) -> ByteRange | None:
-        """The first block of a range that is wrong."""
+        """Return the first block of a range that is wrong, or None."""
         with self._metadata.read() as txn:
             grid = grid_of(checksums.runs_covering(txn, holder.id, span), span, holder.length)
         view = memoryview(bytearray(grid.range.length_bytes))
@@ -128,7 +127,7 @@ class ChangedObjects:
 
 
 def _samples(length: int) -> list[ByteRange]:
-    """Which ranges of an object to read."""
+    """Return the ranges of an object to read."""
     if length <= _READ_WHOLE_BYTES:
         return [ByteRange(0, length)]
     last = (length - 1) // CRC_BLOCK_BYTES
@@ -144,12 +143,12 @@ _BATCH = 1000
 
 _LOOKS_IN_PARALLEL = 8
 _YOUNG_MS = 3600 * 1000
-"""An object younger than this may belong to an upload that runs: no orphan yet."""
+"""An object younger than this may belong to a running upload, so it is not an orphan yet."""
 
 
 @dataclass(slots=True)
 class BucketTotals:
-    """What the listing showed."""
+    """Counts of the listing."""
 
     listed: int = 0
     looked_at: int = 0
@@ -159,11 +158,11 @@ class BucketTotals:
 
 @dataclass(frozen=True, slots=True)
 class _Bad:
-    """An object that is not what its record says."""
+    """An object that differs from its record."""
 
     location_id: LocationId
     difference: str | None = None
-    """None where it is missing."""
+    """None if it is missing."""
 
 
 class BucketCheck:
@@ -178,7 +177,7 @@ class BucketCheck:
         changed: ChangedObjects | None = None,
         places: Places | None = None,
     ) -> None:
-        """`changed`: how objects with other etags are judged; by default some blocks are read, nothing is adopted."""
+        """`changed` judges objects with other etags; by default some blocks are read and nothing is adopted."""
         self._metadata = metadata
         self._storage_of = storage_of
         self._location_id = location_id
@@ -193,7 +192,7 @@ class BucketCheck:
         self.totals = BucketTotals()
 
     def run(self) -> Iterator[Finding]:
-        """Everything that is wrong. A place that is away is one finding. Raises what the storage raises."""
+        """Yield everything that is wrong; an unreachable place is one finding. Raises what the storage raises."""
         known, beside = self._named_otherwise(), self._companions()
         storage = self._storage_of(self._location_id)
         with self._metadata.read() as txn:
@@ -206,13 +205,13 @@ class BucketCheck:
             self._judge_changed()
         self._look_at_the_rest()
         missing = {bad.location_id for bad in self._bad.values() if bad.difference is None}
-        away = {one: why for one in missing if (why := self._places.away(one)) is not None}
-        yield from (unreachable(one, why) for one, why in away.items())
-        yield from self._located({number for number, one in self._bad.items() if one.location_id not in away})
+        away = {place: why for place in missing if (why := self._places.away(place)) is not None}
+        yield from (unreachable(place, why) for place, why in away.items())
+        yield from self._located({number for number, bad in self._bad.items() if bad.location_id not in away})
         if self._location_id not in away:
             yield from (_companion(name, holder) for name, holder in sorted(beside.items()))
         for location_id, error in self._silent.items():
-            yield Finding(Kind.UNCHECKED, Severity.NOTE, f"location {location_id}", f"it could not be asked: {error}")
+            yield Finding(Kind.UNCHECKED, Severity.NOTE, f"location {location_id}", f"it does not answer: {error}")
         if self._changed.objects:
             yield Finding(Kind.ETAGS, Severity.NOTE, "bucket", self._changed.summary)
         if self.totals.unnamed:
@@ -220,7 +219,7 @@ class BucketCheck:
             yield Finding(Kind.OBJECT_ORPHANS, Severity.NOTE, "bucket", text, remedy="list them with: tierfs gc")
 
     def _companions(self) -> dict[str, ObjectRecord]:
-        """Objects of ours that have to be there beside a ledger's data object, and that one."""
+        """Return the names of our objects that must exist beside a ledger's data object, each with that data object."""
         with self._metadata.read() as txn:
             return companions(txn)
 
@@ -245,7 +244,7 @@ class BucketCheck:
                     self.totals.unnamed_bytes += listed.length_bytes
 
     def _judge(self, record: Any, found: StoredObject | None) -> None:
-        """Remember an object that is not what its record says."""
+        """Record an object that differs from its record."""
         location_id = LocationId(record.location_id)
         if found is None:
             self._bad[record.id] = _Bad(location_id)
@@ -256,7 +255,7 @@ class BucketCheck:
             self._waiting.append((record.id, found))
 
     def _judge_changed(self) -> None:
-        """An etag alone says nothing: the bytes do."""
+        """Judge objects with another etag by their bytes: the etag alone proves nothing."""
         waiting, self._waiting = self._waiting, []
         with self._metadata.read() as txn:
             rows = [(txn.get(OBJECTS, tables.u64(number)), found) for number, found in waiting]
@@ -265,7 +264,7 @@ class BucketCheck:
             self._bad[holder.id] = _Bad(holder.location_id, why)
 
     def _look_at_the_rest(self) -> None:
-        """Foreign objects, and those that the listing did not show: of other names, or gone."""
+        """Stat foreign objects and those the listing did not show: under other names, or gone."""
         unseen = (number for number in self._table.names[Tier.COLD].numbers() if not self._seen[number])
         with Pool(_LOOKS_IN_PARALLEL, "tierfs-fsck") as pool:
             for batch in _batches(unseen):
@@ -281,7 +280,7 @@ class BucketCheck:
                 self._judge_changed()
 
     def _look(self, holder: ObjectRecord) -> StoredObject | TierfsError | None:
-        """The object, None where there is none, or why an adopted place cannot be asked."""
+        """Return the object, None if it does not exist, or the error of an adopted place that does not answer."""
         try:
             return self._storage_of(holder.location_id).stat(holder.name)
         except NotFound:
@@ -292,7 +291,7 @@ class BucketCheck:
             return exc
 
     def _located(self, bad: set[int]) -> Iterator[Finding]:
-        """Bad objects as the bytes of segments. What is lost already, and by which other bytes, is not told again."""
+        """Yield bad objects as bytes of segments, except lost extents and wrong objects already recorded as lost."""
         if not bad:
             return
         with self._metadata.read() as txn:
@@ -318,12 +317,12 @@ class BucketCheck:
 
 
 def _is_known(name: str, known: set[str]) -> bool:
-    """Whether an object that no record names is no orphan; `known` has jobs, which may be committed yet, too."""
+    """Return whether an unrecorded object is not an orphan; `known` includes jobs, which may still be committed."""
     return name in known or f"{name.rpartition('/')[0]}/" in known or is_of_ledger(name) or is_manifest(name)
 
 
 def unreachable(location_id: LocationId, why: str) -> Finding:
-    """The one finding for a place of which nothing is there."""
+    """Return the one finding for a place where nothing can be reached."""
     return Finding(Kind.UNREACHABLE, Severity.DAMAGE, f"location {location_id}", why, remedy=UNREACHABLE)
 
 

@@ -1,6 +1,7 @@
-"""Checksum runs: one pass beside the objects. Every byte of every object has its CRC (invariant 8).
+"""Checks checksum runs and the entries of ledgers.
 
-The entries of ledgers: their runs follow each other without a gap and end where their segment does.
+Checksum runs are read in one pass beside the objects: every byte of every object has its CRC (invariant 8).
+Entry runs of a ledger follow each other without a gap and end at the segment's end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _CRC_BYTES = 4
 
 
 def check_checksums(txn: ReadTransaction, table: ObjectTable) -> Iterator[Finding]:
-    """Runs without an object, objects whose runs leave bytes out."""
+    """Yield runs without an object and objects with bytes that no run covers."""
     number, count = 0, len(table.ids)
     for object_id, rows in groupby(messages(txn, CHECKSUMS), key=_object_id):
         while number < count and table.ids[number] < object_id:
@@ -34,8 +35,8 @@ def check_checksums(txn: ReadTransaction, table: ObjectTable) -> Iterator[Findin
         if gap is not None:
             yield _gap(table, number, gap)
         number += 1
-    for left in range(number, count):
-        yield _gap(table, left, 0)
+    for rest in range(number, count):
+        yield _gap(table, rest, 0)
 
 
 def _object_id(row: tuple[bytes, Any]) -> int:
@@ -43,7 +44,7 @@ def _object_id(row: tuple[bytes, Any]) -> int:
 
 
 def _first_gap(rows: Iterator[tuple[bytes, Any]], length: int) -> int | None:
-    """The first offset without a CRC; None when all bytes have one and no CRC stands for none.
+    """Return the first offset without a CRC, or None if every byte has one and no CRC covers nothing.
 
     A run ends where the next begins, so that a composed object keeps its pieces' grids: the last block of
     a run may be short.
@@ -77,27 +78,27 @@ def _orphans(object_id: int, rows: Iterator[tuple[bytes, Any]]) -> Iterator[Find
             Kind.CHECKSUM_ORPHAN,
             Severity.DAMAGE,
             f"object {object_id}",
-            "there are checksums of an object that is not",
+            "its checksums exist, but the object does not",
             mend=Mend.DROP_ROW,
             row=(CHECKSUMS.name, key),
         )
 
 
 def check_entries(txn: ReadTransaction) -> Iterator[Finding]:
-    """Every run, and each ledger's end."""
+    """Check every entry run and the end of each ledger."""
     ends: dict[int, tuple[int, int]] = {}
-    """Per ledger met so far: the entry and the offset that its next run must begin with."""
+    """Per ledger seen so far: the entry and the offset at which its next run must begin."""
     for key, run in messages(txn, ENTRIES):
         segment_id, first = tables.read_u64(key), tables.read_u64(key[tables.U64_BYTES :])
         subject = f"entries of segment {segment_id} from {first} on"
         if not _is_ledger(txn, segment_id):
-            text = "there is no ledger of this number"
+            text = "no ledger has this number"
             row = (ENTRIES.name, key)
             yield Finding(Kind.ENTRIES, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
             continue
         expected = ends.get(segment_id, (0, 0))
         if run is None or run.first_entry_id != first or (first, run.payload_start) != expected:
-            text = f"they should begin with entry {expected[0]} at byte {expected[1]}"
+            text = f"expected entry {expected[0]} at byte {expected[1]} first"
             yield Finding(Kind.ENTRIES, Severity.DAMAGE, subject, text, remedy=RECOVER)
         if run is not None:
             ends[segment_id] = (first + len(run.lengths), run.payload_start + sum(run.lengths))

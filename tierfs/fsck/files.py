@@ -1,4 +1,4 @@
-"""Local chunk files: every local object has its file, long enough, and read-only once it is ended."""
+"""Checks local chunk files: every local object has its file, long enough, and read-only once its chunk has ended."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(slots=True)
 class FileTotals:
-    """What the scan saw."""
+    """Counts of the scan."""
 
     files: int = 0
     bytes: int = 0
     unnamed: int = 0
-    """Files that nothing names."""
+    """Files that no record names."""
     unnamed_bytes: int = 0
 
 
 class FileCheck:
     """One scan of the chunk directory against the objects of one snapshot.
 
-    Appends and evictions go on meanwhile, so whatever looks wrong is looked at again in a newer snapshot.
+    Appends and evictions continue meanwhile, so each suspicious file is checked again in a newer snapshot.
     """
 
     def __init__(self, metadata: MetadataStore, files: ChunkFiles, table: ObjectTable, active: set[int]) -> None:
@@ -48,9 +48,9 @@ class FileCheck:
         self.totals = FileTotals()
 
     def run(self, txn: ReadTransaction) -> Iterator[Finding]:
-        """Everything that is wrong with the files; `txn` is the snapshot that the table is of."""
+        """Yield everything that is wrong with the files; `txn` is the snapshot of the table."""
         if not self._files.is_mounted:
-            text = f"{self._files.root} is not reachable: it is no chunk directory"
+            text = f"{self._files.root} is not reachable: it is not a chunk directory"
             yield Finding(Kind.UNREACHABLE, Severity.DAMAGE, "chunk files", text, remedy=UNREACHABLE)
             return
         waiting = {record.name for _, record in messages(txn, GARBAGE) if record is not None and not record.tier}
@@ -84,7 +84,7 @@ class FileCheck:
             self.totals.unnamed_bytes += found.length_bytes
 
     def _mode(self, number: int) -> Iterator[Finding]:
-        """A chunk that has ended; the process that ended it may be about to change the mode."""
+        """Check again a file whose chunk has ended: the process that ended it may be about to change the mode."""
         object_id = ObjectId(self._table.ids[number])
         with self._metadata.read() as txn:
             holder = txn.get(OBJECTS, tables.u64(object_id))
@@ -100,7 +100,7 @@ class FileCheck:
             )
 
     def _bad(self, lengths: dict[int, int | None]) -> Iterator[Finding]:
-        """Files that are missing (None) or too short, with the bytes that this concerns."""
+        """Yield files that are missing (None) or too short, with the segments' bytes concerned."""
         if not lengths:
             return
         with self._metadata.read() as txn:
@@ -108,7 +108,7 @@ class FileCheck:
                 yield from self._finding(found, has_other_copy=found.has_other_copy(txn))
 
     def _finding(self, found: Located, *, has_other_copy: bool) -> Iterator[Finding]:
-        """Nothing for an extent that is lost already, and for bytes that a short file still has."""
+        """Yield nothing for an extent that is already lost or for bytes that a short file still has."""
         if found.chunk.lost:
             return
         name = f"chunk file {found.object.name}"
@@ -143,7 +143,7 @@ class FileCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """A file as it is now; no length when there is none."""
+    """The current state of a file; no length if it does not exist."""
 
     length_bytes: int | None
     mode: int

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""Findings: the results of a check, each with its severity, its place and its remedy."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tierfs.types import ByteRange, Tier
 
 
 class Severity(IntEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     NOTE = 0
     """Worth knowing; no invariant is broken and the exit code stays 0."""
     DAMAGE = 1
-    """An invariant is broken. No byte is lost by what this check saw."""
+    """An invariant is broken. This check saw no byte lost."""
     LOSS = 2
-    """Bytes that nothing holds any more."""
+    """No copy holds these bytes any more."""
 
 
 class Kind(StrEnum):
-    """What is wrong; docs/recovery.md has a section on each group."""
+    """Kind of a finding; docs/recovery.md has a section on each group."""
 
     METADATA_UNREADABLE = "metadata-unreadable"
     RECORD = "record-damaged"
@@ -69,38 +69,38 @@ class Kind(StrEnum):
 
 
 class Mend(StrEnum):
-    """How `--repair` mends a finding."""
+    """The repair that `--repair` makes for a finding."""
 
     RAISE_COUNTERS = "raise the counters"
-    RECOUNT_SUMS = "count all rows anew"
+    RECOUNT_SUMS = "recount all rows"
     DROP_ROW = "drop the row"
     ADD_DIRENT = "add the missing name"
-    RELINK_CHAIN = "count and link the chain anew"
+    RELINK_CHAIN = "recount and relink the chain"
     CLEAR_ACTIVE = "clear the active flag"
-    RECOUNT_REFERENCES = "count the references anew"
+    RECOUNT_REFERENCES = "recount the references"
     COLLECT_OBJECT = "make the object garbage"
     DROP_CHUNKS = "drop the chunks"
-    REBUILD_CHECKSUMS = "compute the checksums anew, if the whole's CRC32C proves the bytes"
+    REBUILD_CHECKSUMS = "recompute the checksums, if the object's whole CRC32C proves the bytes"
     SET_MODE = "make the file read-only"
-    REPLACE_CHUNK = "keep what is good, and mark lost what is in no copy, until it comes back"
+    REPLACE_CHUNK = "keep the good bytes, and mark those in no copy lost until they return"
     CLEAR_SUSPECT = "clear the mark, if the bytes are good"
-    RESTORE = "take the bytes back, if they are there and good"
+    RESTORE = "take the bytes back, if they exist and are good"
     WRITE_CHECKPOINT = "write a checkpoint"
     WRITE_AGAIN = "write the object again"
     RESTORE_ENTRIES = "take the entries from their copy in the bucket"
 
 
 RECOVER = "rebuild the metadata from the bucket: tierfs recover; or from a dump: tierfs load"
-"""Remedy for metadata that only another copy of it can mend."""
+"""Remedy for metadata that only another copy can restore."""
 
 
-UNREACHABLE = "is it mounted, and the right one? nothing there is taken for lost; what is gone for good: tierfs rm"
-"""Remedy for a place of which nothing is there."""
+UNREACHABLE = "check that the right one is mounted; nothing there counts as lost; segments gone for good: tierfs rm"
+"""Remedy for a place where nothing can be reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindingPlace:
-    """Where in a segment: the chunk that starts at `start_offset` in one tier, or all of the segment."""
+    """A place in a segment: the chunk that starts at `start_offset` in one tier, or the whole segment."""
 
     segment_id: int
     tier: Tier | None = None
@@ -109,19 +109,19 @@ class FindingPlace:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong."""
+    """One broken invariant or remark."""
 
     kind: Kind
     severity: Severity
     subject: str
-    """A segment's name, a file, an object, a row: in words."""
+    """Name of a segment, file, object or row."""
     message: str
     range: ByteRange | None = None
     """The segment's bytes concerned."""
     mend: Mend | None = None
-    """What --repair does about it; None when it can do nothing."""
+    """The repair of --repair; None if it cannot repair this."""
     remedy: str | None = None
-    """What mends it otherwise."""
+    """The remedy without --repair."""
     place: FindingPlace | None = None
     object_id: int = 0
     row: tuple[bytes, bytes] | None = field(default=None, repr=False)

@@ -15,7 +15,7 @@ from tierfs.metadata.records import StoreRecord
 from tierfs.metadata.store import MetadataStore
 
 _TRIES = 3
-"""A holder may publish and write a checkpoint meanwhile: then all is looked at again."""
+"""A holder may publish and write a checkpoint during the check: then everything is checked again."""
 
 
 class JournalCheck:
@@ -26,22 +26,22 @@ class JournalCheck:
         self._storage = storage
 
     def run(self) -> list[Finding]:
-        """Everything that is wrong. Raises what the storage raises."""
-        found: list[Finding] = []
+        """Return everything that is wrong. Raises what the storage raises."""
+        findings: list[Finding] = []
         for _ in range(_TRIES):
             store = self._store()
-            found = list(self._check(store))
-            if not found or self._store().journal == store.journal:
-                return found
-        return found
+            findings = list(self._check(store))
+            if not findings or self._store().journal == store.journal:
+                break
+        return findings
 
     def is_ours(self) -> bool:
-        """Whether the bucket holds this store's journal: else it is another one, or not mounted."""
+        """Return whether the bucket holds this store's journal; if not, it is another bucket, or not mounted."""
         store_id = self._store().store_id
-        return any(self._told(found.name, store_id) for found in self._storage.list(JOURNAL_PREFIX))
+        return any(self._is_of(listed.name, store_id) for listed in self._storage.list(JOURNAL_PREFIX))
 
-    def _told(self, name: str, store_id: str) -> bool:
-        """Whether one slot or checkpoint is this store's."""
+    def _is_of(self, name: str, store_id: str) -> bool:
+        """Return whether one slot or checkpoint is this store's."""
         try:
             if entry_slot(name) is not None:
                 return changes.parse_entry(read_small(self._storage, name), name).store_id == store_id
@@ -58,14 +58,14 @@ class JournalCheck:
     def _check(self, store: StoreRecord) -> Iterator[Finding]:
         state = store.journal
         if state.fenced_by_epoch:
-            text = f"another store owns the bucket since epoch {state.fenced_by_epoch}: the journal is its business"
+            text = f"another store owns the bucket since epoch {state.fenced_by_epoch} and checks the journal"
             yield Finding(Kind.JOURNAL, Severity.NOTE, "journal", text)
             return
         if store.replica:
-            text = "this store is a replica: the journal is its owner's business"
+            text = "this store is a replica: its owner checks the journal"
             yield Finding(Kind.JOURNAL, Severity.NOTE, "journal", text)
             return
-        names = [found.name for found in self._storage.list(JOURNAL_PREFIX)]
+        names = [listed.name for listed in self._storage.list(JOURNAL_PREFIX)]
         slots = {slot for name in names if (slot := entry_slot(name)) is not None}
         newest = max((slot for name in names if (slot := checkpoint_slot(name)) is not None), default=0)
         yield from self._ahead(store, max(slots, default=0), newest)
@@ -75,7 +75,7 @@ class JournalCheck:
             yield from self._slot(store, slot, there=slot in slots)
 
     def _ahead(self, store: StoreRecord, newest_slot: int, newest_checkpoint: int) -> Iterator[Finding]:
-        """Entries behind our position, but for one that a crash kept us from confirming."""
+        """Yield entries after our position, except one that a crash kept us from confirming."""
         state = store.journal
         last = max(state.next_slot - 1, state.intent.slot if state.intent.attempt else 0)
         checkpoint = max(state.checkpoint_slot, state.checkpoint.slot if state.checkpoint.attempt else 0)

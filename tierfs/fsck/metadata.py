@@ -1,8 +1,7 @@
-"""Every check of the metadata, over one snapshot.
+"""Checks all metadata over one snapshot.
 
-One chain, chunk by chunk: key order is the linked list, and the record's sums are those of the chunks.
-
-Segments and their chunks: one pass beside each other, in the order of segment ids.
+Segments and their chunks are read in one pass beside each other, in the order of segment ids. Of a chain the key
+order is the linked list, and the sums in the segment's record are those of its chunks.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _GOOD, _SUSPECT, _LOST = (int(state) for state in ChunkState)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a chunk or its chain."""
+    """One defect of a chunk or its chain."""
 
     kind: Kind
     message: str
@@ -41,12 +40,12 @@ class Problem:
 
 
 class ChainWalk:
-    """The chain of one tier of one segment."""
+    """The walk along the chain of one tier of one segment."""
 
     def __init__(self, segment: Any, tier: Tier, table: ObjectTable) -> None:
         self.tier = tier
         self.end = 0
-        """Where the last chunk ends."""
+        """End of the last chunk."""
         self.last_object: int | None = None
         """Number of the last chunk's object."""
         self._state = segment.local if tier is Tier.LOCAL else segment.cold
@@ -56,7 +55,7 @@ class ChainWalk:
         self._next = 0
 
     def take(self, chunk: Any) -> Iterator[Problem]:
-        """The chain's next chunk in key order. Nearly all chunks are sound: the test for that comes first."""
+        """Take the chain's next chunk in key order. Nearly all chunks are sound: the test for that is first."""
         start, length, state, following = chunk.start_offset, chunk.length, chunk.state, chunk.next
         end = start + length
         sound = not self._count or (self._next == start and self.end <= start)
@@ -78,7 +77,7 @@ class ChainWalk:
         yield from self._object(chunk)
 
     def finish(self) -> Iterator[Problem]:
-        """What shows at the chain's end."""
+        """Yield the problems that show at the chain's end."""
         if self._count and self._next:
             text = f"its last chunk, at {self._last}, names a next one at {self._next}"
             yield Problem(Kind.CHAIN_LIST, text, Mend.RELINK_CHAIN)
@@ -111,7 +110,7 @@ class ChainWalk:
         number = table.number(chunk.object_id)
         self.last_object = number
         if number is None:
-            text = f"the chunk at {chunk.start_offset} names object {chunk.object_id}, which is not there"
+            text = f"the chunk at {chunk.start_offset} names object {chunk.object_id}, which does not exist"
             yield Problem(Kind.CHUNK_OBJECT, text, Mend.REPLACE_CHUNK)
             return
         table.counted[number] += 1
@@ -126,7 +125,7 @@ _NO_SEGMENT = 2**64
 
 @dataclass(slots=True)
 class Totals:
-    """What was looked at."""
+    """Counts of the checked records."""
 
     segments: int = 0
     chunks: int = 0
@@ -138,7 +137,7 @@ class Totals:
 
 
 def check_segments(txn: ReadTransaction, table: ObjectTable, totals: Totals) -> Iterator[Finding]:
-    """Every segment with both of its chains. Counts references into the table."""
+    """Check every segment with both chains, and count references into the table."""
     rows = _Chunks(txn)
     for key, record in messages(txn, SEGMENTS):
         segment_id = tables.read_u64(key)
@@ -156,14 +155,14 @@ def check_segments(txn: ReadTransaction, table: ObjectTable, totals: Totals) -> 
 
 
 class _Chunks:
-    """The rows of all chains, with a look at the next one."""
+    """The rows of all chains, with the next one readable in advance."""
 
     def __init__(self, txn: ReadTransaction) -> None:
         self._rows = messages(txn, CHUNKS)
         self.next: MessageRow | None = next(self._rows, None)
 
     def of(self, segment_id: int) -> Iterator[MessageRow]:
-        """The rows of a segment that come next."""
+        """Yield the next rows, as long as they are of this segment."""
         prefix = tables.u64(segment_id)
         row = self.next
         while row is not None and row[0].startswith(prefix):
@@ -199,7 +198,7 @@ def _check_segment(
 
 
 def _check_record(about: _About, local: ChainWalk, totals: Totals) -> Iterator[Finding]:
-    """What the segment's record says of itself."""
+    """Check the fields of the segment's record."""
     record = about.record
     if record.start_offset > record.length:
         yield about.finding(Kind.SEGMENT, f"it starts at {record.start_offset}, beyond its end {record.length}")
@@ -233,14 +232,14 @@ def _holes(about: _About, held: list[ByteRange]) -> Iterator[Finding]:
 
 
 def _orphans(txn: ReadTransaction, rows: _Chunks, below: int, table: ObjectTable, totals: Totals) -> Iterator[Finding]:
-    """Chunks of segments that are not there, up to segment `below`."""
+    """Yield chunks of segments that do not exist, up to segment `below`."""
     while rows.next is not None and (segment_id := tables.read_u64(rows.next[0])) < below:
         count = _count_only(rows.of(segment_id), table, totals)
         yield Finding(
             Kind.CHUNK_ORPHAN,
             Severity.DAMAGE,
             f"segment {segment_id}",
-            f"it is not there, but {count} chunks of it are",
+            f"it does not exist, but {count} of its chunks do",
             mend=Mend.DROP_CHUNKS,
             remedy=RECOVER,
             place=FindingPlace(segment_id),
@@ -259,7 +258,7 @@ def _count_only(rows: Iterator[MessageRow], table: ObjectTable, totals: Totals) 
 
 
 class _About:
-    """A segment as findings name it. Its path is only looked up for one."""
+    """A segment as findings name it; its path is looked up only for a finding."""
 
     def __init__(self, txn: ReadTransaction, record: Any) -> None:
         self._txn = txn
@@ -270,13 +269,13 @@ class _About:
         return segment_name(self._txn, self.record)
 
     def finding(self, kind: Kind, text: str, *, mend: Mend | None = None) -> Finding:
-        """What is wrong with the segment's record."""
+        """Return a finding about the segment's record."""
         remedy = RECOVER if mend is None else None
         place = FindingPlace(self.record.id)
         return Finding(kind, Severity.DAMAGE, self.name, text, mend=mend, remedy=remedy, place=place)
 
     def problem(self, problem: Problem, tier: Tier, chunk: Any | None = None) -> Finding:
-        """What is wrong with a chain, or one chunk of it."""
+        """Return a finding about a chain, or about one chunk of it."""
         span = None if chunk is None else ByteRange(chunk.start_offset, chunk.start_offset + chunk.length)
         return Finding(
             problem.kind,
@@ -291,7 +290,7 @@ class _About:
 
 
 def segment_name(txn: ReadTransaction, record: Any) -> str:
-    """The full name of a segment's record, as far as its directories are there."""
+    """Return the full name of a segment's record, as far as its directories exist."""
     parts, parent = [record.name], record.parent_id
     while parent != ROOT_DIRECTORY and len(parts) < _MAX_PARTS:
         above = message(txn, DIRECTORIES, tables.u64(parent))
@@ -307,7 +306,7 @@ _MAX_PARTS = 800
 
 
 def check_metadata(txn: ReadTransaction, table: ObjectTable, totals: Totals) -> Iterator[Finding]:
-    """Everything that is wrong with the records. Fills the table and the totals for the checks of bytes."""
+    """Yield everything that is wrong with the records. Fills the table and the totals for the checks of bytes."""
     try:
         _ = txn.store
     except DataLoss as exc:
@@ -338,7 +337,7 @@ def _check_rows(txn: ReadTransaction, table: ObjectTable, locations: set[int], h
 
 
 def _highest_id(txn: ReadTransaction, table: ObjectTable, totals: Totals) -> int:
-    """The highest number given out to anything that is still there."""
+    """Return the highest number given to anything that still exists."""
     directory = txn.last_key(DIRECTORIES.name)
     last_directory = tables.read_u64(directory) if directory is not None else 0
     last_object = table.ids[-1] if table.ids else 0

@@ -1,6 +1,6 @@
-"""Objects: one pass over the database, and what the other checks need to know of each, in flat arrays.
+"""Checks objects in one pass, and keeps in flat arrays what the other checks need of each.
 
-Which object has a name, in 12 bytes each: files and listings are matched with records through it.
+An index by name takes 12 bytes per object; files and listings are matched with records through it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tierfs.types import Tier
 class NamesIndex:
     """Numbers of objects by the hash of their name.
 
-    Python's hash of a string is keyed anew in each process, so nobody can prepare two names that share one,
-    and by accident a million names meet another million with a chance of 5 in 10^8.
+    Python keys its hash of strings again in each process, so two names that share one cannot be prepared. By accident
+    a million names collide with another million with a probability of 5 in 10^8.
     """
 
     def __init__(self) -> None:
@@ -34,13 +34,13 @@ class NamesIndex:
         return len(self._hashes)
 
     def add(self, name: str, number: int) -> None:
-        """One more name."""
+        """Add one name."""
         self._hashes.append(hash(name))
         self._numbers.append(number)
         self._sorted = False
 
     def find(self, name: str) -> Iterator[int]:
-        """The numbers of the objects of this name; more than one only where records are damaged."""
+        """Yield the numbers of the objects of this name; more than one only if records are damaged."""
         if not self._sorted:
             self._sort()
         wanted, hashes = hash(name), self._hashes
@@ -50,7 +50,7 @@ class NamesIndex:
             at += 1
 
     def numbers(self) -> array[int]:
-        """The numbers of all objects, in no order."""
+        """Return the numbers of all objects, unordered."""
         return self._numbers
 
     def _sort(self) -> None:
@@ -67,9 +67,9 @@ class ObjectTable:
         self.ids = array("Q")
         self.lengths = array("Q")
         self.recorded = array("L")
-        """References that the record says."""
+        """References according to the record."""
         self.counted = array("L")
-        """Chunks that point here."""
+        """Chunks that point to the object."""
         self.tiers = array("B")
         self.foreign = bytearray()
         self.names = {tier: NamesIndex() for tier in Tier}
@@ -77,7 +77,7 @@ class ObjectTable:
         self._last = -1
 
     def add(self, record: object) -> None:
-        """One more object; ids ascend."""
+        """Add one object; ids ascend."""
         number = len(self.ids)
         message: _ObjectMessage = record  # type: ignore[assignment]
         self.ids.append(message.id)
@@ -89,16 +89,16 @@ class ObjectTable:
         self.names[Tier(message.tier)].add(message.name, number)
 
     def number(self, object_id: int) -> int | None:
-        """The number of an object; None when there is none. Neighbours in a chain are often neighbours here."""
+        """Return the number of an object, or None. Neighbours in a chain are often neighbours here."""
         ids, following = self.ids, self._last + 1
         if following < len(ids) and ids[following] == object_id:
             self._last = following
             return following
-        found = bisect_left(ids, object_id)
-        if found == len(ids) or ids[found] != object_id:
+        number = bisect_left(ids, object_id)
+        if number == len(ids) or ids[number] != object_id:
             return None
-        self._last = found
-        return found
+        self._last = number
+        return number
 
 
 class _ObjectMessage:
@@ -113,7 +113,7 @@ class _ObjectMessage:
 
 
 def load_objects(txn: ReadTransaction, locations: set[int], table: ObjectTable) -> Iterator[Finding]:
-    """Fill the table; yields records that are damaged. `locations` are the ids there are."""
+    """Fill the table and yield damaged records. `locations` are the ids that exist."""
     tiers = {int(tier) for tier in Tier}
     for key, record in messages(txn, OBJECTS):
         if record is None or record.id != tables.read_u64(key) or record.tier not in tiers or not record.name:
@@ -128,14 +128,14 @@ def load_objects(txn: ReadTransaction, locations: set[int], table: ObjectTable) 
                 Kind.LOCATION,
                 Severity.DAMAGE,
                 f"object {record.id}",
-                f"it lies in location {record.location_id}, which is not known",
+                f"it is in location {record.location_id}, which is unknown",
                 remedy=RECOVER,
                 object_id=record.id,
             )
 
 
 def unused_and_miscounted(table: ObjectTable) -> Iterator[Finding]:
-    """After the chunks were counted: objects without chunks, and wrong reference counts."""
+    """Yield objects without chunks and wrong reference counts, after the chunks were counted."""
     for number, object_id in enumerate(table.ids):
         counted, recorded = table.counted[number], table.recorded[number]
         if not counted:
@@ -143,7 +143,7 @@ def unused_and_miscounted(table: ObjectTable) -> Iterator[Finding]:
                 Kind.OBJECT_UNUSED,
                 Severity.DAMAGE,
                 f"object {object_id}",
-                "no chunk points at it",
+                "no chunk points to it",
                 mend=Mend.COLLECT_OBJECT,
                 object_id=object_id,
             )
@@ -152,7 +152,7 @@ def unused_and_miscounted(table: ObjectTable) -> Iterator[Finding]:
                 Kind.REFERENCES,
                 Severity.DAMAGE,
                 f"object {object_id}",
-                f"{counted} chunks point at it, its record says {recorded}",
+                f"{counted} chunks point to it, its record says {recorded}",
                 mend=Mend.RECOUNT_REFERENCES,
                 object_id=object_id,
             )

@@ -1,9 +1,8 @@
-"""Whether the places that hold copies can be reached at all: one that cannot makes nothing lost (invariant 13).
+"""Tests whether copies and metadata can be read at all, before anything is called lost or damaged.
 
-Reading all of the metadata in a child process first: a damaged LMDB map can kill who reads it.
-
-LMDB has no checksums and believes its page numbers: a damaged one is a SIGBUS or SIGSEGV, or a page that
-leads back to itself. A child that dies, or finds keys out of order, is a finding, and nothing else dies.
+A place that cannot be reached makes nothing lost (invariant 13). The metadata is first read whole in a child process:
+LMDB has no checksums and trusts its page numbers, so a damaged one is a SIGBUS or SIGSEGV, or a page that leads back
+to itself. A child that dies, or finds keys out of order, becomes a finding, and no other process dies.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _ASKED_FOR = 100
 """Objects of a place, spread over all of them, that must all be missing before the place counts as away (a guess)."""
 
 _LEAST_OF_OURS = 2
-"""Where the store's journal is there, one missing object is a missing object."""
+"""With fewer objects than this and the store's journal present, a missing object is just missing."""
 
 
 class Places:
-    """Looks at each place once, when something is missing there. Thread-safe."""
+    """Examines each place once, when something is missing there. Thread-safe."""
 
     def __init__(self, metadata: MetadataStore, storage_of: Callable[[LocationId], ChunkStorage]) -> None:
         self._metadata = metadata
@@ -50,7 +49,7 @@ class Places:
         self._lock = threading.Lock()
 
     def away(self, location_id: LocationId) -> str | None:
-        """Why a place is taken for unreachable, in words; None when it is there.
+        """Return the reason a place counts as unreachable, or None if it is reachable.
 
         Raises Unavailable and PermissionDenied when the store's own place does not answer.
         """
@@ -85,7 +84,7 @@ class Places:
             except NotFound:
                 continue
             return None
-        return _text(place, f"nothing is there of its {count(len(ids), 'object')}") if ids else None
+        return _text(place, f"it has none of its {count(len(ids), 'object')}") if ids else None
 
     def _ids(self, location_id: LocationId) -> array[int]:
         with self._metadata.read() as txn:
@@ -99,10 +98,10 @@ class Places:
             )
 
     def _spread(self, ids: array[int]) -> Iterator[str]:
-        """The names of some objects, from the first to the last."""
+        """Yield the names of some objects, from the first to the last."""
         step = max(1, len(ids) // _ASKED_FOR)
         with self._metadata.read() as txn:
-            records = [txn.get(OBJECTS, tables.u64(one)) for one in {*ids[::step], *ids[-1:]}]
+            records = [txn.get(OBJECTS, tables.u64(number)) for number in {*ids[::step], *ids[-1:]}]
         yield from (record.name for record in records if record is not None)
 
 
@@ -115,25 +114,25 @@ _FAILED = 1
 
 
 def probe(path: Path) -> Finding | None:
-    """Read all of the metadata in directory `path` in a child; what is wrong with it, or None.
+    """Read all metadata in directory `path` in a child process; return a finding if it cannot be read, or None.
 
-    Raises what else keeps it from being opened: NotFound, PermissionDenied, Conflict.
+    Raises any other error of opening it: NotFound, PermissionDenied, Conflict.
     """
     command = [sys.executable, "-m", __name__, str(path)]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode == 0:
         return None
     if done.returncode != _FAILED or not done.stdout:
-        return _unreadable(_how_it_ended(done.returncode))
-    told = json.loads(done.stdout)
-    kind = errors.named(told["kind"])
+        return _unreadable(_exit_text(done.returncode))
+    answer = json.loads(done.stdout)
+    kind = errors.named(answer["kind"])
     if not issubclass(kind, DataLoss):
-        raise kind(told["message"], remedy=told["remedy"])
-    return _unreadable(told["message"])
+        raise kind(answer["message"], remedy=answer["remedy"])
+    return _unreadable(answer["message"])
 
 
 def read_everything(txn: ReadTransaction) -> int:
-    """Touch every row; returns how many there are. Raises DataLoss for keys out of order."""
+    """Read every row and return the number of rows. Raises DataLoss for keys out of order."""
     rows = 0
     for name in ALL_NAMES:
         last = b""
@@ -145,7 +144,7 @@ def read_everything(txn: ReadTransaction) -> int:
     return rows
 
 
-def _how_it_ended(code: int) -> str:
+def _exit_text(code: int) -> str:
     if code < 0:
         return f"reading the metadata ended in {signal.Signals(-code).name}"
     return f"reading the metadata failed with exit code {code}"

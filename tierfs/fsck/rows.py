@@ -1,4 +1,4 @@
-"""The superblock and the small databases: counters, policies, locations, intents, garbage, outbox."""
+"""Checks the superblock and the small databases: counters, policies, locations, intents, garbage, outbox."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tierfs.types import Tier
 
 @dataclass(slots=True)
 class Counted:
-    """The least that each counter must be."""
+    """The lowest valid value of each counter."""
 
     next_id: int = 0
     next_outbox: int = 0
@@ -44,30 +44,30 @@ class Counted:
 
 
 def load_locations(txn: ReadTransaction) -> set[int]:
-    """The ids of the locations there are."""
+    """Return the ids of the locations that exist."""
     return {int.from_bytes(key, "big") for key, record in messages(txn, LOCATIONS) if record is not None}
 
 
 def check_locations(txn: ReadTransaction, locations: set[int]) -> Iterator[Finding]:
-    """Location records are sound, and the one that offload writes to is there."""
+    """Check that location records are sound and that the location of offload exists."""
     for key, record in messages(txn, LOCATIONS):
         if record is None or tables.u32(record.id) != key or not record.url:
             yield _damaged(LOCATIONS, key, f"location {int.from_bytes(key, 'big')}")
     cold = txn.store.cold_location_id
     if cold and cold not in locations:
-        text = f"offload writes to location {cold}, which is not known"
+        text = f"offload writes to location {cold}, which is unknown"
         yield Finding(Kind.LOCATION, Severity.DAMAGE, "superblock", text, remedy=RECOVER)
 
 
 def check_policies(txn: ReadTransaction) -> Iterator[Finding]:
-    """Settings belong to a directory or segment and are understood."""
+    """Check that settings belong to a directory or segment and can be parsed."""
     for key, record in messages(txn, POLICIES):
         subject = f"policy of {int.from_bytes(key, 'big')}"
         if record is None or tables.u64(record.target_id) != key:
             yield _damaged(POLICIES, key, subject)
             continue
         if not any(txn.get_raw(table.name, key) for table in (DIRECTORIES, SEGMENTS)):
-            text = "there is no directory or segment of this number"
+            text = "no directory or segment has this number"
             row = (POLICIES.name, key)
             yield Finding(Kind.POLICY, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
         try:
@@ -77,14 +77,14 @@ def check_policies(txn: ReadTransaction) -> Iterator[Finding]:
 
 
 def check_intents(txn: ReadTransaction, table: ObjectTable, locations: set[int]) -> Iterator[Finding]:
-    """Intents are sound and none names an object there is: a holder would delete it."""
+    """Check that intents are sound and that none names an existing object: a holder would delete it."""
     for key, record in messages(txn, INTENTS):
         subject = f"intent {key.decode(errors='replace')}"
         row = (INTENTS.name, key)
         if record is None or record.attempt.encode() != key:
             yield _damaged(INTENTS, key, subject)
         elif record.location_id not in locations:
-            text = f"location {record.location_id} is not known"
+            text = f"location {record.location_id} is unknown"
             yield Finding(Kind.INTENT, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
         elif next(table.names[Tier.COLD].find(record.name), None) is not None:
             yield Finding(
@@ -98,7 +98,7 @@ def check_intents(txn: ReadTransaction, table: ObjectTable, locations: set[int])
 
 
 def check_garbage(txn: ReadTransaction, table: ObjectTable, counted: Counted) -> Iterator[Finding]:
-    """Rows of garbage are sound and none names an object there is."""
+    """Check that rows of garbage are sound and that none names an existing object."""
     for key, record in messages(txn, GARBAGE):
         subject = f"garbage {int.from_bytes(key[tables.U64_BYTES :], 'big')}"
         row = (GARBAGE.name, key)
@@ -118,7 +118,7 @@ def check_garbage(txn: ReadTransaction, table: ObjectTable, counted: Counted) ->
 
 
 def check_batches(txn: ReadTransaction) -> Iterator[Finding]:
-    """Rows of batches are sound: one that is not found any more would let its batch be committed twice."""
+    """Check that rows of batches are sound: one that cannot be found would let its batch be committed twice."""
     for key, record in messages(txn, BATCHES):
         subject = f"batch {key.hex()}"
         try:
@@ -128,12 +128,12 @@ def check_batches(txn: ReadTransaction) -> Iterator[Finding]:
         if right is None or (right != key and txn.get_raw(BATCHES.name, right) is None):
             yield _damaged(BATCHES, key, subject)
         elif right != key:
-            text, row = "it is there under its own key too", (BATCHES.name, key)
+            text, row = "it exists under its own key too", (BATCHES.name, key)
             yield Finding(Kind.RECORD, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
 
 
 def check_outbox(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
-    """Rows follow each other from the last published one to the next to be given out."""
+    """Check that rows follow each other from the last published one to the next number to be given."""
     expected = txn.store.journal.published_sequence + 1
     for key, data in txn.scan_raw(OUTBOX_NAME):
         sequence = tables.read_u64(key)
@@ -153,27 +153,27 @@ def check_outbox(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
 
 
 def check_counters(txn: ReadTransaction, counted: Counted) -> Iterator[Finding]:
-    """Each counter of the superblock lies beyond what was given out."""
+    """Check that each counter of the superblock is higher than every number given."""
     for database, name in ((TOUCHES.name, "next_change"), (REQUESTS.name, "next_request")):
-        setattr(counted, name, _behind_last(txn, database))
+        setattr(counted, name, _after_last(txn, database))
     store = txn.store
     for name in Counted.__slots__:
         recorded, least = getattr(store, name), getattr(counted, name)
         if recorded < least:
-            text = f"{name} is {recorded}, but {least - 1} was given out"
+            text = f"{name} is {recorded}, but {least - 1} was given already"
             yield Finding(Kind.COUNTER, Severity.DAMAGE, "superblock", text, mend=Mend.RAISE_COUNTERS)
     if store.version > RECORD_VERSION or not store.store_id:
         yield Finding(Kind.RECORD, Severity.DAMAGE, "superblock", "its record is damaged", remedy=RECOVER)
     if store.journal.published_sequence >= store.next_outbox:
-        text = "the journal is said to hold more than was ever queued"
+        text = "it says that the journal holds more changes than were ever queued"
         yield Finding(Kind.OUTBOX, Severity.DAMAGE, "superblock", text, mend=Mend.RAISE_COUNTERS)
 
 
 def check_sums(txn: ReadTransaction) -> Iterator[Finding]:
-    """The sums that `status` shows are those of the rows."""
+    """Check that the sums shown by `status` are those of the rows."""
     kept = txn.sums
     if kept is None:
-        return  # a store of an older tierfs: its next commits count it
+        return  # a store of an older tierfs: its next commits count its rows
     right = recount(txn.scan_raw)
     for field in fields(right):
         recorded, counted = getattr(kept, field.name), getattr(right, field.name)
@@ -183,7 +183,7 @@ def check_sums(txn: ReadTransaction) -> Iterator[Finding]:
 
 
 def least_counters(txn: ReadTransaction) -> dict[str, int]:
-    """Each counter of the superblock, one beyond the highest number that any record has."""
+    """Return for each counter of the superblock the value after the highest number in any record."""
     highest = 0
     for key, directory in messages(txn, DIRECTORIES):
         highest = max(highest, tables.read_u64(key), 0 if directory is None else directory.inode)
@@ -193,14 +193,14 @@ def least_counters(txn: ReadTransaction) -> dict[str, int]:
     sequences = (record.sequence for _, record in messages(txn, GARBAGE) if record is not None)
     return {
         "next_id": max(highest, tables.read_u64(holder) if holder is not None else 0) + 1,
-        "next_outbox": max(_behind_last(txn, OUTBOX_NAME), txn.store.journal.published_sequence + 1),
+        "next_outbox": max(_after_last(txn, OUTBOX_NAME), txn.store.journal.published_sequence + 1),
         "next_garbage": max(sequences, default=0) + 1,
-        "next_change": _behind_last(txn, TOUCHES.name),
-        "next_request": _behind_last(txn, REQUESTS.name),
+        "next_change": _after_last(txn, TOUCHES.name),
+        "next_request": _after_last(txn, REQUESTS.name),
     }
 
 
-def _behind_last(txn: ReadTransaction, database: bytes) -> int:
+def _after_last(txn: ReadTransaction, database: bytes) -> int:
     last = txn.last_key(database)
     return 0 if last is None else tables.read_u64(last) + 1
 

@@ -1,4 +1,4 @@
-"""The tree of names: names lead to records, and records to their names."""
+"""Checks the tree of names: names lead to records, and records to their names."""
 
 from __future__ import annotations
 
@@ -22,28 +22,32 @@ _MAX_DEPTH = names.MAX_NAME_BYTES
 
 
 def check_dirents(txn: ReadTransaction) -> Iterator[Finding]:
-    """Every name leads to a record that says the same name."""
+    """Check that every name leads to a record of the same name."""
     for key, dirent in messages(txn, DIRENTS):
         yield from check_dirent(txn, key, dirent)
 
 
 def check_dirent(txn: ReadTransaction, key: bytes, dirent: Any | None) -> Iterator[Finding]:
-    """One name."""
+    """Check one name."""
     if dirent is None or dirent.kind not in _TABLES:
         yield damaged(DIRENTS.name, key, f"name {_name(key)} in directory {tables.read_u64(key)}")
         return
-    found = message(txn, _TABLES[dirent.kind], tables.u64(dirent.id))
-    if found is not None and found.parent_id == tables.read_u64(key) and found.name.encode() == key[tables.U64_BYTES :]:
+    record = message(txn, _TABLES[dirent.kind], tables.u64(dirent.id))
+    if (
+        record is not None
+        and record.parent_id == tables.read_u64(key)
+        and record.name.encode() == key[tables.U64_BYTES :]
+    ):
         return
     subject = f"name {_name(key)} in directory {tables.read_u64(key)}"
-    if found is None:
+    if record is None:
         yield _dangling(txn, key, dirent, subject)
     else:
-        yield _wrong(txn, key, dirent, found, subject)
+        yield _wrong(txn, key, dirent, record, subject)
 
 
 def check_directories(txn: ReadTransaction, inodes: array[int]) -> Iterator[Finding]:
-    """Every directory has its name and leads to the root. Adds their inodes."""
+    """Check that every directory has its name and leads to the root; append their inodes to `inodes`."""
     rooted = {int(ROOT_DIRECTORY)}
     seen_root = False
     for key, record in messages(txn, DIRECTORIES):
@@ -62,7 +66,7 @@ def check_directories(txn: ReadTransaction, inodes: array[int]) -> Iterator[Find
 
 
 def named(txn: ReadTransaction, record: Any, kind: EntryKind) -> Iterator[Finding]:
-    """Whether the directory that a record names knows it by the same name."""
+    """Check that the directory named by a record has it under the same name."""
     dirent = message(txn, DIRENTS, tables.dirent(record.parent_id, record.name))
     if dirent is not None and (dirent.kind, dirent.id) == (kind, record.id):
         return
@@ -84,21 +88,21 @@ def named(txn: ReadTransaction, record: Any, kind: EntryKind) -> Iterator[Findin
 
 
 def twice(inodes: array[int]) -> Iterator[Finding]:
-    """Inodes that two entries share."""
-    for one, other in pairwise(sorted(inodes)):
-        if one == other:
-            yield Finding(Kind.INODE, Severity.DAMAGE, f"inode {one}", "two entries share it", remedy=RECOVER)
+    """Yield inodes shared by two entries."""
+    for inode, other in pairwise(sorted(inodes)):
+        if inode == other:
+            yield Finding(Kind.INODE, Severity.DAMAGE, f"inode {inode}", "two entries share it", remedy=RECOVER)
 
 
 def damaged(database: bytes, key: bytes, subject: str) -> Finding:
-    """A record that cannot be parsed, or is not that of its key."""
+    """Return the finding for a record that cannot be parsed or does not match its key."""
     return Finding(
         Kind.RECORD, Severity.DAMAGE, subject, "its record is damaged or missing", remedy=RECOVER, row=(database, key)
     )
 
 
 def _way_up(txn: ReadTransaction, record: Any, rooted: set[int]) -> Iterator[Finding]:
-    """Whether the parents lead to the root."""
+    """Check that the parents lead to the root."""
     way: list[int] = [record.id]
     at = record.parent_id
     while at not in rooted:
@@ -107,7 +111,7 @@ def _way_up(txn: ReadTransaction, record: Any, rooted: set[int]) -> Iterator[Fin
                 Kind.DIRECTORY_CYCLE,
                 Severity.DAMAGE,
                 f"directory {record.id}",
-                "its parents lead in a circle",
+                "its parents form a circle",
                 remedy=RECOVER,
             )
             return
@@ -117,7 +121,7 @@ def _way_up(txn: ReadTransaction, record: Any, rooted: set[int]) -> Iterator[Fin
                 Kind.DIRECTORY_PARENT,
                 Severity.DAMAGE,
                 f"directory {record.id}",
-                f"it lies in directory {at}, which is not there",
+                f"it is in directory {at}, which does not exist",
                 remedy=RECOVER,
             )
             return
@@ -127,31 +131,31 @@ def _way_up(txn: ReadTransaction, record: Any, rooted: set[int]) -> Iterator[Fin
 
 
 def _dangling(txn: ReadTransaction, key: bytes, dirent: Any, subject: str) -> Finding:
-    """A name without its record. Only if nothing below or of it is left, dropping it loses nothing."""
+    """Return the finding for a name without a record; it may be dropped only if no trace of the entry is left."""
     kind = EntryKind(dirent.kind)
     below = DIRENTS.name if kind is EntryKind.DIRECTORY else b"chunks"
     row = txn.get_raw(_TABLES[kind].name, tables.u64(dirent.id))
-    left = row is not None or next(txn.scan_raw(below, prefix=tables.u64(dirent.id)), None) is not None
+    has_traces = row is not None or next(txn.scan_raw(below, prefix=tables.u64(dirent.id)), None) is not None
     return Finding(
         Kind.DIRENT_DANGLING,
         Severity.DAMAGE,
         subject,
-        f"it leads to {kind.name.lower()} {dirent.id}, whose record is {'damaged or ' if left else ''}missing",
-        mend=None if left else Mend.DROP_ROW,
-        remedy=RECOVER if left else None,
+        f"it leads to {kind.name.lower()} {dirent.id}, whose record is {'damaged or ' if has_traces else ''}missing",
+        mend=None if has_traces else Mend.DROP_ROW,
+        remedy=RECOVER if has_traces else None,
         row=(DIRENTS.name, key),
     )
 
 
-def _wrong(txn: ReadTransaction, key: bytes, dirent: Any, found: Any, subject: str) -> Finding:
-    """A second name. It is the wrong one for sure only if the record's own name leads there too."""
-    own = message(txn, DIRENTS, tables.dirent(found.parent_id, found.name))
+def _wrong(txn: ReadTransaction, key: bytes, dirent: Any, record: Any, subject: str) -> Finding:
+    """Return the finding for a second name; it is certainly wrong only if the record's own name leads there too."""
+    own = message(txn, DIRENTS, tables.dirent(record.parent_id, record.name))
     second = own is not None and (own.kind, own.id) == (dirent.kind, dirent.id)
     return Finding(
         Kind.DIRENT_WRONG,
         Severity.DAMAGE,
         subject,
-        f"its record says that it is {names.printable(found.name)} in directory {found.parent_id}",
+        f"its record says that it is {names.printable(record.name)} in directory {record.parent_id}",
         mend=Mend.DROP_ROW if second else None,
         remedy=None if second else RECOVER,
         row=(DIRENTS.name, key),

@@ -150,7 +150,7 @@ class CopyChecks:
         if placed.object.tier is Tier.COLD:
             return "" if placed.object.foreign else None
         files = self._connections.files(self._place)
-        return None if files.is_mounted else f"{files.root} is not reachable: it is no chunk directory"
+        return None if files.is_mounted else f"{files.root} is not reachable: it is not a chunk directory"
 
     def _run(self, holder: ObjectRecord, offset: int) -> EntryRun | None:
         runs = self._runs.get(holder.segment_id, [])

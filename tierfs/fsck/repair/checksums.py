@@ -1,6 +1,7 @@
-"""Computing checksums anew: right where the object's whole CRC32C, written with it, proves the bytes.
+"""Recomputes checksums and locates objects in segments.
 
-From objects back to the segments whose bytes they hold. No index leads there: one pass over the chunks.
+Recomputed checksums are right if the object's whole CRC32C, written with the object, proves the bytes. No index leads
+from an object to the segments whose bytes it holds, so locating takes one pass over the chunks.
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ class ChecksumMender:
         self._etags = Etags(metadata)
 
     def mend(self, object_id: ObjectId) -> str | None:
-        """Write an object's runs anew; why not, otherwise. Raises NotFound, Unavailable."""
+        """Rewrite an object's runs; return the reason if not possible. Raises NotFound, Unavailable."""
         with self._metadata.read() as txn:
             holder = txn.get(OBJECTS, tables.u64(object_id))
         if holder is None:
             return None
         if holder.crc32c is None:
-            return "the CRC32C of the whole is not known either"
-        found = grid_of(self._read(holder))
-        if found.crc32c != holder.crc32c:
+            return "the CRC32C of the whole is unknown too"
+        computed = grid_of(self._read(holder))
+        if computed.crc32c != holder.crc32c:
             return "its bytes do not match the CRC32C of the whole"
         with self._metadata.write() as txn:
             if txn.get(OBJECTS, tables.u64(object_id)) != holder:
                 return "it changed meanwhile; run it again"
             checksums.delete(txn, object_id)
-            checksums.put_grid(txn, object_id, found.grid())
+            checksums.put_grid(txn, object_id, computed.grid())
         return None
 
     def _read(self, holder: ObjectRecord) -> Iterator[memoryview]:
-        """Read an object in steps; each is valid until the next."""
+        """Read an object in steps; each view is valid until the next."""
         buffer = memoryview(bytearray(_STEP_BYTES))
         for start in range(0, holder.length, _STEP_BYTES):
             view = buffer[: min(_STEP_BYTES, holder.length - start)]
@@ -73,10 +74,10 @@ class ChecksumMender:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A chunk of one of the objects asked for."""
+    """A chunk that lies in one of the wanted objects."""
 
     segment: str
-    """The segment's name, printable."""
+    """Printable name of the segment."""
     place: FindingPlace
     chunk: ChunkRecord
     object: ObjectRecord
@@ -87,17 +88,17 @@ class Located:
         return self.chunk.range
 
     def behind(self, object_offset: int) -> ByteRange:
-        """The chunk's bytes from an offset of its object on."""
+        """Return the chunk's bytes from an offset of its object on."""
         start = self.chunk.start_offset + max(0, object_offset - self.chunk.object_offset)
         return ByteRange(min(start, self.chunk.end_offset), self.chunk.end_offset)
 
     def has_other_copy(self, txn: ReadTransaction) -> bool:
-        """Whether good chunks of the other tier hold all of its bytes, by their records."""
+        """Return whether, by their records, good chunks of the other tier hold all its bytes."""
         return self.place.tier is not None and copied(txn, self.place.segment_id, self.place.tier, self.range)
 
 
 def copied(txn: ReadTransaction, segment_id: int, tier: Tier, span: ByteRange) -> bool:
-    """Whether good chunks of the tier that is not `tier` hold all of `span`, by their records."""
+    """Return whether, by their records, good chunks of the other tier hold all of `span`."""
     other = Tier.COLD if tier is Tier.LOCAL else Tier.LOCAL
     good = (
         chunk.range
@@ -111,12 +112,12 @@ def copied(txn: ReadTransaction, segment_id: int, tier: Tier, span: ByteRange) -
 
 
 def locate(txn: ReadTransaction, tier: Tier, object_ids: Collection[int]) -> Iterator[Located]:
-    """The chunks of these objects that are there now."""
+    """Yield the existing chunks of these objects."""
     for key, chunk in messages(txn, CHUNKS):
         if chunk is None or chunk.object_id not in object_ids or key[tables.U64_BYTES] != tier:
             continue
         segment_id = tables.read_u64(key)
         record, holder = message(txn, SEGMENTS, tables.u64(segment_id)), txn.get(OBJECTS, tables.u64(chunk.object_id))
         if record is not None and holder is not None:
-            found = CHUNKS.codec.from_message(chunk)
-            yield Located(segment_name(txn, record), FindingPlace(segment_id, tier, found.start_offset), found, holder)
+            place = FindingPlace(segment_id, tier, chunk.start_offset)
+            yield Located(segment_name(txn, record), place, CHUNKS.codec.from_message(chunk), holder)

@@ -1,10 +1,9 @@
-"""Mending copies: what is good stays, what another tier has is dropped here, the rest is lost until it comes back.
+"""Mends copies: reads every copy of a chunk's bytes, keeps the good ones and records the rest as lost.
 
-Nothing is destroyed: a lost extent keeps the file or object it was lost from, which stays where it is, and only a
-copy whose bytes were just read and proved right in the other tier lets go of one (invariant 13). Order of every
-mend: read all copies, then one commit that finds the chunk unchanged.
-
-Which copies of a chunk's bytes are good, by reading all of them.
+Bad bytes that the other tier has are dropped; bytes that no tier has are lost until they return. Nothing is
+destroyed: a lost extent keeps the file or object it was lost from, which stays in place, and only a copy whose bytes
+were just read and proved right in the other tier lets go of one (invariant 13). Order of every mend: read all copies,
+then one commit that finds the chunk unchanged.
 """
 
 from __future__ import annotations
@@ -30,30 +29,30 @@ from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
 @dataclass(slots=True)
 class Copies:
-    """The readable bytes of one chunk, and where they are good."""
+    """The readable bytes of one chunk, and the ranges that are good in each tier."""
 
     chunk: ChunkRecord
     readable: ByteRange
     good: dict[Tier, list[ByteRange]] = field(default_factory=lambda: {tier: [] for tier in Tier})
     unknown: bool = False
-    """Whether some bytes have no checksums, so that nobody can tell."""
+    """Whether some bytes have no checksums, so that it cannot be decided which copy is good."""
     away: str | None = None
-    """Why the whole place of a copy cannot be reached."""
+    """The reason the whole place of a copy cannot be reached."""
 
     def bad(self, tier: Tier) -> list[ByteRange]:
-        """Bytes of which this tier has no good copy."""
+        """Return the bytes of which this tier has no good copy."""
         return list(ranges.gaps(self.readable, self.good[tier]))
 
     @property
     def lost(self) -> list[ByteRange]:
-        """Bytes of which no tier has."""
+        """Bytes of which no tier has a good copy."""
         return list(ranges.subtract(self.bad(Tier.LOCAL), self.good[Tier.COLD]))
 
 
 def read_copies(metadata: MetadataStore, scrubber: Scrubber, place: FindingPlace) -> Copies | None:
-    """Read every copy of a chunk's readable bytes; None when the chunk is gone.
+    """Read every copy of a chunk's readable bytes; return None if the chunk is gone.
 
-    Raises Unavailable when a tier does not answer, DataLoss when records are too damaged to tell.
+    Raises Unavailable when a tier does not answer, DataLoss when records are too damaged to decide.
     """
     assert place.tier is not None
     segment_id = SegmentId(place.segment_id)
@@ -70,31 +69,31 @@ def read_copies(metadata: MetadataStore, scrubber: Scrubber, place: FindingPlace
         copies.unknown = copies.unknown or piece.grid is None
         copies.away = checked.why if checked.away else copies.away
         copies.good[piece.placed.object.tier].extend(ranges.gaps(piece.range, checked.bad))
-    copies.good = {tier: ranges.union(found) for tier, found in copies.good.items()}
+    copies.good = {tier: ranges.union(good) for tier, good in copies.good.items()}
     return copies
 
 
 MayLose = Callable[[str, int], bool]
-"""Whether of the segment of this name so many bytes, of which no copy proves right, may be recorded as lost."""
+"""Whether so many bytes of the segment of this name, of which no copy proves right, may be recorded as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """What came of a mend."""
+    """Result of a mend."""
 
     left: str | None = None
-    """Why nothing, or not everything, was done."""
+    """The reason nothing, or not everything, was mended."""
     lost_bytes: int = 0
-    """Recorded as lost by it."""
+    """Bytes that the mend recorded as lost."""
 
 
 class CopyMender:
-    """Mends chunks of which a copy is bad."""
+    """Mends chunks with a bad copy."""
 
     def __init__(
         self, metadata: MetadataStore, files: ChunkFiles, scrubber: Scrubber, grace_ms: int, may_lose: MayLose
     ) -> None:
-        """`grace_ms`: how long objects that are given up stay, for readers that have them open."""
+        """`grace_ms`: time that dropped objects are kept for readers that have them open."""
         self._metadata = metadata
         self._files = files
         self._scrubber = scrubber
@@ -102,13 +101,13 @@ class CopyMender:
         self._may_lose = may_lose
 
     def mend(self, place: FindingPlace, name: str) -> Mended:
-        """Mend one chunk of the segment `name`. A chunk that looked bad or was lost, and is good, loses its mark."""
+        """Mend one chunk of the segment `name`; one marked suspect or lost that proves good loses its mark."""
         assert place.tier is not None
         copies = read_copies(self._metadata, self._scrubber, place)
         if copies is None:
-            return Mended()  # another finding's mend, or an eviction, took it away
+            return Mended()  # another finding's mend, or an eviction, removed it
         if copies.unknown:
-            return Mended("some of its bytes have no checksums, so nobody can tell which copy is good")
+            return Mended("some of its bytes have no checksums, so it cannot be decided which copy is good")
         if not copies.bad(place.tier):
             return Mended(self._clear(place, copies))
         if copies.away is not None:
@@ -118,7 +117,7 @@ class CopyMender:
         return self._replace(place, name, copies)
 
     def lose(self, segment_id: SegmentId, name: str, span: ByteRange) -> Mended:
-        """Make a range that no chunk has a lost extent."""
+        """Make a range that no chunk holds a lost extent."""
         if not self._may_lose(name, span.length_bytes):
             return self._declined(span.length_bytes)
         with self._metadata.write() as txn:
@@ -129,7 +128,7 @@ class CopyMender:
         return Mended(lost_bytes=span.length_bytes)
 
     def _clear(self, place: FindingPlace, copies: Copies) -> str | None:
-        """Every byte of the copy proved right."""
+        """Clear the mark of a copy whose every byte proved right."""
         assert place.tier is not None
         marked = chain_edits.set_state(
             self._metadata, SegmentId(place.segment_id), place.tier, copies.chunk, ChunkState.GOOD
@@ -137,13 +136,13 @@ class CopyMender:
         return None if marked else CHANGED
 
     def _restore_part(self, place: FindingPlace, copies: Copies) -> str:
-        """Take back what of a lost chunk proved right."""
+        """Take back the bytes of a lost chunk that proved right."""
         assert place.tier is not None
         lost = copies.bad(place.tier)
-        left = f"{sum(span.length_bytes for span in lost)} bytes of it are still lost"
+        still_lost = f"{sum(span.length_bytes for span in lost)} bytes of it are still lost"
         back = list(ranges.gaps(copies.readable, lost))
         if not back:
-            return left
+            return still_lost
         with self._metadata.write() as txn:
             segment = _unchanged(txn, place, copies)
             if segment is None:
@@ -154,10 +153,10 @@ class CopyMender:
             for span in back if place.tier is Tier.LOCAL else []:
                 segment = chain_edits.take_out_lost(txn, segment, span, due_ms=txn.now_ms + self._grace_ms)
             chain_edits.put_segment(txn, segment, journaled=True)
-        return left
+        return still_lost
 
     def _replace(self, place: FindingPlace, name: str, copies: Copies) -> Mended:
-        """Drop what the other tier has, keep what is good, lose the rest."""
+        """Drop the bytes that the other tier has, keep the good ones, record the rest as lost."""
         tier, new_bytes = place.tier, sum(span.length_bytes for span in copies.lost)
         assert tier is not None
         dropped = self._dropped(place, copies)
@@ -196,10 +195,10 @@ class CopyMender:
         return segment
 
     def _dropped(self, place: FindingPlace, copies: Copies) -> list[ByteRange]:
-        """What of a chunk its tier lets go, being good in the other one.
+        """Return the bytes of a chunk that its tier drops because the other tier has them good.
 
-        Offload moves whole local chunks, so of a cold chunk the bytes of whole ones are taken out. Where such a
-        chunk reaches beyond this one, the bad bytes stay in it, and the mark keeps the good ones from being evicted.
+        Offload moves whole local chunks, so a cold chunk gives up the bytes of whole local ones. If such a local chunk
+        extends past this one, the bad bytes stay in it, and the mark keeps the good ones from being evicted.
         """
         if place.tier is Tier.LOCAL:
             if ranges.covers(copies.good[Tier.COLD], copies.readable):
@@ -208,22 +207,22 @@ class CopyMender:
         return [copies.chunk.range] if not copies.bad(Tier.LOCAL) else self._whole_local(place, copies)
 
     def _whole_local(self, place: FindingPlace, copies: Copies) -> list[ByteRange]:
-        """The local chunks that hold good copies of the bad bytes and lie inside the cold one."""
+        """Return the local chunks that hold good copies of the bad bytes and lie inside the cold one."""
         wanted = ranges.subtract(copies.bad(Tier.COLD), copies.lost)
         with self._metadata.read() as txn:
-            found = {
+            local = {
                 chunk.range
                 for span in wanted
                 for chunk in chains.overlapping(txn, SegmentId(place.segment_id), Tier.LOCAL, span)
             }
         return [
-            one
-            for one in ranges.union(found)
-            if copies.readable.contains(one) and ranges.covers(copies.good[Tier.LOCAL], one)
+            span
+            for span in ranges.union(local)
+            if copies.readable.contains(span) and ranges.covers(copies.good[Tier.LOCAL], span)
         ]
 
     def _seal(self, copies: Copies) -> None:
-        """What was an active chunk has ended; a file that is missing has no mode."""
+        """Make the file of a former active chunk read-only; a missing file has no mode."""
         with self._metadata.read() as txn:
             holder = txn.get(OBJECTS, tables.u64(copies.chunk.object_id))
         if holder is not None:
@@ -238,10 +237,10 @@ def _unchanged(txn: WriteTransaction, place: FindingPlace, copies: Copies) -> Se
     assert place.tier is not None
     current = txn.get(CHUNKS, tables.chunk(place.segment_id, place.tier, place.start_offset))
     segment = directories.segment(txn, SegmentId(place.segment_id))
-    known: ChunkRecord = copies.chunk
+    read: ChunkRecord = copies.chunk
     same = current is not None and (current.object_id, current.length, current.state) == (
-        known.object_id,
-        known.length,
-        known.state,
+        read.object_id,
+        read.length,
+        read.state,
     )
     return segment if same else None

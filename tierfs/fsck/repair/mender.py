@@ -1,6 +1,6 @@
-"""--repair: each finding to the function that mends it, each mend its own commit.
+"""Runs --repair: passes each finding to the function that mends it, each mend its own commit.
 
-Before a hole is called lost: is there a file or object of these bytes that lost its record?
+Before a hole is recorded as lost, files and objects without a record are searched for its bytes.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tierfs.tiering.packs import PACKS_PREFIX, read_index
 from tierfs.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, Tier
 
 Packed = dict[int, list[tuple[ByteRange, str]]]
-"""Segment -> which of its bytes packs hold, by the name of the pack."""
+"""Per segment: the ranges of it that packs hold, with the name of the pack."""
 
 
 class Unrecorded:
-    """Looks through names, which tell the segment and the offset they were made for."""
+    """Finds unrecorded copies by name: a name contains the segment and the offset it was made for."""
 
     def __init__(self, metadata: MetadataStore, files: ChunkFiles) -> None:
         self._metadata = metadata
@@ -41,11 +41,14 @@ class Unrecorded:
         self._packed: Packed | None = None
 
     def expect(self, segments: Iterable[int]) -> None:
-        """These segments will be asked for: what packs hold of them is read once, when it is needed first."""
+        """Announce the segments of later calls; the packs are read for all of them once, at the first need."""
         self._expected, self._packed = set(segments), None
 
     def copy_of(self, segment_id: SegmentId, span: ByteRange, storage: ChunkStorage | None) -> str | None:
-        """Why `span` of a segment may not be lost: what may hold bytes of it. Raises what the storage raises."""
+        """Return the reason `span` may not be recorded as lost: a file, object or pack that may hold bytes of it.
+
+        Raises what the storage raises.
+        """
         with self._metadata.read() as txn:
             waiting = {row.name for _, row in messages(txn, GARBAGE) if row is not None}
             segment = directories.segment(txn, segment_id)
@@ -56,7 +59,7 @@ class Unrecorded:
         return None if name is None else f"{name} may hold these bytes: tierfs recover, tierfs load"
 
     def _pack(self, segment_id: SegmentId, span: ByteRange, waiting: set[str], storage: ChunkStorage) -> str | None:
-        """A pack whose index names bytes of the range; costs two small reads for each pack there is, once."""
+        """Return a pack whose index names bytes of the range; costs two small reads per pack, once."""
         if segment_id not in self._expected:
             self.expect({*self._expected, segment_id})
         if self._packed is None:
@@ -98,22 +101,22 @@ def _object(
 
 
 def _in_packs(storage: ChunkStorage, segments: Container[int]) -> Packed:
-    """What the packs hold of some segments; one whose index cannot be read is passed over."""
-    found: Packed = {}
+    """Return the ranges of some segments that packs hold; a pack whose index cannot be read is skipped."""
+    packed: Packed = {}
     for listed in storage.list(PACKS_PREFIX):
         try:
             entries = read_index(storage, listed.name, listed.length_bytes).entries
         except (DataLoss, NotFound):
             continue
-        for one in entries:
-            if one.segment_id in segments:
-                found.setdefault(one.segment_id, []).append((one.range, listed.name))
-    return found
+        for entry in entries:
+            if entry.segment_id in segments:
+                packed.setdefault(entry.segment_id, []).append((entry.range, listed.name))
+    return packed
 
 
 @dataclass(frozen=True, slots=True)
 class MendTools:
-    """What mending uses; made by the composition root."""
+    """Resources of a mender; made by the composition root."""
 
     metadata: MetadataStore
     files: ChunkFiles
@@ -130,7 +133,7 @@ _OF_BYTES = (Mend.REPLACE_CHUNK, Mend.CLEAR_SUSPECT, Mend.RESTORE)
 
 
 class Mender:
-    """Mends findings. Whoever calls holds the store."""
+    """Mends findings. The caller holds the store."""
 
     def __init__(self, tools: MendTools) -> None:
         self._tools = tools
@@ -141,7 +144,7 @@ class Mender:
         self._unrecorded = Unrecorded(tools.metadata, tools.files)
         self._wants_checkpoint = self._has_checkpointed = False
         self._replaced: set[FindingPlace] = set()
-        """Chunks that this run has mended."""
+        """Chunks mended by this run."""
         self._row_mends: dict[Mend, Callable[[WriteTransaction, Finding], str | None]] = {
             Mend.RAISE_COUNTERS: lambda txn, _: rows.raise_counters(txn),
             Mend.DROP_ROW: lambda txn, found: rows.drop_row(txn, *_row(found)),
@@ -152,16 +155,16 @@ class Mender:
         }
 
     def run(self, findings: list[Finding]) -> Iterator[tuple[Finding, Mended]]:
-        """Each finding with what came of mending it. Raises what the checkpoint at the end does."""
+        """Yield each finding with the result of its mend. Raises what the checkpoint at the end raises."""
         recount = {found.object_id for found in findings if found.mend is Mend.RECOUNT_REFERENCES}
         unused = {found.object_id for found in findings if found.mend is Mend.COLLECT_OBJECT}
-        said = self._count(recount, unused)
+        results = self._count(recount, unused)
         self._has_checkpointed = False
         self._replaced.clear()
         self._unrecorded.expect(_place(found).segment_id for found in findings if found.kind is Kind.HOLE)
         for found in findings:
-            if found.object_id in said and found.mend in (Mend.RECOUNT_REFERENCES, Mend.COLLECT_OBJECT):
-                yield found, Mended(said[found.object_id])
+            if found.object_id in results and found.mend in (Mend.RECOUNT_REFERENCES, Mend.COLLECT_OBJECT):
+                yield found, Mended(results[found.object_id])
             elif found.mend is not None:
                 yield found, self._mend(found)
             else:
@@ -172,14 +175,14 @@ class Mender:
             self._tools.checkpoint()
 
     def _count(self, recount: set[int], unused: set[int]) -> dict[int, str | None]:
-        """References and unused objects: the only mends that go through all chunks, so each kind is one commit."""
-        said: dict[int, str | None] = {}
+        """Recount references and collect unused objects: the mends that pass over all chunks, one commit per kind."""
+        results: dict[int, str | None] = {}
         for ids, mend in ((recount, self._recount), (unused, self._collect)):
             try:
-                said.update(mend(ids) if ids else {})
+                results.update(mend(ids) if ids else {})
             except TierfsError as exc:
-                said.update(dict.fromkeys(ids, _with_remedy(exc)))
-        return said
+                results.update(dict.fromkeys(ids, _with_remedy(exc)))
+        return results
 
     def _recount(self, object_ids: set[int]) -> dict[int, str | None]:
         with self._metadata.write() as txn:
@@ -190,17 +193,17 @@ class Mender:
         self._tools.cold()
         proved = {object_id for object_id in object_ids if self._is_elsewhere(object_id)}
         with self._metadata.write() as txn:
-            said = rows.collect_unused(txn, object_ids, proved)
+            results = rows.collect_unused(txn, object_ids, proved)
         self._wants_checkpoint = True  # so that the journal does not name them either
-        return said
+        return results
 
     def _is_elsewhere(self, object_id: int) -> bool:
-        """Whether other copies of all bytes that an object was made for prove right now."""
+        """Return whether other copies of all bytes that an object was made for prove right now."""
         with self._metadata.read() as txn:
-            found = rows.made_for(txn, object_id)
-        if found is None:
+            origin = rows.made_for(txn, object_id)
+        if origin is None:
             return False
-        segment_id, span = found
+        segment_id, span = origin
         return self._scrubber.has_all(segment_id, span, *Tier)
 
     def _mend(self, found: Finding) -> Mended:
@@ -212,7 +215,7 @@ class Mender:
             return Mended(_with_remedy(exc))
 
     def _checkpoint_once(self) -> None:
-        """One checkpoint mends all that is wrong with the journal. Raises what keeps it from being written."""
+        """Write one checkpoint, which mends every defect of the journal. Raises what keeps it from being written."""
         if not self._has_checkpointed:
             self._tools.cold()
             self._tools.checkpoint()
@@ -240,14 +243,14 @@ class Mender:
         return self._checksums.mend(ObjectId(found.object_id))
 
     def _replace(self, found: Finding) -> Mended:
-        """A chunk with a bad copy, or a hole. What is in the bucket counts only if the bucket is ours."""
+        """Mend a chunk with a bad copy, or a hole. The bucket counts only if it is ours."""
         place = _place(found)
         storage = self._tools.cold()
         if found.kind is Kind.HOLE:
             assert found.range is not None
-            left = self._unrecorded.copy_of(SegmentId(place.segment_id), found.range, storage)
-            if left:
-                return Mended(left)
+            candidate = self._unrecorded.copy_of(SegmentId(place.segment_id), found.range, storage)
+            if candidate:
+                return Mended(candidate)
             return self._copies.lose(SegmentId(place.segment_id), found.subject, found.range)
         if found.kind in (Kind.CHUNK_OBJECT, Kind.CHUNK_RANGE):
             return Mended(self._unlink(found))
@@ -259,7 +262,7 @@ class Mender:
         return done
 
     def _unlink(self, found: Finding) -> str | None:
-        """A chunk whose object is not what it says: it goes if the other tier has all of its bytes."""
+        """Remove a chunk that does not match its object, if the other tier has all of its bytes."""
         place = _place(found)
         assert place.tier is not None
         assert found.range is not None
@@ -270,7 +273,7 @@ class Mender:
             return rows.unlink(txn, place)
 
     def _write_again(self, found: Finding) -> str | None:
-        """An object beside a ledger's data object."""
+        """Write an object that is missing beside a ledger's data object."""
         storage = self._tools.cold()
         with self._metadata.read() as txn:
             holder = txn.get(OBJECTS, tables.u64(found.object_id))

@@ -1,6 +1,6 @@
-"""Mending records: each function is one commit, and decides again inside it what is right.
+"""Mends records: each function is one commit and decides again inside it whether its mend is right.
 
-A function returns None when it is done, or why nothing was changed.
+A function returns None when it is done, or the reason nothing was changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHANGED = "it changed meanwhile; run it again"
 
 
 def raise_counters(txn: WriteTransaction) -> None:
-    """Every counter beyond what was given out."""
+    """Raise every counter above the numbers already given."""
     least = rows.least_counters(txn)
     changed = {name: value for name, value in least.items() if getattr(txn.store, name) < value}
     txn.update_store(**changed)
@@ -64,33 +64,33 @@ def add_dirent(txn: WriteTransaction, database: bytes, key: bytes) -> str | None
 
 
 def relink_chain(txn: WriteTransaction, place: FindingPlace) -> str | None:
-    """Pointers, first, last, count and bytes of a chain from its chunks in key order."""
+    """Rebuild the pointers, first, last, count and bytes of a chain from its chunks in key order."""
     segment = directories.segment(txn, SegmentId(place.segment_id))
     assert place.tier is not None
     if segment is None:
         return "it was deleted meanwhile"
-    found = list(chains.chunks(txn, segment.id, place.tier))
-    if any(one.end_offset > other.start_offset for one, other in pairwise(found)):
+    chain = list(chains.chunks(txn, segment.id, place.tier))
+    if any(chunk.end_offset > other.start_offset for chunk, other in pairwise(chain)):
         return "its chunks overlap"
-    following = [*(chunk.start_offset for chunk in found[1:]), 0]
+    following = [*(chunk.start_offset for chunk in chain[1:]), 0]
     changed = [
-        replace(chunk, next=after) for chunk, after in zip(found, following, strict=False) if chunk.next != after
+        replace(chunk, next=after) for chunk, after in zip(chain, following, strict=False) if chunk.next != after
     ]
     for chunk in changed:
         txn.put(CHUNKS, tables.chunk(segment.id, place.tier, chunk.start_offset), chunk)
-    put_state(txn, segment, place.tier, _state_of(found))
+    put_state(txn, segment, place.tier, _state_of(chain))
     return None
 
 
-def _state_of(found: list[ChunkRecord]) -> TierState:
-    if not found:
+def _state_of(chain: list[ChunkRecord]) -> TierState:
+    if not chain:
         return TierState()
-    held = sum(chunk.held_bytes for chunk in found)
-    return TierState(first_chunk=found[0].start_offset, last_chunk=found[-1].start_offset, count=len(found), bytes=held)
+    held = sum(chunk.held_bytes for chunk in chain)
+    return TierState(first_chunk=chain[0].start_offset, last_chunk=chain[-1].start_offset, count=len(chain), bytes=held)
 
 
 def put_state(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, state: TierState) -> None:
-    """Write a segment with another head of one chain."""
+    """Write a segment with a new state of one chain."""
     changed = replace(segment, local=state) if tier is Tier.LOCAL else replace(segment, cold=state)
     if changed.active and not changed.local.count:
         changed = replace(changed, active=False, resumable=False)
@@ -98,7 +98,7 @@ def put_state(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, state: 
 
 
 def clear_active(txn: WriteTransaction, place: FindingPlace) -> str | None:
-    """No chunk is active; the next append begins another."""
+    """Clear the active flag; the next append begins another chunk."""
     segment = directories.segment(txn, SegmentId(place.segment_id))
     if segment is None:
         return "it was deleted meanwhile"
@@ -107,7 +107,7 @@ def clear_active(txn: WriteTransaction, place: FindingPlace) -> str | None:
 
 
 def unlink(txn: WriteTransaction, place: FindingPlace) -> str | None:
-    """Take a chunk that is not what its object says out of its chain; the object's references are counted later."""
+    """Remove a chunk that does not match its object from its chain; the object's references are counted later."""
     segment = directories.segment(txn, SegmentId(place.segment_id))
     assert place.tier is not None
     key = tables.chunk(place.segment_id, place.tier, place.start_offset)
@@ -121,7 +121,7 @@ def unlink(txn: WriteTransaction, place: FindingPlace) -> str | None:
 
 
 def recount(txn: WriteTransaction, object_ids: Collection[int]) -> None:
-    """References of some objects from all chunks there are."""
+    """Recount the references of some objects over all chunks."""
     counted: Counter[int] = Counter()
     for _, chunk in messages(txn, CHUNKS):
         if chunk is not None and chunk.object_id in object_ids:
@@ -135,27 +135,27 @@ def recount(txn: WriteTransaction, object_ids: Collection[int]) -> None:
 def collect_unused(
     txn: WriteTransaction, object_ids: Collection[int], proved: Collection[int]
 ) -> dict[int, str | None]:
-    """Forget objects that no chunk points at; `gc` finds them from then on. Says per object why not.
+    """Forget objects that no chunk points to; `gc` finds them from then on. Returns per object the reason if kept.
 
-    `proved`: those whose bytes were read in another copy just now. Any other may be the only copy of what a lost
+    `proved`: objects whose bytes were just read in another copy. Any other may be the only copy of what a lost
     record named: it stays.
     """
     used = {chunk.object_id for _, chunk in messages(txn, CHUNKS) if chunk is not None}
-    said: dict[int, str | None] = {}
+    reasons: dict[int, str | None] = {}
     for object_id in object_ids:
         if object_id in used or txn.get_raw(OBJECTS.name, tables.u64(object_id)) is None:
-            said[object_id] = CHANGED
+            reasons[object_id] = CHANGED
         elif object_id not in proved:
-            said[object_id] = "its bytes may be the only copy of a chunk whose record is lost"
+            reasons[object_id] = "its bytes may be the only copy of a chunk whose record is lost"
         else:
             txn.delete(OBJECTS.name, tables.u64(object_id))
             checksums.delete(txn, ObjectId(object_id))
-            said[object_id] = None
-    return said
+            reasons[object_id] = None
+    return reasons
 
 
 def made_for(txn: ReadTransaction, object_id: int) -> tuple[SegmentId, ByteRange] | None:
-    """The segment and the readable bytes of it that an object's name tells; None where that is not known."""
+    """Return the segment and its readable bytes that an object's name states, or None if unknown."""
     holder = txn.get(OBJECTS, tables.u64(object_id))
     local = holder is not None and holder.tier is Tier.LOCAL
     parsed = (LOCAL_NAME if local else COLD_NAME).fullmatch(holder.name) if holder is not None else None
@@ -168,14 +168,14 @@ def made_for(txn: ReadTransaction, object_id: int) -> tuple[SegmentId, ByteRange
 
 
 def drop_chunks(txn: WriteTransaction, place: FindingPlace) -> str | None:
-    """Remove the chunks of a segment that is not there and that no name leads to."""
+    """Remove the chunks of a segment that has neither a record nor a name."""
     prefix = tables.u64(place.segment_id)
     if txn.get_raw(SEGMENTS.name, prefix) is not None or _named(txn, place.segment_id):
         return "a name leads to this segment: its record is lost, not the segment"
-    found = list(messages(txn, CHUNKS, prefix=prefix))
-    if any(chunk is not None and txn.get_raw(OBJECTS.name, tables.u64(chunk.object_id)) for _, chunk in found):
+    chunks = list(messages(txn, CHUNKS, prefix=prefix))
+    if any(chunk is not None and txn.get_raw(OBJECTS.name, tables.u64(chunk.object_id)) for _, chunk in chunks):
         return "their objects may hold the only copy of its bytes: tierfs recover, tierfs load"
-    for key, _ in found:
+    for key, _ in chunks:
         txn.delete(CHUNKS.name, key)
     return None
 

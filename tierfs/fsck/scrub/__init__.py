@@ -1,6 +1,6 @@
-"""Read every byte of every copy and compare it with its checksums.
+"""Reads every byte of every copy and compares it with its checksums.
 
-`pieces` lists what there is to read, `copy_reader` checks one piece, `scrub` runs several at once with a buffer for
+`pieces` lists the ranges to read, `copy_reader` checks one piece, `scrub` runs several at once with a buffer for
 each thread, and `verify` is `tierfs verify` and `fsck --deep`.
 """
 

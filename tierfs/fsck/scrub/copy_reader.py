@@ -1,6 +1,6 @@
-"""Checking one piece: a copy is read, and each byte of it compared with its checksums. No metadata is asked for.
+"""Checks one piece: reads one copy and compares each byte with its checksums. Asks for no metadata.
 
-A store's scrubber does so, and an executor of Spark, which has none.
+Used by a store's scrubber and by executors of Spark, which have no metadata.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ ReadInto = Callable[[ChunkStorage, ObjectRecord, int, memoryview], str | None]
 """Fills a view with an object's payload from an offset, whatever its etag is; returns the etag, None for any."""
 
 Away = Callable[[PlacedChunk], str | None]
-"""Why the whole place of a copy is not reachable; None when it is. Asked when something is missing there."""
+"""Returns the reason the whole place of a copy is unreachable, or None. Asked when something is missing there."""
 
 
 class Fault(StrEnum):
-    """What is the matter with bytes that a copy does not have."""
+    """The defect of bytes that a copy does not have."""
 
     DAMAGED = "damaged"
     MISSING = "missing"
-    """The file or object is not there."""
+    """The file or object does not exist."""
     AWAY = "not reachable"
-    """Nothing of the place is there."""
+    """Nothing of the place can be reached."""
     UNSEEN = "not seen"
-    """It is in a directory that is not one of this machine's."""
+    """It is in a directory that this machine does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What reading a piece showed."""
+    """Result of reading a piece."""
 
     piece: ScrubPiece
     bad: tuple[ByteRange, ...] = ()
-    """The segment's bytes that this copy does not have, or has wrong."""
+    """The segment's bytes that this copy lacks or has wrong."""
     why: str = ""
     crc32c: int = 0
-    """Of the piece's bytes, where none is bad."""
+    """Of the piece's bytes, if none is bad."""
     fault: Fault = Fault.DAMAGED
-    """Of what is bad."""
+    """Of the bad bytes."""
 
     @property
     def away(self) -> bool:
-        """Whether the whole place cannot be reached, which says nothing of the bytes."""
+        """Whether the whole place cannot be reached, which proves nothing about the bytes."""
         return self.fault is Fault.AWAY
 
 
@@ -75,7 +75,7 @@ class CopyReader:
         away: Away,
         proved: Callable[[ObjectRecord, str | None], object],
     ) -> None:
-        """`proved` is told of objects of the cold tier whose bytes came under an etag and proved right."""
+        """`proved` is called with each cold object whose bytes proved right, and with the etag they had."""
         self._files = files
         self._storage_of = storage_of
         self._read_into = read_into
@@ -105,20 +105,20 @@ class CopyReader:
             return Checked(piece, (piece.range,), why or str(exc), fault=fault)
         except DataLoss as exc:
             return Checked(piece, (piece.range,), str(exc))
-        bad = tuple(ranges.union([*bad_ranges(piece, view), *(of_segment(piece, one) for one in unread)]))
-        found = view[piece.in_object.start - grid.range.start :][: piece.range.length_bytes]
-        if bad and not unread and (placed.proves(piece.range, found) or self._is_right_in_whole(placed)):
-            return Checked(piece, crc32c=crc32c(found))  # another segment's bytes of the block are bad
+        bad = tuple(ranges.union([*bad_ranges(piece, view), *(of_segment(piece, span) for span in unread)]))
+        data = view[piece.in_object.start - grid.range.start :][: piece.range.length_bytes]
+        if bad and not unread and (placed.proves(piece.range, data) or self._is_right_in_whole(placed)):
+            return Checked(piece, crc32c=crc32c(data))  # another segment's bytes of the block are bad
         if bad:
             name = placed.object.name
             why = f"{name} cannot be read there" if unread else "the bytes do not match their checksums"
             return Checked(piece, bad, why)
         if placed.object.tier is Tier.COLD:
             self._proved(placed.object, etag)
-        return Checked(piece, crc32c=crc32c(found))
+        return Checked(piece, crc32c=crc32c(data))
 
     def _is_right_in_whole(self, placed: PlacedChunk) -> bool:
-        """Whether a chunk of a pack that is read in several pieces proves right by its own CRC32C."""
+        """Return whether a chunk of a pack that is read in several pieces proves right by its own CRC32C."""
         chunk, holder, whole = placed.chunk, placed.object, 0
         if chunk.bytes_crc32c is None or holder.tier is not Tier.COLD:
             return False
@@ -133,13 +133,13 @@ class CopyReader:
         return whole == chunk.bytes_crc32c
 
     def _read_file(self, placed: PlacedChunk, offset: int, view: memoryview) -> list[ByteRange]:
-        """Fill the view block by block; what the disk does not deliver is zero. Returns those bytes of the file."""
+        """Fill the view block by block, with zeros for unreadable bytes; return those ranges of the file."""
         name = placed.object.name
         unread: list[ByteRange] = []
         fd = self._files().open_for_read(name)
         try:
             with map_os_errors(name):
-                # The disk is to be checked, not the memory that holds what was written a minute ago.
+                # The disk is to be checked, not the page cache with the bytes of recent writes.
                 os.posix_fadvise(fd, offset, len(view), os.POSIX_FADV_DONTNEED)
                 for start in range(0, len(view), CRC_BLOCK_BYTES):
                     block = view[start : start + CRC_BLOCK_BYTES]
@@ -152,7 +152,7 @@ class CopyReader:
         return unread
 
     def buffer(self) -> memoryview:
-        """What this thread has read: whole blocks."""
+        """Return this thread's buffer, which holds the whole blocks read last."""
         buffer: memoryview | None = getattr(self._local, "buffer", None)
         if buffer is None:
             buffer = self._local.buffer = memoryview(bytearray(BUFFER_BYTES))
@@ -160,13 +160,13 @@ class CopyReader:
 
 
 def of_segment(piece: ScrubPiece, in_object: ByteRange) -> ByteRange:
-    """Bytes of the piece's object as bytes of the segment, as far as they are the piece's."""
+    """Return bytes of the piece's object as bytes of the segment, clipped to the piece."""
     shift = piece.range.start - piece.in_object.start
     return ByteRange(max(0, in_object.start + shift), max(0, in_object.end + shift)).intersect(piece.range)
 
 
 def bad_ranges(piece: ScrubPiece, view: memoryview) -> Iterator[ByteRange]:
-    """The piece's bytes whose blocks do not match."""
+    """Yield the piece's bytes whose blocks do not match."""
     grid = piece.grid
     assert grid is not None
     index = 0

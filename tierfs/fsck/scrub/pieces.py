@@ -1,7 +1,7 @@
-"""What there is to read of a segment: every byte of every copy, in pieces with their checksums.
+"""Lists the pieces to read of a segment: every byte of every copy, with the checksums.
 
 Records are read a window at a time, each in a short snapshot, so that reading for hours keeps no old pages
-alive and opening a segment of a million chunks loads none but those read next.
+alive and opening a segment of a million chunks loads only the ones read next.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ PIECE_BYTES = 4 * MIB
 
 @dataclass(frozen=True, slots=True)
 class ScrubPiece:
-    """Neighbouring bytes of one copy, at most PIECE_BYTES."""
+    """Adjacent bytes of one copy, at most PIECE_BYTES."""
 
     segment_id: SegmentId
     range: ByteRange
     """The segment's bytes."""
     placed: PlacedChunk | None
-    """None where no tier holds them."""
+    """None if no tier holds them."""
     first: bool
-    """Whether this is the copy that the segment's CRC32C is computed from."""
+    """Whether the segment's CRC32C is computed from this copy."""
     grid: Grid | None = None
-    """The object's blocks that hold them; None where the metadata has no checksums."""
+    """The object's blocks that hold them; None if the metadata has no checksums."""
 
     @property
     def tier(self) -> Tier | None:
-        """Where the copy is."""
+        """The tier of the copy, or None."""
         return None if self.placed is None else self.placed.object.tier
 
     @property
@@ -56,9 +56,9 @@ def pieces(
     wanted: ByteRange | None = None,
     tiers: tuple[Tier, ...] = tuple(Tier),
 ) -> Iterator[ScrubPiece]:
-    """All copies of a segment's readable bytes, or of those in `wanted`, in these tiers, in offset order.
+    """Yield all copies of a segment's readable bytes, or of those in `wanted`, in these tiers, in offset order.
 
-    Bytes appended meanwhile are left out. Raises DataLoss when records are too damaged to tell.
+    Bytes appended meanwhile are left out. Raises DataLoss when records are too damaged to decide.
     """
     at, end = (0, None) if wanted is None else (wanted.start, wanted.end)
     while True:
@@ -76,23 +76,23 @@ def pieces(
                 raise DataLoss(
                     f"the chunks of segment {segment_id} at {at} are out of order", remedy="run: tierfs fsck"
                 )
-            found = [
+            window_pieces = [
                 piece
                 for held in resolve(layout, window, tiers)
                 for piece in _copies(txn, segment_id, held.range, held.candidates)
             ]
-        yield from found
+        yield from window_pieces
         at = window.end
 
 
 def _load(txn: ReadTransaction, segment: SegmentRecord, at: int, tiers: tuple[Tier, ...]) -> Layout:
-    """The layout from `at` on. Of one tier alone, whatever state the other's records are in."""
+    """Return the layout from `at` on; of a single tier, regardless of the state of the other tier's records."""
     if len(tiers) > 1:
         return load(txn, segment, at)
     (tier,) = tiers
-    found = list(islice(chains.chunks(txn, segment.id, tier, at), WINDOW_CHUNKS))
-    end = found[-1].end_offset if len(found) == WINDOW_CHUNKS else segment.length
-    placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in found if chunk.object_id)
+    chunks = list(islice(chains.chunks(txn, segment.id, tier, at), WINDOW_CHUNKS))
+    end = chunks[-1].end_offset if len(chunks) == WINDOW_CHUNKS else segment.length
+    placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in chunks if chunk.object_id)
     local, cold = (placed, ()) if tier is Tier.LOCAL else ((), placed)
     return Layout(segment, ByteRange(at, max(at, end)), local, cold, txn.id)
 
@@ -112,7 +112,7 @@ def _copies(
 
 
 def _grids(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange) -> Iterator[tuple[ByteRange, Grid | None]]:
-    """The bytes that each run of checksums covers; a run ends where the next begins, with a short block perhaps."""
+    """Yield the bytes that each run covers; a run ends where the next begins, perhaps with a short block."""
     object_id, length, at = placed.object.id, placed.object.length, wanted.start
     while at < wanted.end:
         run = checksums.run_at(txn, object_id, at)

@@ -1,4 +1,4 @@
-"""Reading pieces and checking every byte, several at once. Memory: a buffer for each thread."""
+"""Reads pieces and checks every byte, several at once. Memory: one buffer per thread."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Scrubber:
         self._metadata = metadata
         self._files = files
         self.etags = Etags(metadata)
-        """Of objects that were read: those that differ and proved right wait to be adopted."""
+        """Etags of the objects read: those that differ and whose bytes proved right wait to be adopted."""
         self.places = Places(metadata, storage_of)
         self._copies = CopyReader(lambda: files, storage_of, self.etags.read_into, self._away, self.etags.proved)
 
     def run(self, wanted: Iterable[ScrubPiece]) -> Iterator[Checked]:
-        """Each piece checked, in the same order. Raises Unavailable when a tier does not answer."""
+        """Check each piece, in the same order. Raises Unavailable when a tier does not answer."""
         with Pool(_THREADS, "tierfs-scrub") as pool:
             yield from pool.in_order(self.check, wanted)
 
     def has_all(self, segment_id: SegmentId, span: ByteRange, *tiers: Tier) -> bool:
-        """Whether these tiers have good copies of all readable bytes of a range; reads them."""
+        """Return whether these tiers have good copies of all readable bytes of a range; reads them."""
         wanted: list[ByteRange] = []
         good: list[ByteRange] = []
         for checked in self.run(pieces(self._metadata, segment_id, span, tiers)):
@@ -50,27 +50,27 @@ class Scrubber:
         return not any(ranges.subtract(ranges.union(wanted), ranges.union(good)))
 
     def check(self, piece: ScrubPiece) -> Checked:
-        """Read one piece. What looks bad is read once more, unless the bytes moved meanwhile."""
+        """Check one piece; read apparently bad bytes once more, unless they moved meanwhile."""
         if piece.placed is None:
             return Checked(piece, (piece.range,), "no tier holds these bytes")
-        found = self._copies.check(piece, piece.placed)
-        if not found.bad:
-            return found
+        checked = self._copies.check(piece, piece.placed)
+        if not checked.bad:
+            return checked
         with self._metadata.read() as txn:
-            still_there = txn.get(OBJECTS, tables.u64(piece.placed.object.id)) is not None
-        return self._copies.check(piece, piece.placed) if still_there else Checked(piece)
+            exists = txn.get(OBJECTS, tables.u64(piece.placed.object.id)) is not None
+        return self._copies.check(piece, piece.placed) if exists else Checked(piece)
 
     def read(self, piece: ScrubPiece) -> bytes:
-        """The bytes of a piece. Raises DataLoss when one is bad by now."""
+        """Return the bytes of a piece. Raises DataLoss if one has become bad."""
         assert piece.placed is not None
-        found = self._copies.check(piece, piece.placed)
-        if found.bad or piece.grid is None:
-            raise DataLoss(f"{piece.placed.object.name}: {found.why}")
+        checked = self._copies.check(piece, piece.placed)
+        if checked.bad or piece.grid is None:
+            raise DataLoss(f"{piece.placed.object.name}: {checked.why}")
         at = piece.in_object.start - piece.grid.range.start
         return bytes(self._copies.buffer()[at : at + piece.range.length_bytes])
 
     def _away(self, placed: PlacedChunk) -> str | None:
-        """Why the whole place of a copy is not reachable; None when it is."""
+        """Return the reason the whole place of a copy is unreachable, or None."""
         if placed.object.tier is Tier.COLD:
             return self.places.away(placed.object.location_id)
-        return None if self._files.is_mounted else f"{self._files.root} is not reachable: it is no chunk directory"
+        return None if self._files.is_mounted else f"{self._files.root} is not reachable: it is not a chunk directory"

@@ -1,6 +1,6 @@
-"""Verifying segments: every byte of every copy against its checksum, and the CRC32C of the whole.
+"""Verifies segments: every byte of every copy against its checksum, and the CRC32C of the whole.
 
---deep: every byte of both tiers read and checked; each bad range named by segment and tier.
+`fsck --deep` reads and checks every byte of both tiers, and names each bad range by segment and tier.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
 @dataclass(frozen=True, slots=True)
 class BadRange:
-    """Bytes that one copy does not have, or has wrong."""
+    """Bytes that one copy lacks or has wrong."""
 
     tier: Tier
     range: ByteRange
@@ -41,19 +41,19 @@ class BadRange:
 
 @dataclass(slots=True)
 class Verified:
-    """What verifying a segment showed."""
+    """Result of verifying a segment."""
 
     name: str
     start_offset: int
     length: int
     bytes: int = 0
-    """Read, of all copies."""
+    """Bytes read, of all copies."""
     crc32c: int | None = 0
-    """Of the readable bytes; None where the first copy is damaged or bytes are lost."""
+    """Of the readable bytes; None if the first copy is damaged or bytes are lost."""
     bad: list[BadRange] = field(default_factory=list)
     lost: list[ByteRange] = field(default_factory=list)
     marked: int = 0
-    """Chunks that became suspect, and those that lost that mark or are no longer lost."""
+    """Chunks newly marked suspect, and chunks whose suspect or lost mark was cleared."""
 
     @property
     def ok(self) -> bool:
@@ -62,17 +62,17 @@ class Verified:
 
 
 class Verifier:
-    """Verifies segments one after the other, reading ahead of each."""
+    """Verifies one segment after the other, reading ahead in each."""
 
     def __init__(self, metadata: MetadataStore, scrubber: Scrubber, meter: Meter, *, marks: bool) -> None:
-        """`marks`: bad chunks become suspect, and suspect ones that are good lose the mark."""
+        """With `marks`, bad chunks become suspect, and suspect ones that are good lose the mark."""
         self._metadata = metadata
         self._scrubber = scrubber
         self._meter = meter
         self._marks = marks
 
     def run(self, segments: Iterable[tuple[str, SegmentId, ByteRange]]) -> Iterator[Verified]:
-        """Each segment, by name, id and readable range. Raises Unavailable when a tier does not answer."""
+        """Verify segments given by name, id and readable range. Raises Unavailable when a tier does not answer."""
         for name, segment_id, readable in segments:
             result = Verified(name, readable.start, readable.end)
             judged = _VerifiedChunks()
@@ -80,7 +80,9 @@ class Verifier:
                 self._take(result, checked)
                 judged.take(checked)
             if self._marks:
-                result.marked = sum(chain_edits.set_state(self._metadata, segment_id, *one) for one in judged.to_mark())
+                result.marked = sum(
+                    chain_edits.set_state(self._metadata, segment_id, *mark) for mark in judged.to_mark()
+                )
                 self._scrubber.etags.adopt(ADOPTED_AT_ONCE)
             yield result
         if self._marks:
@@ -102,7 +104,7 @@ class Verifier:
 
 
 def _join(bad: list[BadRange], new: BadRange) -> None:
-    """Add a range; one that continues the tier's last one, for the same reason, becomes a part of it."""
+    """Add a range, joined with the tier's last one if it continues that for the same reason."""
     for index in range(len(bad) - 1, max(-1, len(bad) - 1 - len(Tier)), -1):
         last = bad[index]
         if (last.tier, last.range.end, last.why) == (new.tier, new.range.start, new.why):
@@ -119,13 +121,13 @@ def _combine(result: Verified, piece: ScrubPiece, checked: Checked) -> None:
 
 
 class _VerifiedChunks:
-    """Which chunks turned out bad, and which suspect or lost ones good."""
+    """The chunks that proved bad, and the suspect or lost ones that proved good."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[Tier, int], tuple[ChunkRecord, bool]] = {}
 
     def take(self, checked: Checked) -> None:
-        """Keep what is bad, and what is suspect or lost and may be good. A place that is away says nothing."""
+        """Keep chunks that are bad, and suspect or lost ones that may be good. An unreachable place proves nothing."""
         placed = checked.piece.placed
         if placed is None or (not checked.bad and placed.chunk.state is ChunkState.GOOD):
             return
@@ -136,13 +138,13 @@ class _VerifiedChunks:
         self._seen[key] = (placed.chunk, good)
 
     def to_mark(self) -> Iterator[tuple[Tier, ChunkRecord, ChunkState]]:
-        """The states they should have."""
+        """Yield the states the chunks should have."""
         for (tier, _), (chunk, good) in self._seen.items():
             yield tier, chunk, ChunkState.GOOD if good else ChunkState.SUSPECT
 
 
 class DeepCheck:
-    """Reads a whole store."""
+    """Reads and checks a whole store."""
 
     def __init__(self, metadata: MetadataStore, scrubber: Scrubber, meter: Meter) -> None:
         self._metadata = metadata
@@ -152,7 +154,7 @@ class DeepCheck:
         self.bytes = 0
 
     def run(self) -> Iterator[Finding]:
-        """Everything that is bad. Extents that are recorded as lost are not named again."""
+        """Yield every bad range, except extents already recorded as lost."""
         with self._metadata.read() as txn:
             ids = array("Q", (tables.read_u64(key) for key, _ in txn.scan_raw(SEGMENTS.name)))
         for checked in self._scrubber.run(piece for number in ids for piece in self._pieces(SegmentId(number))):
