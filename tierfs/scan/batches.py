@@ -1,12 +1,9 @@
-"""Whole lines as Arrow arrays: values without their separators, and where each begins. Pure.
+"""Turns bytes into Arrow batches of whole lines, ledger entries or blocks.
 
-Measured: pyarrow's split_pattern over blocks of 1 MiB is the quickest way that Python has.
-
-Where lines begin and end in bytes: LF, CRLF and CR as Spark's text reader has them, or one separator. Pure.
-
-Reading the entries of ledgers in a partition: a part owns the entries whose payload begins in its stretch.
-
-Reading the bytes of a partition as they are, in blocks that begin at multiples of their size.
+Lines end at LF, CRLF and CR as in Spark's text reader, or at one separator; values come without separators, with the
+offset of each. Entries: a part owns the entries whose payload begins in its stretch. Blocks begin at multiples of
+their size. Lines and separators are pure. Measured: pyarrow's split_pattern over blocks of 1 MiB is the quickest way
+in Python.
 """
 
 from __future__ import annotations
@@ -36,13 +33,13 @@ _CR_BYTE = 0x0D
 
 @dataclass(frozen=True, slots=True)
 class Separator:
-    """What ends a line; without `text` each of LF, CRLF and CR does."""
+    """The end of a line; without `text`, each of LF, CRLF and CR."""
 
     text: bytes | None = None
 
     @classmethod
     def of(cls, option: str | None, encoding: str = "utf-8") -> Separator:
-        """The option lineSep, in the text's encoding. Raises InvalidRequest for an empty one."""
+        """Return the option lineSep as a separator in the text's encoding. Raises InvalidRequest for an empty one."""
         if option is None:
             return cls()
         if not option:
@@ -51,19 +48,19 @@ class Separator:
 
     @property
     def before_bytes(self) -> int:
-        """How far in front of an offset one has to look to know whether a line begins there."""
+        """Return the number of bytes before an offset that decide whether a line begins there."""
         return 1 if self.text is None else len(self.text)
 
     @property
     def may_be_split(self) -> bool:
-        """Whether occurrences never overlap, so that they are the same wherever the search begins."""
+        """Return whether occurrences never overlap, so that they are the same wherever the search begins."""
         text = self.text
         return text is None or not any(text[:size] == text[-size:] for size in range(1, len(text)))
 
     def first_start(self, data: bytes, *, final: bool) -> int | None:
-        """Where in `data` the first line begins that does so behind the first `before_bytes`; None: not in here.
+        """Return the offset in `data` of the first line that begins after the first `before_bytes`, or None.
 
-        `data` begins `before_bytes` in front of the offset in question; `final`: nothing comes after it.
+        `data` begins `before_bytes` before the offset in question; `final`: no bytes follow it.
         """
         if self.text is not None:
             at = data.find(self.text)
@@ -76,7 +73,7 @@ class Separator:
         return cr + 1 if final else None
 
     def complete_bytes(self, data: bytes, *, final: bool) -> int:
-        """How many bytes at the start of `data` are whole lines with their ends.
+        """Return the number of bytes at the start of `data` that are whole lines with their ends.
 
         A CR at the end may be half of a CRLF, unless `final`.
         """
@@ -95,7 +92,7 @@ class Separator:
         return at
 
     def without_end(self, line: bytes) -> bytes:
-        """A line without what ends it."""
+        """Return a line without its end."""
         if self.text is not None:
             return line.removesuffix(self.text)
         return line.removesuffix(_LF).removesuffix(_CR) if line.endswith(_LF) else line.removesuffix(_CR)
@@ -107,18 +104,18 @@ UTF_8 = "utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Consecutive lines: an array of strings, and of the offset of each line's first byte if that is wanted."""
+    """Consecutive lines: an array of strings, and optionally of the offset of each line's first byte."""
 
     values: Any
     offsets: Any
 
 
 def split(data: bytes, start_offset: int, separator: Separator, *, ended: bool, with_offsets: bool) -> Lines:
-    """The lines of `data`, which is whole lines; its first byte is the segment's `start_offset`.
+    """Return the lines of `data`, which is whole lines; its first byte is the segment's `start_offset`.
 
     `ended`: the last line has its end, as all others have. Without it, it is not empty.
 
-    Values have the bytes as they are: nothing checks that they are UTF-8.
+    Values keep their bytes unchanged: no check for UTF-8.
     """
     pattern, text = _pattern(data, separator)
     values = _split(text, pattern, ended=ended)
@@ -133,7 +130,7 @@ def split(data: bytes, start_offset: int, separator: Separator, *, ended: bool, 
 
 
 def _pattern(data: bytes, separator: Separator) -> tuple[bytes, bytes]:
-    """What to split by, and the bytes to split: with one kind of separator if `data` has several."""
+    """Return the pattern and the bytes to split, with a single kind of separator if `data` has several."""
     if separator.text is not None:
         return separator.text, data
     if _CR not in data:
@@ -145,14 +142,14 @@ def _pattern(data: bytes, separator: Separator) -> tuple[bytes, bytes]:
 
 
 def _split(text: bytes, pattern: bytes, *, ended: bool) -> Any:
-    """All lines; behind a pattern at the end no line comes."""
+    """Return all lines; no line follows a pattern at the end."""
     whole = memoryview(text)[: -len(pattern)] if ended else memoryview(text)
     one = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(whole)], np.int32)), pa.py_buffer(whole))
     return pc.split_pattern(one, pattern).flatten()
 
 
 def _starts_of_any(data: bytes, *, ended: bool) -> Any:
-    """Where lines begin that end with LF, CRLF or CR."""
+    """Return the offsets of lines that end with LF, CRLF or CR."""
     codes = np.frombuffer(data, np.uint8)
     is_lf = codes == _LF[0]
     ends = is_lf | ((codes == _CR[0]) & ~np.append(is_lf[1:], False))
@@ -161,17 +158,17 @@ def _starts_of_any(data: bytes, *, ended: bool) -> Any:
 
 
 def longest(lines: Lines) -> int:
-    """Bytes of the longest line."""
+    """Return the bytes of the longest line."""
     return int(pc.max(pc.binary_length(lines.values)).as_py() or 0)
 
 
 def first_length(lines: Lines) -> int:
-    """Bytes of the first line: the only one that may have come in several blocks."""
+    """Return the bytes of the first line, the only one that may have arrived in several blocks."""
     return int(pc.binary_length(lines.values[0]).as_py()) if len(lines.values) else 0
 
 
 def checked(lines: Lines, segment: str) -> Lines:
-    """The same lines. Raises DataLoss for the first that is not UTF-8."""
+    """Return the same lines. Raises DataLoss for the first that is not UTF-8."""
     good = _is_utf8(lines.values)
     if good.all():
         return lines
@@ -183,7 +180,7 @@ def checked(lines: Lines, segment: str) -> Lines:
 
 
 def without_malformed(lines: Lines) -> Lines:
-    """The lines that are UTF-8."""
+    """Return the lines that are UTF-8."""
     good = _is_utf8(lines.values)
     if good.all():
         return lines
@@ -192,19 +189,17 @@ def without_malformed(lines: Lines) -> Lines:
 
 
 def decoded(lines: Lines, encoding: str, errors: str) -> Lines:
-    """Lines of another encoding as UTF-8. Raises UnicodeDecodeError with errors=strict."""
+    """Return lines of another encoding as UTF-8. Raises UnicodeDecodeError with errors=strict."""
     values = [value.decode(encoding, errors) for value in lines.values.cast(pa.binary()).to_pylist()]
     return Lines(pa.array(values, pa.string()), lines.offsets)
 
 
 def require_encoding(encoding: str) -> str:
-    """The encoding's canonical name. Raises InvalidRequest where LF is not the byte that it is in ASCII."""
+    """Return the encoding's canonical name. Raises InvalidRequest if LF is not the same byte as in ASCII."""
     try:
         same = "\r\n".encode(encoding) == _CRLF
     except LookupError as exc:
-        raise InvalidRequest(
-            f"{encoding} is no encoding that is known here", remedy="set encoding, such as utf-8"
-        ) from exc
+        raise InvalidRequest(f"{encoding} is an unknown encoding", remedy="set encoding, such as utf-8") from exc
     if not same:
         raise InvalidRequest(
             f"lines of {encoding} cannot be found by their bytes", remedy="read type bytes, or the path of a mount"
@@ -213,7 +208,7 @@ def require_encoding(encoding: str) -> str:
 
 
 def _is_utf8(values: Any) -> Any:
-    """Which of the values are UTF-8; the quick way where all are."""
+    """Return a mask of the values that are UTF-8; quick if all are."""
     try:
         values.validate(full=True)
         return np.ones(len(values), bool)
@@ -241,7 +236,7 @@ class EntryBatch:
     ledger_id: int | None
     first_entry_id: int
     start_offset: int
-    """Of the first payload, in the segment."""
+    """Offset of the first payload in the segment."""
     lengths: tuple[int, ...]
     payloads: bytes
 
@@ -260,7 +255,7 @@ class _Span:
 
 
 def read_entries(fetcher: ScanFetcher, partition: Partition) -> Iterator[EntryBatch]:
-    """The entries of a partition in batches. Raises InvalidRequest for a segment that is no ledger."""
+    """Yield the entries of a partition in batches. Raises InvalidRequest for a segment that is not a ledger."""
     for number, part in enumerate(partition.parts):
         ledger_id = names.ledger_id(part.source.name.rpartition("/")[2])
         spans = list(_spans(part))
@@ -286,7 +281,7 @@ def _spans(part: Part) -> Iterator[_Span]:
 
 
 def _spans_of(run: EntryRun, part: Part) -> Iterator[_Span]:
-    """The owned entries of one run, a batch at a time."""
+    """Yield the owned entries of one run, a batch at a time."""
     starts = list(accumulate(run.lengths, initial=run.payload_start))
     owned = [index for index in range(len(run.lengths)) if _is_owned(run.first_entry_id + index, starts[index], part)]
     if not owned:
@@ -301,7 +296,7 @@ def _spans_of(run: EntryRun, part: Part) -> Iterator[_Span]:
 
 
 def _is_owned(entry_id: int, start: int, part: Part) -> bool:
-    """Empty entries behind the last byte belong to the part that ends there."""
+    """Return whether the part owns an entry; empty entries after the last byte belong to the part that ends there."""
     ledger = part.source.ledger
     assert ledger is not None
     if entry_id < ledger.start_entry_id or (ledger.end_entry_id is not None and entry_id >= ledger.end_entry_id):
@@ -320,7 +315,7 @@ class Block:
 
 
 def read_blocks(fetcher: ScanFetcher, partition: Partition, block_bytes: int) -> Iterator[Block]:
-    """The bytes of a partition. A block ends at a multiple of `block_bytes` of its segment, and at the part's end."""
+    """Yield the bytes of a partition. Blocks end at multiples of `block_bytes` of a segment, and at a part's end."""
     for number, part in enumerate(partition.parts):
         pieces = fetcher.pieces(WantedRequest(number, extent) for extent in clip(part.extents, part.owned))
         waiting = bytearray()

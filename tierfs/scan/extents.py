@@ -1,8 +1,7 @@
-"""Extents: where bytes of a segment lie, in a form that leaves the process: objects, offsets and checksums. Pure.
+"""Extents: places of a segment's bytes as plain data, which travels to other processes.
 
-Where the bytes of a scan are, as an executor reaches them: the store's directory and its cold locations.
-
-A place is plain data and travels with a partition; connections are made where it arrives, once per process.
+An extent names objects, offsets and checksums; a place names the store's directory and its cold locations. Both
+travel with a partition. Extents are pure; the connections to places are made where they arrive, once per process.
 """
 
 from __future__ import annotations
@@ -49,16 +48,16 @@ class Copy:
 
     object: HeldObject
     range: ByteRange
-    """Of the object: the extent's bytes."""
+    """The object's bytes that are the extent's."""
     grid: Grid
-    """Checksums of the blocks that these bytes touch."""
+    """Checksums of the blocks that these bytes intersect."""
     crc32c: int | None = None
-    """Of just these bytes, where it is known: blocks of a pack are shared with other segments."""
+    """Of exactly these bytes, if known: blocks of a pack are shared with other segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Bytes of a segment that each of `copies` holds, best first."""
+    """Bytes of a segment held by each of `copies`, best first."""
 
     range: ByteRange
     copies: tuple[Copy, ...]
@@ -69,7 +68,7 @@ class Extent:
         return all(copy.object.tier is Tier.LOCAL for copy in self.copies)
 
     def clipped(self, wanted: ByteRange) -> Extent:
-        """The part inside `wanted`, which it touches, with the checksums of no other blocks."""
+        """Return the part inside `wanted`, which it intersects, with the checksums of no other blocks."""
         if wanted.start <= self.range.start and self.range.end <= wanted.end:
             return self
         kept = self.range.intersect(wanted)
@@ -78,12 +77,12 @@ class Extent:
         )
 
     def flat(self) -> Flat:
-        """What `from_flat` takes."""
+        """Return the argument of `from_flat`."""
         return self.range.start, self.range.end, tuple(_flat(copy) for copy in self.copies)
 
 
 def from_flat(flat: Flat) -> Extent:
-    """The extent that was made flat, without what only its store needs of objects."""
+    """Return the extent of `flat`, without the object fields that only its store needs."""
     start, end, copies = flat
     return Extent(ByteRange(start, end), tuple(_copy_from_flat(*copy) for copy in copies))
 
@@ -91,7 +90,7 @@ def from_flat(flat: Flat) -> Extent:
 def extents_of(
     txn: ReadTransaction, segment: SegmentRecord, wanted: ByteRange, priority: ReadPriority
 ) -> Iterator[Extent]:
-    """The extents of `wanted`, which lies inside the segment, in order and without gaps.
+    """Yield the extents of `wanted`, which lies inside the segment, in order and without gaps.
 
     Raises Unavailable for bytes that the priority's tiers do not have, DataLoss for bytes that are lost.
     """
@@ -112,7 +111,7 @@ def extents_of(
 
 
 def _of_one_tier(txn: ReadTransaction, segment: SegmentRecord, wanted: ByteRange, tier: Tier) -> Iterator[Extent]:
-    """Extents as far as the chain goes without a gap: where nothing is to be chosen, in half of the time."""
+    """Yield extents as far as the chain has no gap: without a choice between tiers, in half the time."""
     at = wanted.start
     for placement in placements(txn, segment.id, tier, at):
         if at >= wanted.end or placement.range.start > at:
@@ -127,7 +126,7 @@ def _placed_copy(placement: Placement) -> Copy:
 
 
 def clip(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...]:
-    """The extents inside `wanted`, of some that are in order."""
+    """Return the extents inside `wanted`, of a sequence in order."""
     touched = [extent for extent in extents if extent.range.start < wanted.end and extent.range.end > wanted.start]
     for index in {0, len(touched) - 1} if touched else ():  # only the first and the last one may be cut
         touched[index] = touched[index].clipped(wanted)
@@ -197,7 +196,7 @@ def _missing(segment: SegmentRecord, piece: Piece, priority: ReadPriority) -> Un
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A store as its readers elsewhere know it. Credentials are not part of it: botocore's chain finds them."""
+    """A store as readers on other machines know it. It has no credentials: botocore's chain finds them."""
 
     path: str
     store_id: str
@@ -205,11 +204,11 @@ class Place:
     settings: ColdSettings
 
     def location(self, location_id: LocationId) -> LocationRecord:
-        """The location with this id. Raises NotFound."""
+        """Return the location with this id. Raises NotFound."""
         for record in self.locations:
             if record.id == location_id:
                 return record
-        raise NotFound(f"location {location_id} is not known to this scan")
+        raise NotFound(f"location {location_id} is unknown to this scan")
 
 
 class PlaceConnections:
@@ -220,39 +219,39 @@ class PlaceConnections:
         processes.register(self)
 
     def forget(self) -> None:
-        """In a child of fork: what is open belongs to the parent."""
+        """In a child of fork, forget what is open: it belongs to the parent."""
         self._lock = threading.Lock()
         self._storages: dict[tuple[Place, LocationId], ChunkStorage] = {}
         self._files: dict[str, ChunkFiles] = {}
         self._metadata: dict[str, MetadataStore | None] = {}
 
     def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
-        """The storage of a location. Raises NotFound, InvalidRequest or Unavailable."""
+        """Return the storage of a location. Raises NotFound, InvalidRequest or Unavailable."""
         with self._lock:
-            found = self._storages.get((place, location_id))
-            if found is None:
+            storage = self._storages.get((place, location_id))
+            if storage is None:
                 location = place.location(location_id)
-                found = connect(location, Path(place.path), place.settings, NullMetrics())
-                self._storages[place, location_id] = found
-            return found
+                storage = connect(location, Path(place.path), place.settings, NullMetrics())
+                self._storages[place, location_id] = storage
+            return storage
 
     def files(self, place: Place) -> ChunkFiles:
-        """The store's local chunk files. Raises NotFound or PermissionDenied where this host does not see them."""
+        """Return the store's local chunk files. Raises NotFound or PermissionDenied if this host does not see them."""
         with self._lock:
-            found = self._files.get(place.path)
-            if found is None:
-                found = self._files[place.path] = ChunkFiles(StorePaths(Path(place.path)).chunks)
-            return found
+            files = self._files.get(place.path)
+            if files is None:
+                files = self._files[place.path] = ChunkFiles(StorePaths(Path(place.path)).chunks)
+            return files
 
     def metadata(self, place: Place) -> MetadataStore | None:
-        """The store's metadata; None where this host does not see the store."""
+        """Return the store's metadata, or None if this host does not see the store."""
         with self._lock:
             if place.path not in self._metadata:
                 self._metadata[place.path] = _metadata_of(place)
             return self._metadata[place.path]
 
     def sees(self, place: Place) -> bool:
-        """Whether this process can read the store's directory."""
+        """Return whether this process can read the store's directory."""
         return os.access(StorePaths(Path(place.path)).chunks, os.R_OK | os.X_OK)
 
 

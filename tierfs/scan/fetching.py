@@ -1,13 +1,9 @@
-"""Fetching on an executor: requests read ahead in threads, every block checked, another copy where one fails.
+"""Fetches extents on an executor: reads ahead in threads, checks every block, and tries another copy if one fails.
 
-Shared state: a pool of threads per Fetcher, which one task has. A buffer is used again once the next bytes are asked
-for.
-
-Memory for what arrives, kept by a process from task to task: the first touch of fresh memory is dear.
-
-Measured on a virtual machine: 8 MiB of fresh memory cost as much as a third of their GET.
-
-What is fetched together: extents that follow each other in one object become one request. Pure.
+Adjacent extents of one object are joined into one request; planning requests is pure. Shared state: a pool of threads
+per Fetcher, which belongs to one task. A buffer is reused once the next bytes are asked for. The process keeps buffers
+from task to task, because the first touch of fresh memory is expensive: measured on a virtual machine, 8 MiB of fresh
+memory cost as much as a third of their GET.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ class Buffers:
         self._free: deque[bytearray] = deque(maxlen=_MOST_KEPT)
 
     def take(self, size_bytes: int = REQUEST_BYTES) -> bytearray:
-        """A buffer of at least this size, with whatever is in it; the caller's until it is given back."""
+        """Return a buffer of at least this size with arbitrary content; the caller's until it is given back."""
         if size_bytes <= REQUEST_BYTES:
             with self._lock:
                 if self._free:
@@ -57,7 +53,7 @@ class Buffers:
         return bytearray(size_bytes)
 
     def give(self, buffer: bytearray) -> None:
-        """Take back a buffer that nothing refers to any more."""
+        """Take back a buffer to which no reference is left."""
         if len(buffer) == REQUEST_BYTES:
             with self._lock:
                 self._free.append(buffer)
@@ -74,7 +70,7 @@ LOCAL_STEP_BYTES = 2 * MIB
 """The same of a local file, which is as quick in small pieces and stays in the processor's cache."""
 
 _GAP_BYTES = 2 * CRC_BLOCK_BYTES
-"""Bytes between two extents that are rather read than asked around (a guess)."""
+"""A gap between two extents up to this size is read along with them (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +83,7 @@ class WantedRequest:
 
     @property
     def blocks(self) -> ByteRange:
-        """What of the first copy's object is read for it: whole blocks of checksums."""
+        """Return the bytes read for it from the first copy's object: whole blocks of checksums."""
         return self.extent.copies[0].grid.range
 
 
@@ -99,22 +95,22 @@ class Request:
 
     @property
     def first(self) -> Copy:
-        """The copy that is read, of the first extent; those of the others are in the same object."""
+        """The copy to read, of the first extent; the other extents are in the same object."""
         return self.wanted[0].extent.copies[0]
 
     @property
     def range(self) -> ByteRange:
-        """The object's bytes that are read."""
+        """The object's bytes to read."""
         return ByteRange(self.wanted[0].blocks.start, max(one.blocks.end for one in self.wanted))
 
 
 def requests_of(wanted: Iterable[WantedRequest]) -> Iterator[Request]:
-    """Requests that together have all that is wanted, in order."""
+    """Yield requests that together contain all wanted bytes, in order."""
     return (Request(tuple(run)) for run in ranges.runs(_cut(wanted), _goes_with))
 
 
 def _cut(wanted: Iterable[WantedRequest]) -> Iterator[WantedRequest]:
-    """Extents in steps that end on a line of the object's grid, so that no block is read twice."""
+    """Yield extents in steps that end on a line of the object's grid, so that no block is read twice."""
     for one in wanted:
         copy, span = one.extent.copies[0], one.extent.range
         step = LOCAL_STEP_BYTES if copy.object.tier is Tier.LOCAL else STEP_BYTES
@@ -136,10 +132,10 @@ def _goes_with(waiting: Sequence[WantedRequest], one: WantedRequest) -> bool:
 
 
 _AHEAD = 3
-"""Requests under way beside the one that is read: 32 MiB per task (measured: 2 are slower, 4 gain nothing)."""
+"""Requests in flight beside the one being read: 32 MiB per task (measured: 2 are slower, 4 gain nothing)."""
 
 _TRIES = 2
-"""Reads of a copy whose bytes do not match: the way may have damaged them once."""
+"""Reads of a copy whose bytes do not match: the transfer may have damaged them once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +172,7 @@ class ScanFetcher:
     """Reads for one task. Close it, or use it as a context manager."""
 
     def __init__(self, place: Place, connections: PlaceConnections, sources: Sequence[ScanSource]) -> None:
-        """`sources`: what the numbers of owners stand for; more may be added."""
+        """`sources`: the segments by number of owner; more may be added."""
         self._place = place
         self._connections = connections
         self._sources = sources
@@ -185,7 +181,7 @@ class ScanFetcher:
         self._pool = Pool(_AHEAD, "tierfs-scan")
 
     def pieces(self, wanted: Iterable[WantedRequest]) -> Iterator[FetchedPiece]:
-        """All that is wanted, in order. Raises Unavailable or DataLoss for bytes that no copy delivers."""
+        """Yield all wanted bytes, in order. Raises Unavailable or DataLoss for bytes that no copy delivers."""
         requests = requests_of(map(self._reachable, wanted))
         with_memory = ((request, BUFFERS.take(request.range.length_bytes)) for request in requests)
         for pieces, buffer in self._pool.in_order(self._fetch, with_memory, ahead=_AHEAD):
@@ -193,7 +189,7 @@ class ScanFetcher:
             BUFFERS.give(buffer)
 
     def read(self, owner: int, extents: Iterable[Extent]) -> bytes:
-        """The bytes of extents, joined: for little."""
+        """Return the joined bytes of extents; for small amounts."""
         return b"".join(bytes(piece.view) for piece in self.pieces(WantedRequest(owner, extent) for extent in extents))
 
     def close(self) -> None:
@@ -209,7 +205,7 @@ class ScanFetcher:
         self.close()
 
     def _reachable(self, wanted: WantedRequest) -> WantedRequest:
-        """Copies on another machine come last."""
+        """Return the copies with those on another machine last."""
         copies = wanted.extent.copies
         if self._sees_store or len(copies) == 1:
             return wanted
@@ -217,7 +213,7 @@ class ScanFetcher:
         return replace(wanted, extent=replace(wanted.extent, copies=sorted_copies))
 
     def _fetch(self, wanted: tuple[Request, bytearray]) -> tuple[list[FetchedPiece], bytearray]:
-        """In a thread. Copies that fail are replaced one extent at a time."""
+        """Fetch a request, in a thread. Copies that fail are replaced one extent at a time."""
         request, buffer = wanted
         span = request.range
         view = memoryview(buffer)[: span.length_bytes]
@@ -233,7 +229,7 @@ class ScanFetcher:
         return pieces, buffer
 
     def _other(self, wanted: WantedRequest) -> memoryview:
-        """One extent, from the first copy that is right; from where it lies by now where all are gone."""
+        """Return one extent from the first good copy, or from its present place if all copies are gone."""
         first: TierfsError | None = None
         source = self._sources[wanted.owner]
         for copy in wanted.extent.copies:
@@ -251,7 +247,7 @@ class ScanFetcher:
         raise first
 
     def _whole(self, copy: Copy, source: ScanSource) -> memoryview:
-        """The bytes of one copy, proved right. Raises DataLoss, and what reading raises."""
+        """Return the bytes of one copy, proved right. Raises DataLoss, and what reading raises."""
         blocks = copy.grid.range
         view = memoryview(bytearray(blocks.length_bytes))
         self._read(copy.object, blocks.start, view)
@@ -264,7 +260,7 @@ class ScanFetcher:
         return view[copy.range.start - blocks.start :][: copy.range.length_bytes]
 
     def _found_again(self, wanted: WantedRequest) -> list[Extent] | None:
-        """Where the bytes lie now: chunks may have moved since the scan was planned. None where that is not known."""
+        """Return the present copies of the bytes, or None: chunks may have moved since the scan was planned."""
         source = self._sources[wanted.owner]
         metadata = self._connections.metadata(self._place)
         if metadata is None:
@@ -278,7 +274,7 @@ class ScanFetcher:
         return found if any(extent.copies[0].object.id not in before for extent in found) else None
 
     def _explained(self, error: TierfsError, copy: Copy, source: ScanSource) -> TierfsError:
-        """The same with the segment's name; and what to do where bytes are on another machine."""
+        """Return the same error with the segment's name, and the remedy if bytes are on another machine."""
         name = printable(source.name)
         if copy.object.tier is Tier.LOCAL and isinstance(error, NotFound | PermissionDenied):
             return Unavailable(
@@ -328,7 +324,7 @@ def _part(wanted: WantedRequest, view: memoryview, origin: int) -> memoryview:
 
 
 def _is_right(copy: Copy, view: memoryview, origin: int) -> bool:
-    """Whether the bytes of a copy are, by their blocks, or by their own checksum where others share these blocks."""
+    """Return whether a copy's bytes are right, by their blocks, or by their own checksum if others share blocks."""
     blocks = copy.grid.range
     bad, _ = copy.grid.first_bad(view, origin, 0, blocks.end)
     if bad is None:

@@ -1,7 +1,7 @@
-"""Reading the lines of a partition: each part owns the lines whose first byte lies in its stretch.
+"""Reads the lines of a partition: each part owns the lines whose first byte lies in its stretch.
 
-A part begins to look a separator before its first byte, and reads its last line to the end wherever that is: so
-neighbouring parts have every line once, whatever they know of each other.
+A part begins its search one separator before its first byte, and reads its last line to the end, however far that is:
+so neighbouring parts yield every line once, without knowing of each other.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _BLOCK_BYTES = MIB
 """Lines are split in blocks of about this (measured: 8 MiB are a tenth slower)."""
 
 _FIRST_BEHIND_BYTES = 64 * 1024
-"""First read behind a part's end, for the rest of its last line; each further one is four times as long."""
+"""First read past a part's end, for the rest of its last line; each further one is four times as long."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Mode(StrEnum):
-    """What becomes of lines that are not in their encoding."""
+    """Treatment of lines that are not in their encoding."""
 
     PERMISSIVE = "PERMISSIVE"
-    """They are kept: as they are in UTF-8, else with replacement characters."""
+    """Keep them: unchanged in UTF-8, else with replacement characters."""
     DROPMALFORMED = "DROPMALFORMED"
     FAILFAST = "FAILFAST"
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How lines are found and decoded."""
+    """The separator, encoding and limits of lines."""
 
     separator: Separator = field(default_factory=Separator)
     encoding: str = UTF_8
@@ -50,7 +50,7 @@ class LineFormat:
 
     @property
     def reach(self) -> Reach:
-        """What a part needs beside its own bytes."""
+        """The bytes a part needs beside its own."""
         before = self.separator.before_bytes
         return Reach(before, self.max_line_bytes + _BLOCK_BYTES, self.separator.may_be_split)
 
@@ -58,7 +58,7 @@ class LineFormat:
 def read_lines(
     fetcher: ScanFetcher, partition: Partition, form: LineFormat, *, with_offsets: bool
 ) -> Iterator[tuple[int, Lines]]:
-    """Lines of a partition with the numbers of their parts, in batches of about 1 MiB.
+    """Yield lines of a partition with the numbers of their parts, in batches of about 1 MiB.
 
     Raises InvalidRequest for a line over the limit, DataLoss for one that is not in its encoding with FAILFAST, and
     what reading raises.
@@ -79,7 +79,7 @@ def read_lines(
 
 
 def _behind(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[Lines]:
-    """The rest of the last line."""
+    """Yield the rest of the last line."""
     size_bytes = _FIRST_BEHIND_BYTES
     while not reader.done:
         wanted = reader.behind(size_bytes)
@@ -88,7 +88,7 @@ def _behind(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[
 
 
 class _PartReader:
-    """Turns the bytes of one part, as they arrive, into its lines."""
+    """Turns the arriving bytes of one part into its lines."""
 
     def __init__(self, part: Part, form: LineFormat, *, with_offsets: bool) -> None:
         self.part = part
@@ -97,10 +97,10 @@ class _PartReader:
         self._with_offsets = with_offsets
         owned, pinned = part.owned, part.pinned
         self._skips = owned.start > pinned.start
-        """Whether the first line has still to be found."""
+        """Whether the first line is still to be found."""
         start = max(pinned.start, owned.start - form.separator.before_bytes) if self._skips else owned.start
         self.first = ByteRange(start, owned.end)
-        """What is read in any case."""
+        """The range that is read in any case."""
         self._rest = b""
         self._at = start
         """Offset of the first byte of the rest."""
@@ -108,11 +108,11 @@ class _PartReader:
         self.done = not owned
 
     def behind(self, size_bytes: int) -> ByteRange:
-        """The next bytes that are needed."""
+        """Return the range of the next bytes that are needed."""
         return ByteRange(self._read, min(self._read + size_bytes, self.part.pinned.end))
 
     def feed(self, view: bytes | memoryview) -> Iterator[Lines]:
-        """Take the next bytes; yields lines that are whole now. Nothing of `view` is kept."""
+        """Take the next bytes and yield the lines that are now complete. Keeps nothing of `view`."""
         size_bytes = 0 if self.done else len(view)
         for at in range(0, size_bytes, _BLOCK_BYTES):
             block = view[at : at + _BLOCK_BYTES]
@@ -132,7 +132,7 @@ class _PartReader:
         yield from self._lines(data, final=final)
 
     def _skipped(self, data: bytes, *, final: bool) -> bytes:
-        """What follows on the line that an earlier part owns."""
+        """Return the bytes after the line of an earlier part; without a line's begin, the few that may precede one."""
         start = self._separator.first_start(data, final=final)
         if start is None:
             keep = min(len(data), self._separator.before_bytes)
@@ -157,7 +157,7 @@ class _PartReader:
         self.done = self._at >= self.part.owned.end
 
     def _last_lines(self, data: bytes, *, final: bool) -> Iterator[Lines]:
-        """Lines that begin before the part's end, the last of which may go on behind it."""
+        """Yield lines that begin before the part's end; the last one may end past it."""
         whole = self._separator.complete_bytes(data, final=final)
         ended = not (final and whole < len(data))  # else the last line has no end of its own
         text = data[:whole] if ended else data
@@ -174,7 +174,7 @@ class _PartReader:
         self.done = final or self._at >= self.part.owned.end
 
     def _cut(self, text: bytes, owned_bytes: int) -> bytes:
-        """Lines of `text` that begin in the first `owned_bytes`."""
+        """Return the lines of `text` that begin in the first `owned_bytes`."""
         before = self._separator.before_bytes
         if owned_bytes < before:
             start = self._separator.first_start(text, final=True)
@@ -202,7 +202,7 @@ class _PartReader:
             except UnicodeDecodeError as exc:
                 name = printable(self.part.source.name)
                 first = lines.offsets[0].as_py()
-                raise DataLoss(f"segment {name}: a line behind byte {first} is not {form.encoding}: {exc}") from exc
+                raise DataLoss(f"segment {name}: a line after byte {first} is not {form.encoding}: {exc}") from exc
         if form.mode is Mode.FAILFAST:
             return batches.checked(lines, printable(self.part.source.name))
         return batches.without_malformed(lines) if form.mode is Mode.DROPMALFORMED else lines

@@ -1,6 +1,6 @@
-"""Cutting a snapshot into partitions: large segments at the ends of their objects, small ones together. Pure.
+"""Cuts a snapshot into partitions: large segments at the ends of their objects, small ones together. Pure.
 
-Sizes follow Spark's own for files: a partition has up to `max_partition_bytes`, less where that gives fewer
+Sizes follow Spark's own for files: a partition has up to `max_partition_bytes`, less if that gives fewer
 partitions than wanted, and each segment costs as much as some bytes to open.
 """
 
@@ -18,7 +18,7 @@ from tierfs.scan.snapshot import PinnedSegment
 from tierfs.types import MIB, ByteRange, ReadPriority
 
 _SLACK = 0.25
-"""A split may be so much longer or shorter than wanted, to end where an object does."""
+"""Fraction by which a split may be longer or shorter than wanted, to end at an object's end."""
 
 _STEP_BYTES = 8 * MIB
 """Other splits end at multiples of this, as reads do."""
@@ -26,29 +26,29 @@ _STEP_BYTES = 8 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large partitions are."""
+    """Sizes of partitions."""
 
     max_partition_bytes: int = 128 * MIB
     open_cost_bytes: int = MIB
-    """What opening a segment costs, in bytes read meanwhile: small segments share requests, so it is little."""
+    """Cost of opening a segment, in bytes read meanwhile: small segments share requests, so it is little."""
     min_partitions: int = 1
 
     def split_bytes(self, total_bytes: int, segments: int) -> int:
-        """How long one split should be, as Spark reckons for files."""
+        """Return the length of one split, by Spark's rule for files."""
         per_partition = (total_bytes + segments * self.open_cost_bytes) // max(1, self.min_partitions)
         return max(1, min(self.max_partition_bytes, max(self.open_cost_bytes, per_partition)))
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a reader needs beyond its own bytes: the end of the separator before them, and of its last record."""
+    """Bytes a reader needs beside its own: the end of the separator before them, and the end of its last record."""
 
     before_bytes: int = 0
     behind_bytes: int = 0
     splits: bool = True
     """Whether segments may be cut at all."""
     cuts_at_entries: bool = False
-    """Whether ledgers are cut only where an entry begins."""
+    """Whether ledgers are cut only at the beginning of an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class Part:
 
     source: ScanSource
     owned: ByteRange
-    """The records that begin here are this part's."""
+    """The part owns the records that begin here."""
     pinned: ByteRange
     """The segment's bytes in the snapshot."""
     extents: tuple[Extent, ...]
-    """Of the owned bytes and what is needed beside them."""
+    """Of the owned bytes and those needed beside them."""
 
     def flat(self) -> tuple[Any, ...]:
-        """What `_part_from_flat` takes."""
+        """Return the argument of `_part_from_flat`."""
         source = (self.source.segment_id, self.source.name, self.source.priority.value, self.source.ledger)
         ranges = (self.owned.start, self.owned.end, self.pinned.start, self.pinned.end)
         return source, ranges, [extent.flat() for extent in self.extents]
@@ -72,13 +72,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What one task reads."""
+    """The parts that one task reads."""
 
     parts: tuple[Part, ...]
 
     @property
     def length_bytes(self) -> int:
-        """Bytes that belong to it."""
+        """Number of owned bytes."""
         return sum(part.owned.length_bytes for part in self.parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -97,7 +97,7 @@ def _part_from_flat(source: tuple[Any, ...], ranges: tuple[int, int, int, int], 
 
 
 def plan(pinned: Sequence[PinnedSegment], sizes: Sizes, reach: Reach) -> list[Partition]:
-    """Partitions that together own every byte of the snapshot once, the largest first."""
+    """Return partitions that together own every byte of the snapshot once, the largest first."""
     total = sum(one.owned.length_bytes for one in pinned)
     split_bytes = sizes.split_bytes(total, len(pinned))
     parts = [part for one in pinned for part in _parts(one, split_bytes, reach)]
@@ -121,7 +121,7 @@ def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Pa
 
 
 def _cuts(pinned: PinnedSegment, split_bytes: int) -> Iterator[int]:
-    """Where splits of a segment end, but for the last one."""
+    """Yield the ends of a segment's splits, except the last."""
     object_ends = [one.range.end for one in pinned.extents]
     at, end = pinned.owned.start, pinned.owned.end
     while end - at > split_bytes * (1 + _SLACK):
@@ -132,14 +132,14 @@ def _cuts(pinned: PinnedSegment, split_bytes: int) -> Iterator[int]:
 
 
 def _entry_start(ledger: ScannedLedger, offset: int) -> int:
-    """Where the entry begins that holds the byte at `offset`."""
+    """Return the beginning of the entry that holds the byte at `offset`."""
     run = ledger.runs[bisect_right(ledger.runs, offset, key=lambda one: one.payload_start) - 1]
     starts = list(accumulate(run.lengths, initial=run.payload_start))
     return starts[bisect_right(starts, offset) - 1]
 
 
 def _cut_near(start: int, split_bytes: int, object_ends: Sequence[int]) -> int:
-    """The last object's end within the slack around the wanted one, else a multiple of the step."""
+    """Return the last object's end within the slack around the wanted one, else a multiple of the step."""
     wanted = start + split_bytes
     slack = int(split_bytes * _SLACK)
     index = bisect_right(object_ends, wanted + slack) - 1
@@ -151,7 +151,7 @@ def _cut_near(start: int, split_bytes: int, object_ends: Sequence[int]) -> int:
 
 
 def _packed(parts: Iterable[Part], split_bytes: int, open_cost_bytes: int) -> Iterator[Partition]:
-    """Large parts alone and first; small ones together, next to each other where they lie so in their objects."""
+    """Pack large parts alone and first, and small ones together, adjacent if they are adjacent in their objects."""
     large = [part for part in parts if part.owned.length_bytes >= split_bytes]
     small = [part for part in parts if part.owned.length_bytes < split_bytes]
     for part in large:

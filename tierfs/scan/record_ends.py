@@ -1,4 +1,4 @@
-"""Where records of a segment end, for streams: lines behind their separators, entries by their rows, bytes anywhere.
+"""Finds the ends of records for streams: lines after their separators, entries by their rows, bytes anywhere.
 
 Lines are found by reading backwards from the end, so that the driver reads little of what the executors read.
 """
@@ -18,128 +18,128 @@ from tierfs.scan.stream_plan import Cut, ListedSegment
 from tierfs.types import MIB, ByteRange, SegmentId
 
 _FIRST_BYTES = 64 * 1024
-"""First look for a separator, backwards or forwards; each further one is four times as long."""
+"""First search for a separator, backwards or forwards; each further one is four times as long."""
 
 _STEP_BYTES = 8 * MIB
-"""Read at once where lines can be found from the left only."""
+"""Bytes read at once if lines can be found only from the left."""
 
 ReadBytes = Callable[[ListedSegment, ByteRange], bytes]
 
 Unfinished = dict[SegmentId, tuple[int, int]]
-"""Position and end of stretches that were found to hold no whole line, so that they are not read at each trigger."""
+"""Position and end of stretches found to hold no whole line, so that they are not read at each trigger."""
 
 
 class ByteEnds:
     """Bytes end anywhere."""
 
-    def cut(self, one: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
         """See Cutter.cut."""
-        end = one.end if budget_bytes is None else min(one.end, position + budget_bytes)
-        return Cut(end, end - position, end == one.end)
+        end = listed.end if budget_bytes is None else min(listed.end, position + budget_bytes)
+        return Cut(end, end - position, end == listed.end)
 
-    def size_bytes(self, one: ListedSegment, start: int, end: int) -> int:
+    def size_bytes(self, listed: ListedSegment, start: int, end: int) -> int:
         """See Cutter.size_bytes."""
         return end - start
 
 
 class LineEnds(ByteEnds):
-    """Lines end behind their separators; the last one of a sealed segment ends with it."""
+    """Lines end after their separators; the last one of a sealed segment ends with it."""
 
     def __init__(self, form: LineFormat, read: ReadBytes, unfinished: Unfinished) -> None:
         self._form = form
         self._read = read
         self._unfinished = unfinished
         self._most_bytes = form.max_line_bytes + form.separator.before_bytes + 1
-        """Of a look: without a separator in so many bytes, a line is too long."""
+        """Limit of a search: without a separator in so many bytes, a line is too long."""
 
-    def cut(self, one: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
         """See Cutter.cut. Raises InvalidRequest for a line over the limit, and what reading raises."""
-        stop = one.end if budget_bytes is None else min(one.end, position + budget_bytes)
-        if stop == one.end and one.complete:
+        stop = listed.end if budget_bytes is None else min(listed.end, position + budget_bytes)
+        if stop == listed.end and listed.complete:
             return Cut(stop, stop - position)
-        if self._unfinished.get(one.segment_id) == (position, one.end) and not one.complete:
+        if self._unfinished.get(listed.segment_id) == (position, listed.end) and not listed.complete:
             return Cut(position)
-        found = self._last(one, position, stop)
-        if found is None and stop < one.end:
+        found = self._last(listed, position, stop)
+        if found is None and stop < listed.end:
             if not must:
                 return Cut(position, all=False)
-            found = self._first(one, position, stop)
-        if stop == one.end or found is None:
-            self._unfinished[one.segment_id] = (found or position, one.end)
-        return Cut(position) if found is None else Cut(found, found - position, stop == one.end)
+            found = self._first(listed, position, stop)
+        if stop == listed.end or found is None:
+            self._unfinished[listed.segment_id] = (found or position, listed.end)
+        return Cut(position) if found is None else Cut(found, found - position, stop == listed.end)
 
-    def _last(self, one: ListedSegment, position: int, stop: int) -> int | None:
-        """The last end of a line in [position, stop]."""
+    def _last(self, listed: ListedSegment, position: int, stop: int) -> int | None:
+        """Return the last end of a line in [position, stop]."""
         separator = self._form.separator
         if not separator.may_be_split:
-            return self._last_from_left(one, position, stop)
+            return self._last_from_left(listed, position, stop)
         size_bytes = _FIRST_BYTES
         while True:
             window = ByteRange(max(position, stop - size_bytes), stop)
-            whole = separator.complete_bytes(self._read(one, window), final=False)
+            whole = separator.complete_bytes(self._read(listed, window), final=False)
             if whole:
                 return window.start + whole
-            self._require_short(one, position, window.length_bytes)
+            self._require_short(listed, position, window.length_bytes)
             if window.start == position:
                 return None
             size_bytes = min(size_bytes * 4, self._most_bytes)
 
-    def _last_from_left(self, one: ListedSegment, position: int, stop: int) -> int | None:
-        """The same where the search has to begin at the end of a line."""
+    def _last_from_left(self, listed: ListedSegment, position: int, stop: int) -> int | None:
+        """Return the same if the search has to begin at the end of a line."""
         at, rest = position, b""
         for start in range(position, stop, _STEP_BYTES):
-            rest += self._read(one, ByteRange(start, min(stop, start + _STEP_BYTES)))
+            rest += self._read(listed, ByteRange(start, min(stop, start + _STEP_BYTES)))
             whole = self._form.separator.complete_bytes(rest, final=False)
             at, rest = at + whole, rest[whole:]
-            self._require_short(one, at, len(rest))
+            self._require_short(listed, at, len(rest))
         return at if at > position else None
 
-    def _first(self, one: ListedSegment, position: int, known: int) -> int | None:
-        """The end of the first line, which lies behind `known`; None while it is half written."""
+    def _first(self, listed: ListedSegment, position: int, known: int) -> int | None:
+        """Return the end of the first line, which lies after `known`; None while it is half written."""
         size_bytes = _FIRST_BYTES
-        while known < one.end:
-            known = min(one.end, max(known, position + size_bytes))
-            data = self._read(one, ByteRange(position, known))
-            final = one.complete and known == one.end
+        while known < listed.end:
+            known = min(listed.end, max(known, position + size_bytes))
+            data = self._read(listed, ByteRange(position, known))
+            final = listed.complete and known == listed.end
             start = self._form.separator.first_start(data, final=final)
             if start is not None:
                 return position + start
-            self._require_short(one, position, len(data))
+            self._require_short(listed, position, len(data))
             if final:
-                return one.end
+                return listed.end
             size_bytes = min(size_bytes * 4, self._most_bytes)
         return None
 
-    def _require_short(self, one: ListedSegment, position: int, length_bytes: int) -> None:
+    def _require_short(self, listed: ListedSegment, position: int, length_bytes: int) -> None:
         limit = self._form.max_line_bytes
         if length_bytes > limit:
             raise InvalidRequest(
-                f"segment {printable(one.path)}: a line at or after byte {position} has more than {limit} bytes",
+                f"segment {printable(listed.path)}: a line at or after byte {position} has more than {limit} bytes",
                 remedy="set the option maxLineBytes, or read type bytes",
             )
 
 
 class EntryEnds:
-    """Entries of ledgers end where their rows say; positions are ids of entries."""
+    """Entries of ledgers end according to their rows; positions are ids of entries."""
 
     def __init__(self, txn: ReadTransaction) -> None:
         self._txn = txn
 
-    def cut(self, one: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
         """See Cutter.cut."""
         if budget_bytes is None:
-            return Cut(one.end, self.size_bytes(one, position, one.end))
+            return Cut(listed.end, self.size_bytes(listed, position, listed.end))
         at, size_bytes = position, 0
-        for length in self._lengths(one.segment_id, position, one.end):
+        for length in self._lengths(listed.segment_id, position, listed.end):
             if size_bytes + length > budget_bytes and not (must and at == position):
                 return Cut(at, size_bytes, all=False)
             at += 1
             size_bytes += length
         return Cut(at, size_bytes)
 
-    def size_bytes(self, one: ListedSegment, start: int, end: int) -> int:
+    def size_bytes(self, listed: ListedSegment, start: int, end: int) -> int:
         """See Cutter.size_bytes."""
-        return entry_offset(self._txn, one.segment_id, end) - entry_offset(self._txn, one.segment_id, start)
+        return entry_offset(self._txn, listed.segment_id, end) - entry_offset(self._txn, listed.segment_id, start)
 
     def _lengths(self, segment_id: SegmentId, start: int, end: int) -> Iterator[int]:
         for run in runs_of(self._txn, segment_id, start, end):
@@ -147,7 +147,7 @@ class EntryEnds:
 
 
 def runs_of(txn: ReadTransaction, segment_id: SegmentId, start: int, end: int) -> Iterator[EntryRun]:
-    """The rows that hold entries [start, end), whole."""
+    """Return the rows that hold entries [start, end), whole."""
     for run in entries.runs(txn, segment_id, start) if start < end else ():
         if run.first_entry_id >= end:
             return
@@ -155,7 +155,7 @@ def runs_of(txn: ReadTransaction, segment_id: SegmentId, start: int, end: int) -
 
 
 def entry_offset(txn: ReadTransaction, segment_id: SegmentId, entry_id: int) -> int:
-    """Where the payload of an entry begins; of the next one, the end of the last."""
+    """Return the offset of an entry's payload; for the next entry, the end of the last."""
     run = next(entries.runs(txn, segment_id, entry_id), None)
     if run is None:
         return entries.end(txn, segment_id)
@@ -164,7 +164,7 @@ def entry_offset(txn: ReadTransaction, segment_id: SegmentId, entry_id: int) -> 
 
 
 def entry_at(txn: ReadTransaction, segment_id: SegmentId, offset: int) -> int:
-    """The id of the entry that holds the byte at `offset`; the number of entries where none does."""
+    """Return the id of the entry that holds the byte at `offset`, or the number of entries if none does."""
     run = entries.run_holding(txn, segment_id, offset)
     if run is None:
         return entries.count(txn, segment_id)

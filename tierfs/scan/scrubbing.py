@@ -1,11 +1,8 @@
-"""Checking copies on an executor: every byte of each copy by itself, no other one takes its place.
+"""Checks copies on an executor: every byte of each copy by itself, without another copy in its place.
 
-Neighbouring bytes of one object are one request; what looks bad there is read once more alone.
-
-What there is to check of a store, cut into tasks, a wave of tasks at a time.
-
-The checksums of all copies do not fit into memory (32 MiB of them for a terabyte), so a wave is planned when the one
-before it is done.
+Adjacent bytes of one object are one request; apparently bad bytes are read once more alone. The pieces of a store are
+cut into tasks, a wave of tasks at a time: the checksums of all copies do not fit into memory (32 MiB of them for a
+terabyte), so a wave is planned when the previous one is done.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from tierfs.scan.selection import Selection, select
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
 
 _THREADS = 4
-"""Requests of a task at the same time: 32 MiB of memory."""
+"""Concurrent requests of a task: 32 MiB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +43,16 @@ class CopyPiece:
     piece: ScrubPiece
     placed: PlacedChunk
     runs: tuple[EntryRun, ...] = ()
-    """Rows of the entries in it, where frames lie between payloads in the object."""
+    """Rows of the entries in it, if frames lie between payloads in the object."""
 
     @property
     def blocks(self) -> ByteRange:
-        """What of the object is read for it."""
+        """Return the bytes of the object read for it."""
         return self.piece.in_object if self.piece.grid is None else self.piece.grid.range
 
     @property
     def place(self) -> tuple[int, int]:
-        """Sorts pieces as they lie in objects."""
+        """Return a key that sorts pieces by their place in objects."""
         return int(self.placed.object.id), self.blocks.start
 
 
@@ -74,13 +71,13 @@ class CopyFault:
 
 @dataclass(slots=True)
 class CopyReport:
-    """What a task found."""
+    """Result of a task."""
 
     local_bytes: int = 0
-    """Read and compared, whatever came of it."""
+    """Read and compared, with any result."""
     cold_bytes: int = 0
     unseen_bytes: int = 0
-    """Of copies in the store's directory, which this executor does not see."""
+    """Of copies in the store's directory that this executor does not see."""
     faults: tuple[CopyFault, ...] = ()
 
 
@@ -99,12 +96,12 @@ class CopyChecks:
         )
 
     def run(self) -> Iterator[tuple[CopyPiece, Checked]]:
-        """Each piece with what its copy showed. Raises what an executor cannot do anything about."""
+        """Yield each piece with the result for its copy. Raises errors that the executor cannot handle."""
         with Pool(_THREADS, "tierfs-scrub") as pool:
             yield from chain.from_iterable(pool.in_order(self._check, _groups(self._wanted)))
 
     def _check(self, group: list[CopyPiece]) -> list[tuple[CopyPiece, Checked]]:
-        """In a thread: one request for all; alone what is not right then."""
+        """Check a group in a thread: one request for all, then one for each piece that is not right."""
         good: set[int] = set()
         if len(group) > 1:
             buffer = BUFFERS.take()
@@ -119,20 +116,22 @@ class CopyChecks:
         ]
 
     def _good(self, group: list[CopyPiece], memory: memoryview) -> set[int]:
-        """Which of the pieces are right, by one request for all."""
+        """Return the pieces that are right, by one request for all."""
         start = group[0].blocks.start
-        view = memory[: max(one.blocks.end for one in group) - start]
+        view = memory[: max(piece.blocks.end for piece in group) - start]
         holder = group[0].placed.object
         self._read_into(self._storage_of(holder.location_id), holder, start, view)
-        return {index for index, one in enumerate(group) if _is_right(one, view, start)}
+        return {index for index, piece in enumerate(group) if _is_right(piece, view, start)}
 
-    def _check_alone(self, one: CopyPiece) -> Checked:
-        """Bad bytes count when they come twice: the way may have damaged them once."""
-        if one.placed.object.tier is Tier.LOCAL and not self._sees_store:
+    def _check_alone(self, copy: CopyPiece) -> Checked:
+        """Check one piece. Bad bytes count if they appear twice: the transfer may have damaged them once."""
+        if copy.placed.object.tier is Tier.LOCAL and not self._sees_store:
             why = f"this executor does not see {self._place.path}"
-            return Checked(one.piece, (one.piece.range,), why, fault=Fault.UNSEEN)
-        found = self._reader.check(one.piece, one.placed)
-        return self._reader.check(one.piece, one.placed) if found.fault is Fault.DAMAGED and found.bad else found
+            return Checked(copy.piece, (copy.piece.range,), why, fault=Fault.UNSEEN)
+        checked = self._reader.check(copy.piece, copy.placed)
+        if checked.bad and checked.fault is Fault.DAMAGED:
+            return self._reader.check(copy.piece, copy.placed)
+        return checked
 
     def _storage_of(self, location_id: LocationId) -> ChunkStorage:
         return self._connections.storage(self._place, location_id)
@@ -146,7 +145,7 @@ class CopyChecks:
         return holder.etag
 
     def _away(self, placed: PlacedChunk) -> str | None:
-        """The driver finds out whether a place of others is away; the store's own one has to answer."""
+        """Return "" for an adopted place, which the driver judges; the store's own place has to answer."""
         if placed.object.tier is Tier.COLD:
             return "" if placed.object.foreign else None
         files = self._connections.files(self._place)
@@ -159,7 +158,7 @@ class CopyChecks:
 
 
 def report_of(found: Iterable[tuple[CopyPiece, Checked]]) -> CopyReport:
-    """The sums of a task, and its faults with neighbours joined."""
+    """Return the sums of a task, and its faults with neighbours joined."""
     report = CopyReport()
     faults: list[CopyFault] = []
     for one, checked in found:
@@ -178,7 +177,7 @@ def report_of(found: Iterable[tuple[CopyPiece, Checked]]) -> CopyReport:
 
 
 def joined(faults: Iterable[CopyFault]) -> Iterator[CopyFault]:
-    """Faults in order, those of the same kind that follow each other in one object as one."""
+    """Return faults in order, with adjacent ones of the same kind in one object joined."""
     last: CopyFault | None = None
     for one in sorted(faults, key=lambda fault: (fault.segment, fault.tier, fault.object.id, fault.range)):
         if last is not None and _continues(last, one):
@@ -193,34 +192,34 @@ def joined(faults: Iterable[CopyFault]) -> Iterator[CopyFault]:
         yield last
 
 
-def _continues(last: CopyFault, one: CopyFault) -> bool:
-    same = (last.segment, last.object.id, last.fault) == (one.segment, one.object.id, one.fault)
-    return same and last.range.end == one.range.start
+def _continues(last: CopyFault, fault: CopyFault) -> bool:
+    same = (last.segment, last.object.id, last.fault) == (fault.segment, fault.object.id, fault.fault)
+    return same and last.range.end == fault.range.start
 
 
 def _groups(wanted: Iterable[CopyPiece]) -> Iterator[list[CopyPiece]]:
-    """What one request reads."""
+    """Yield the pieces of one request."""
     return ranges.runs(wanted, _goes_with)
 
 
-def _goes_with(group: Sequence[CopyPiece], one: CopyPiece) -> bool:
-    first, last, holder = group[0], group[-1], one.placed.object
+def _goes_with(group: Sequence[CopyPiece], piece: CopyPiece) -> bool:
+    first, last, holder = group[0], group[-1], piece.placed.object
     if holder.id != last.placed.object.id or holder.tier is Tier.LOCAL or holder.encoding is not PayloadEncoding.RAW:
         return False
-    near = one.blocks.start <= last.blocks.end + CRC_BLOCK_BYTES
-    return near and one.blocks.end - first.blocks.start <= REQUEST_BYTES
+    near = piece.blocks.start <= last.blocks.end + CRC_BLOCK_BYTES
+    return near and piece.blocks.end - first.blocks.start <= REQUEST_BYTES
 
 
-def _is_right(one: CopyPiece, view: memoryview, origin: int) -> bool:
-    grid = one.piece.grid
+def _is_right(copy: CopyPiece, view: memoryview, origin: int) -> bool:
+    grid = copy.piece.grid
     if grid is None:
         return False
     blocks = view[grid.range.start - origin : grid.range.end - origin]
-    return next(bad_ranges(one.piece, blocks), None) is None
+    return next(bad_ranges(copy.piece, blocks), None) is None
 
 
 def _runs_by_segment(wanted: Iterable[CopyPiece]) -> dict[int, list[EntryRun]]:
-    """Each row once, in order."""
+    """Return each row once, in order."""
     by_start: dict[int, dict[int, EntryRun]] = defaultdict(dict)
     for one in wanted:
         for run in one.runs:
@@ -233,14 +232,14 @@ WAVE_PARTITIONS = 256
 """32 GiB and a MiB of checksums (a guess)."""
 
 _OPEN_COST_BYTES = MIB // 4
-"""What a piece costs beside its bytes: a wave has at most 131,072 of them, 200 MB of memory (a guess)."""
+"""Cost of a piece beside its bytes: a wave has at most 131,072 of them, 200 MB of memory (a guess)."""
 
 _NO_OBJECT = ObjectRecord(id=ObjectId(0), tier=Tier.COLD, name="", length=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A segment that is to be checked."""
+    """A segment to be checked."""
 
     id: SegmentId
     name: str
@@ -252,11 +251,11 @@ class Wave:
 
     partitions: list[tuple[CopyPiece, ...]]
     faults: tuple[CopyFault, ...]
-    """What the metadata tell without any reading."""
+    """Faults that the metadata show without any reading."""
 
 
 def wanted_segments(metadata: MetadataStore, paths: Sequence[str]) -> tuple[list[Wanted], int]:
-    """The segments at and below paths, and the bytes of all their copies. Raises NotFound for a path."""
+    """Return the segments at and below paths, and the bytes of all their copies. Raises NotFound for a path."""
     with metadata.read() as txn:
         found: list[Wanted] = []
         size_bytes = 0
@@ -272,7 +271,7 @@ def waves(
     partition_bytes: int = PARTITION_BYTES,
     partitions: int = WAVE_PARTITIONS,
 ) -> Iterator[Wave]:
-    """All copies of all bytes of the segments. Extents that are recorded as lost are left out."""
+    """Yield waves with all copies of all bytes of the segments, except extents recorded as lost."""
     waiting: list[CopyPiece] = []
     faults: list[CopyFault] = []
     size_bytes = 0
@@ -309,20 +308,20 @@ def _copy(metadata: MetadataStore, segment: Wanted, piece: ScrubPiece, placed: P
 
 
 def _runs(metadata: MetadataStore, holder: ObjectRecord, piece: ScrubPiece) -> Iterator[EntryRun]:
-    """The rows of entries that touch the blocks of a piece in a ledger's object."""
+    """Return the rows of entries that intersect the blocks of a piece in a ledger's object."""
     blocks = piece.in_object if piece.grid is None else piece.grid.range
     at, end = holder.payload_start + blocks.start, holder.payload_start + blocks.end
     with metadata.read() as txn:
         while at < end:
             run = entries.run_holding(txn, SegmentId(holder.segment_id), at)
             if run is None:
-                return  # reading tells that nobody knows where the payload lies
+                return  # reading reports that the place of the payload is unknown
             yield replace(run, stored=b"")
             at = run.payload_end
 
 
 class _Lean:
-    """Records without the bytes that they were read from, one for all pieces of a chunk: pickle keeps it once."""
+    """Records without the bytes they were read from, one for all pieces of a chunk: pickle keeps it once."""
 
     def __init__(self) -> None:
         self._last: dict[Tier, tuple[PlacedChunk, PlacedChunk]] = {}
@@ -337,7 +336,7 @@ class _Lean:
 
 
 def _packed(waiting: list[CopyPiece], partition_bytes: int) -> Iterator[tuple[CopyPiece, ...]]:
-    """Tasks of about so many bytes, which read each object from one end to the other."""
+    """Yield tasks of about so many bytes, which read each object from one end to the other."""
     task: list[CopyPiece] = []
     size_bytes = 0
     for one in sorted(waiting, key=lambda one: one.place):
@@ -350,8 +349,8 @@ def _packed(waiting: list[CopyPiece], partition_bytes: int) -> Iterator[tuple[Co
         yield tuple(task)
 
 
-def _cost(one: CopyPiece) -> int:
-    return one.piece.range.length_bytes + _OPEN_COST_BYTES
+def _cost(piece: CopyPiece) -> int:
+    return piece.piece.range.length_bytes + _OPEN_COST_BYTES
 
 
 def _fault(segment: Wanted, span: ByteRange, fault: Fault, why: str) -> CopyFault:

@@ -1,4 +1,4 @@
-"""Which segments a scan reads: paths, directories and globs of names, and filters by name and time.
+"""Selects the segments of a scan: paths, directories and globs of names, and filters by name and time.
 
 Names follow Spark's options: a directory means the segments in it, with `recursive` all below it.
 """
@@ -26,17 +26,17 @@ _MOST_BRACES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to read. Times are milliseconds since the epoch, half-open."""
+    """The paths and filters of a scan. Times are milliseconds since the epoch, half-open."""
 
     paths: tuple[str, ...] = ("",)
     recursive: bool = False
     name_glob: str | None = None
-    """Of the last component, as Spark's pathGlobFilter."""
+    """Of the last component, like Spark's pathGlobFilter."""
     modified_after_ms: int | None = None
     modified_before_ms: int | None = None
 
     def accepts(self, path: str, segment: SegmentRecord) -> bool:
-        """Whether the filters let a segment through."""
+        """Return whether the filters accept a segment."""
         if self.name_glob is not None and not _matcher(self.name_glob).match(path.rpartition("/")[2]):
             return False
         if self.modified_after_ms is not None and segment.modified_ms <= self.modified_after_ms:
@@ -45,17 +45,17 @@ class Selection:
 
 
 def select(txn: ReadTransaction, selection: Selection) -> Iterator[tuple[str, SegmentRecord]]:
-    """Full names and records of the segments, each once, in the order of paths and names.
+    """Return full names and records of the segments, each once, in the order of paths and names.
 
     Raises NotFound for a path that leads nowhere, and for a glob that matches nothing.
     """
     seen: set[int] = set()
     for path in selection.paths:
         for name, entry in _matches(txn, path):
-            for found, segment in _below(txn, entry, name, recursive=selection.recursive):
-                if segment.id not in seen and selection.accepts(found, segment):
+            for full_name, segment in _below(txn, entry, name, recursive=selection.recursive):
+                if segment.id not in seen and selection.accepts(full_name, segment):
                     seen.add(segment.id)
-                    yield found, segment
+                    yield full_name, segment
 
 
 def _matches(txn: ReadTransaction, path: str) -> list[tuple[str, Entry]]:
@@ -71,11 +71,11 @@ def _matches(txn: ReadTransaction, path: str) -> list[tuple[str, Entry]]:
 
 
 def _walk(txn: ReadTransaction, pattern: str) -> Iterator[tuple[str, Entry]]:
-    """Entries whose full names match a pattern, component by component."""
-    found = [("", Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY))]
+    """Yield entries whose full names match a pattern, component by component."""
+    matches = [("", Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY))]
     for part in (part for part in pattern.split("/") if part):
-        found = [match for path, entry in found for match in _children(txn, path, entry, part)]
-    yield from found
+        matches = [match for path, entry in matches for match in _children(txn, path, entry, part)]
+    yield from matches
 
 
 def _children(txn: ReadTransaction, path: str, entry: Entry, part: str) -> Iterator[tuple[str, Entry]]:
@@ -103,26 +103,26 @@ def _below(txn: ReadTransaction, entry: Entry, path: str, *, recursive: bool) ->
 
 
 def _expanded(pattern: str) -> list[str]:
-    """A pattern without braces for each alternative. Raises InvalidRequest for too many."""
-    found = [pattern]
-    while any("{" in one for one in found):
+    """Return a pattern without braces for each alternative. Raises InvalidRequest for too many."""
+    patterns = [pattern]
+    while any("{" in pattern_ for pattern_ in patterns):
         grown: list[str] = []
-        for one in found:
-            braces = _BRACES.search(one)
+        for pattern_ in patterns:
+            braces = _BRACES.search(pattern_)
             if braces is None:
-                if "{" in one:
+                if "{" in pattern_:
                     raise InvalidRequest(f"{names.printable(pattern)}: a brace is not closed")
-                grown.append(one)
+                grown.append(pattern_)
                 continue
-            grown += [one[: braces.start()] + part + one[braces.end() :] for part in braces[1].split(",")]
+            grown += [pattern_[: braces.start()] + part + pattern_[braces.end() :] for part in braces[1].split(",")]
         if len(grown) > _MOST_BRACES:
             raise InvalidRequest(f"{names.printable(pattern)} stands for more than {_MOST_BRACES} patterns")
-        found = grown
-    return found
+        patterns = grown
+    return patterns
 
 
 def _matcher(pattern: str) -> re.Pattern[str]:
-    """A glob of one component; `[!a]` and Hadoop's `[^a]` mean the same."""
+    """Return the matcher of a glob of one component; `[!a]` and Hadoop's `[^a]` mean the same."""
     return re.compile("|".join(translate(one.replace("[^", "[!")) for one in _expanded(pattern)))
 
 

@@ -1,6 +1,6 @@
 """A pinned snapshot: the segments of a scan as one transaction sees them, each with its end and its extents.
 
-What is appended later is not read, however often the scan runs; so retries and later actions see the same bytes.
+Bytes appended later are not read, however often the scan runs; so retries and later actions see the same bytes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tierfs.types import ByteRange, ReadPriority, SegmentKind
 
 
 class Tail(StrEnum):
-    """What becomes of bytes that are only in the store's directory."""
+    """Treatment of bytes that are only in the store's directory."""
 
     LOCAL = "local"
     """Executors read them there."""
     OFFLOAD = "offload"
     """They are made cold first."""
     COLD_ONLY = "cold-only"
-    """The scan ends in front of them."""
+    """The scan ends before them."""
     ERROR = "error"
     """The scan is refused."""
 
@@ -45,15 +45,15 @@ class PinnedSegment:
     range: ByteRange
     """The bytes that may be read."""
     extents: tuple[Extent, ...]
-    """Where all of them lie."""
+    """Of the whole range."""
     priority: ReadPriority
     ledger: ScannedLedger | None = None
     part: ByteRange | None = None
-    """Whose records are read, if not those of the whole range."""
+    """Stretch whose records are read; None for the whole range."""
 
     @property
     def owned(self) -> ByteRange:
-        """The records that begin here are read."""
+        """The range whose records, by their first byte, are read."""
         return self.range if self.part is None else self.part
 
 
@@ -61,7 +61,7 @@ class Pinner:
     """Pins segments in one transaction."""
 
     def __init__(self, txn: ReadTransaction, priority: ReadPriority | None, tail: Tail) -> None:
-        """`priority` overrides the segments' policies; `tail`: what was to be offloaded is cold by now."""
+        """`priority` overrides the segments' policies; `tail`: bytes that were to be offloaded are cold by now."""
         self._txn = txn
         self._priority = priority
         self._tail = tail
@@ -75,7 +75,7 @@ class Pinner:
         start_entry_id: int = 0,
         end_entry_id: int | None = None,
     ) -> PinnedSegment:
-        """A segment, or the bytes of it inside `wanted`, and of a ledger only these entries.
+        """Pin a segment, or its bytes inside `wanted`, and of a ledger only these entries.
 
         Raises Unavailable or DataLoss for bytes that nothing holds, Unavailable for a tail that may not be read.
         """
@@ -88,7 +88,7 @@ class Pinner:
         return PinnedSegment(segment, path, span, extents, priority, ledger)
 
     def _priority_of(self, segment: SegmentRecord) -> ReadPriority:
-        """Executors are not asked for the store's directory where nothing has to be read there."""
+        """Return the priority, cold first if executors need not be asked for the store's directory."""
         if self._priority is not None:
             return self._priority
         if self._tail is not Tail.LOCAL:
@@ -96,7 +96,7 @@ class Pinner:
         return self._policies.effective(self._txn, segment).read_priority
 
     def _cut(self, path: str, segment: SegmentRecord, span: ByteRange) -> ByteRange:
-        """The bytes in front of what is only in the store's directory, unless that may be read."""
+        """Return the bytes before those only in the store's directory, unless these may be read."""
         if self._tail is Tail.LOCAL:
             return span
         cold_end = chains.cold_end(self._txn, segment)
@@ -117,7 +117,7 @@ class Pinner:
 
 
 def place_of(txn: ReadTransaction, path: str, settings: ColdSettings) -> Place:
-    """The store as executors reach it: its locations that may be read."""
+    """Return the store as executors reach it, with the locations that may be read."""
     allowed = (record for _, record in txn.scan(LOCATIONS) if _may_be_read(record, settings))
     return Place(path, txn.store.store_id, tuple(replace(record, stored=b"") for record in allowed), settings)
 
@@ -131,7 +131,7 @@ def _may_be_read(location: LocationRecord, settings: ColdSettings) -> bool:
 
 
 def _runs(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> Iterator[EntryRun]:
-    """The runs that touch `span`; those of empty entries at its end belong to it where the segment ends there."""
+    """Return the runs that intersect `span`, with those of empty entries at its end if the segment ends there."""
     first = entries.run_holding(txn, segment.id, span.start) if span.start > segment.start_offset else None
     for run in entries.runs(txn, segment.id, 0 if first is None else first.first_entry_id):
         if run.payload_start > span.end or (run.payload_start == span.end < segment.length):

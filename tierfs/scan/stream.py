@@ -1,6 +1,6 @@
-"""A stream over the segments of a selection, as its driver sees it: where it begins, ends for now, and lies in between.
+"""A stream over the segments of a selection, as its driver sees it: first offset, latest, and stretches between.
 
-As long as nobody commits, asking again costs some microseconds. Used by one thread at a time.
+As long as no transaction commits, a repeated call costs some microseconds. Used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAMED = 5
 
 
 class Records(StrEnum):
-    """What a stream reads whole."""
+    """The records that a stream reads whole."""
 
     LINES = "lines"
     BYTES = "bytes"
@@ -53,15 +53,15 @@ class Records(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamRead:
-    """What a stream reads, and how."""
+    """Options of a stream's read."""
 
     name: str
-    """As the checkpoint has it."""
+    """As in the checkpoint."""
     selection: Selection
     records: Records
     lines: LineFormat = field(default_factory=LineFormat)
     cold_only: bool = False
-    """Whether it ends in front of what is only in the store's directory."""
+    """Whether it ends before the bytes that are only in the store's directory."""
     priority: ReadPriority | None = None
     fail_on_data_loss: bool = True
 
@@ -85,29 +85,29 @@ class Stream:
         self._read = read
         self._listing = Listing(read.selection, cold_only=read.cold_only, of_entries=read.records is Records.ENTRIES)
         self._idle: tuple[int, StreamOffset] | None = None
-        """A transaction in which there was nothing behind an offset."""
+        """A transaction in which nothing followed an offset."""
         self._frozen: dict[SegmentId, ListedSegment] | None = None
         self._unfinished: Unfinished = {}
         self._told = set[str]()
 
     def earliest(self) -> StreamOffset:
-        """In front of everything."""
+        """Return the offset before everything."""
         return StreamOffset(self._metadata.store_id, self._read.name)
 
     def latest(self) -> StreamOffset:
-        """Behind everything that is there. Raises what reading raises."""
+        """Return the offset after everything that exists. Raises what reading raises."""
         with self._metadata.read() as txn, self._reader(txn) as reader:
             return everything(self.earliest(), self._listing.at(txn, self.earliest()), self._cutter(txn, reader))
 
     def freeze(self) -> None:
-        """Read no further than the store reaches now."""
+        """Read no further than the present end of the store."""
         with self._metadata.read() as txn:
             self._frozen = {one.segment_id: one for one in self._listing.at(txn, self.earliest())}
 
     def next_offset(self, start: StreamOffset, limit_bytes: int | None) -> StreamOffset:
-        """Behind the next batch, of at most `limit_bytes` or one record; `start` where there is nothing to read.
+        """Return the offset after the next batch, of at most `limit_bytes` or one record; `start` if there is none.
 
-        Raises DataLoss where something that was not read yet is gone, and what reading raises.
+        Raises DataLoss if something not yet read is gone, and what reading raises.
         """
         start.require_read(self._read.name)
         if self._idle == (self._metadata.last_transaction_id(), start):
@@ -123,14 +123,14 @@ class Stream:
             return end
 
     def reaches(self) -> StreamOffset:
-        """Up to where the store was seen to reach, to be shown; half written lines included."""
+        """Return the end of the store as last seen, to be shown; includes half-written lines."""
         listed = self._listing.known
         open_ends = {one.segment_id: one.end for one in listed if not one.complete}
         done = max((one.birth for one in listed), default=0)
         return StreamOffset(self._metadata.store_id, self._read.name, done, open_ends)
 
     def pinned(self, start: StreamOffset, end: StreamOffset) -> tuple[Place, list[PinnedSegment]]:
-        """What lies between two offsets: the same bytes whenever it is asked. Raises DataLoss for what is gone."""
+        """Return the bytes between two offsets: the same at each call. Raises DataLoss for bytes that are gone."""
         end.require_read(self._read.name)
         with self._metadata.read() as txn, self._reader(txn) as reader:
             found = stretches(start, end, self._listing.at(txn, start))
@@ -144,7 +144,7 @@ class Stream:
         return place_of(txn, self._path, self._settings)
 
     def _pinner(self, txn: ReadTransaction) -> Pinner:
-        """Ends are positions already: nothing is cut off, and what is not where it was is an error."""
+        """Return a pinner that cuts nothing, as ends are positions already; moved bytes are an error."""
         priority = self._read.priority
         if priority is None and self._read.cold_only:
             priority = ReadPriority.OFFLOADED_ONLY
@@ -178,7 +178,7 @@ class Stream:
         return DriverReader(txn, self._pinner(txn), self._place(txn), self._connections)
 
     def _report(self, lost: Sequence[str]) -> None:
-        """Fail for the first loss, or tell of each one once."""
+        """Fail for the first loss, or report each one once."""
         if lost and self._read.fail_on_data_loss:
             more = f" (and {len(lost) - 1} more like it)" if len(lost) > 1 else ""
             raise DataLoss(f"{lost[0]}{more}", remedy=_REMEDY)
@@ -189,7 +189,7 @@ class Stream:
 
 
 def _missing(size_bytes: int, start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch]) -> str:
-    """What is wrong with a batch that has other bytes than it had."""
+    """Return the error of a batch that has other bytes than before."""
     there = {one.listed.segment_id for one in found}
     gone = sorted(one for one in start.open.keys() | end.open.keys() if one not in there)
     named = f", perhaps of segments {', '.join(map(str, gone[:_NAMED]))}" if gone else ""

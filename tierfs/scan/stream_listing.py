@@ -1,7 +1,7 @@
-"""The segments of a stream's selection, and their bytes as its driver reads them: few, to find where lines end.
+"""Lists the segments of a stream's selection, and reads the few bytes its driver needs to find the ends of lines.
 
-The list is made anew when a number was given away, as for each new or unsealed segment; else only the segments that
-are not finished are looked at. So a stream over very many sealed segments costs little while one of them grows.
+The list is made again when a number was given, as for each new or unsealed segment; else only the segments that
+are not finished are checked. So a stream over very many sealed segments costs little while one of them grows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Listing:
     """The segments of a selection. Used by one thread at a time."""
 
     def __init__(self, selection: Selection, *, cold_only: bool, of_entries: bool) -> None:
-        """`cold_only`: they end where the cold tier does; `of_entries`: positions are of entries, not of bytes."""
+        """`cold_only`: segments end where the cold tier does; `of_entries`: positions are of entries, not of bytes."""
         self._selection = selection
         self._cold_only = cold_only
         self._of_entries = of_entries
@@ -36,9 +36,9 @@ class Listing:
         self._found: dict[SegmentId, ListedSegment] = {}
 
     def at(self, txn: ReadTransaction, start: StreamOffset) -> tuple[ListedSegment, ...]:
-        """As they are now; of those that are finished at `start` only that they are there.
+        """Return the segments as they are now; of those finished at `start` only that they exist.
 
-        Raises InvalidRequest for a segment that is no ledger where entries are wanted.
+        Raises InvalidRequest for a segment that is not a ledger if entries are wanted.
         """
         if txn.store.next_id != self._next_id:
             self._found = {one.segment_id: one for one in self._all(txn)}
@@ -48,7 +48,7 @@ class Listing:
         return tuple(self._found.values())
 
     def _look_again(self, txn: ReadTransaction, start: StreamOffset) -> None:
-        """The same segments, of which some may be gone."""
+        """Return the same segments as they are now, without those that are gone."""
         going = _Going(txn)
         for one in list(unfinished(start, self._found.values())):
             segment = directories.segment(txn, one.segment_id)
@@ -59,11 +59,11 @@ class Listing:
 
     @property
     def known(self) -> tuple[ListedSegment, ...]:
-        """As they were seen last."""
+        """Return the segments as last seen."""
         return tuple(self._found.values())
 
     def _all(self, txn: ReadTransaction) -> Iterator[ListedSegment]:
-        """A path that is gone, or not there yet, has no segments."""
+        """Return all segments; a path that is gone, or does not exist yet, has none."""
         seen = set[SegmentId]()
         for path in self._selection.paths:
             try:
@@ -89,14 +89,14 @@ class Listing:
 
 
 class _Going:
-    """Tells which segments were removed and are still to be taken apart; each directory is looked up once."""
+    """Tells which segments were removed and await their deletion; each directory is looked up once."""
 
     def __init__(self, txn: ReadTransaction) -> None:
         self._txn = txn
         self._below: dict[DirectoryId, bool] = {}
 
     def has(self, segment: SegmentRecord) -> bool:
-        """Whether a segment is one."""
+        """Return whether a segment is one."""
         parent_id = segment.parent_id
         if parent_id == ROOT_DIRECTORY:
             return directories.is_removed(parent_id, segment.name)
@@ -117,7 +117,7 @@ class DriverReader:
         self._fetcher: ScanFetcher | None = None
 
     def read(self, one: ListedSegment, span: ByteRange) -> bytes:
-        """The bytes of a segment. Raises DataLoss where it is gone, and what reading raises."""
+        """Return bytes of a segment. Raises DataLoss if it is gone, and what reading raises."""
         pinned = self._pinner.pin(one.path, segment_of(self._txn, one), span)
         if self._fetcher is None:
             self._fetcher = ScanFetcher(self._place, self._connections, self._sources)
@@ -137,7 +137,7 @@ class DriverReader:
 
 
 def segment_of(txn: ReadTransaction, one: ListedSegment) -> SegmentRecord:
-    """The record of a listed segment. Raises DataLoss where it is gone."""
+    """Return the record of a listed segment. Raises DataLoss if it is gone."""
     found = directories.segment(txn, one.segment_id)
     if found is None:
         raise DataLoss(f"segment {printable(one.path)} was deleted while it was read", remedy="run the query again")

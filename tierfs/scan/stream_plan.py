@@ -1,12 +1,9 @@
-"""The steps of a stream: from an offset and what the store holds to the next offset, and to what lies between. Pure.
+"""Plans the steps of a stream: from an offset to the next one, and the stretches between two offsets. Pure.
 
-The same two offsets give the same bytes, whenever they are asked for. What makes that impossible is a loss: a segment
-that was deleted, cut, recovered shorter or unsealed meanwhile.
-
-The offset of a stream over segments: a watermark, and a position in each segment that is still open. Pure.
-
-Segments that appeared up to `done` and are not in `open` are finished, so an offset is as large as there are open
-segments. A position is a byte offset, or of entries the id of the next one: entries may be empty.
+An offset is a watermark and a position in each segment that is still open: segments that appeared up to `done` and are
+not in `open` are finished, so an offset is as large as there are open segments. A position is a byte offset, or, of
+entries, the id of the next one, as entries may be empty. The same two offsets give the same bytes at each call, unless
+bytes are lost: a segment was deleted, cut, recovered shorter or unsealed meanwhile.
 """
 
 from __future__ import annotations
@@ -26,22 +23,22 @@ _NEW_CHECKPOINT = "begin with a new checkpoint location"
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far a stream has read."""
+    """The progress of a stream."""
 
     store: str
     """Id of the store."""
     read: str
-    """What is read, as the options said: positions mean nothing to another read."""
+    """The read according to the options; positions are meaningless to another read."""
     done: int = 0
-    """Birth of the last segment that was begun; see SegmentRecord.birth."""
+    """Birth of the last segment begun; see SegmentRecord.birth."""
     open: Mapping[SegmentId, int] = field(default_factory=dict)
     sealed_ms: int = 0
-    """When the last of the finished segments was sealed: one that was sealed later had been unsealed."""
+    """Time at which the last of the finished segments was sealed: one sealed later had been unsealed."""
     bytes: int = 0
-    """Bytes read since the stream began: tells whether a batch that is read again has lost some."""
+    """Bytes read since the stream began: shows whether a batch that is read again has lost some."""
 
     def as_json(self) -> dict[str, Any]:
-        """As Spark keeps it. Keys are sorted: Spark compares offsets as text."""
+        """Return the offset as Spark keeps it. Keys are sorted: Spark compares offsets as text."""
         return {
             "bytes": self.bytes,
             "done": self.done,
@@ -54,7 +51,7 @@ class StreamOffset:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> StreamOffset:
-        """The offset in a checkpoint. Raises InvalidRequest for one that this tierfs cannot read."""
+        """Return the offset in a checkpoint. Raises InvalidRequest for one that this tierfs cannot read."""
         version = found.get("v")
         if isinstance(version, int) and version > VERSION:
             raise InvalidRequest(
@@ -73,7 +70,7 @@ class StreamOffset:
             raise InvalidRequest("the checkpoint has no offset of tierfs", remedy=_NEW_CHECKPOINT) from exc
 
     def require_read(self, read: str) -> None:
-        """Raise InvalidRequest where the checkpoint is of another read."""
+        """Raise InvalidRequest if the checkpoint is of another read."""
         if self.read != read:
             raise InvalidRequest(
                 f"the checkpoint is of a stream that reads {self.read}, and this one reads {read}",
@@ -98,44 +95,44 @@ class ListedSegment:
     sealed_ms: int
     start: int
     end: int
-    """Up to where it can be read now."""
+    """The end of the readable bytes or entries."""
     length: int
-    """Up to where it reaches."""
+    """The end of all bytes or entries."""
 
     @property
     def complete(self) -> bool:
-        """Whether nothing comes behind its end."""
+        """Return whether nothing follows its end."""
         return self.sealed and self.end >= self.length
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a step through one segment ends."""
+    """The end of a step through one segment."""
 
     end: int
     size_bytes: int = 0
     all: bool = True
-    """Whether nothing is left for the next step; a record that is half written counts as nothing."""
+    """Whether nothing is left for the next step; a half-written record counts as nothing."""
 
 
 class Cutter(Protocol):
-    """Knows where records end."""
+    """Finds the ends of records."""
 
-    def cut(self, one: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
-        """A step from `position`, where a record begins, through at most the budget, if there is one.
+    def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
+        """Return a step from `position`, where a record begins, through at most the budget, if given.
 
-        `must`: through one record in any case, if there is one.
+        `must`: through at least one record, if there is one.
         """
         ...
 
-    def size_bytes(self, one: ListedSegment, start: int, end: int) -> int:
-        """Bytes between two positions."""
+    def size_bytes(self, listed: ListedSegment, start: int, end: int) -> int:
+        """Return the bytes between two positions."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStretch:
-    """What one batch reads of one segment."""
+    """The stretch of one segment that one batch reads."""
 
     listed: ListedSegment
     start: int
@@ -145,9 +142,9 @@ class StreamStretch:
 def advance(
     start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter, limit_bytes: int | None
 ) -> StreamOffset:
-    """The offset behind the next batch; `start` itself where there is nothing to read and nothing ended.
+    """Return the offset after the next batch; `start` itself if there is nothing to read and nothing ended.
 
-    The segments that appeared first come first. A limit that is smaller than a record still lets one through.
+    The segments that appeared first are first. A limit smaller than a record still lets one through.
     """
     step = _Step(start)
     for one in sorted(unfinished(start, listed), key=lambda one: one.birth):
@@ -164,12 +161,12 @@ def advance(
 
 
 def everything(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter) -> StreamOffset:
-    """The offset behind all there is, of which nothing was read."""
+    """Return the offset after everything that exists, of which nothing was read."""
     return replace(advance(start, listed, cutter, None), bytes=start.bytes)
 
 
 def unfinished(start: StreamOffset, listed: Iterable[ListedSegment]) -> Iterator[ListedSegment]:
-    """The segments of which something may still have to be read."""
+    """Return the segments of which something may still have to be read."""
     return (one for one in listed if one.segment_id in start.open or one.birth > start.done)
 
 
@@ -180,9 +177,9 @@ def reconcile(
     next_id: int,
     before: Sequence[ListedSegment] = (),
 ) -> tuple[StreamOffset, list[str]]:
-    """The offset to go on from, and what was lost since `start` was reached, a sentence each.
+    """Return the offset to continue from, and the losses since `start` was reached, a sentence each.
 
-    `before`: an earlier list, which names what was deleted.
+    `before`: an earlier list, which names the deleted segments.
     """
     if start.store != store_id:
         fresh = StreamOffset(store_id, start.read, bytes=start.bytes)
@@ -209,7 +206,7 @@ def reconcile(
 
 
 def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[ListedSegment]) -> list[StreamStretch]:
-    """What lies between two offsets, as far as it is still there; in the order of births."""
+    """Return the stretches between two offsets that still exist, in the order of births."""
     if start.store != end.store:
         start = StreamOffset(end.store, end.read, bytes=start.bytes)
     found = []
@@ -223,12 +220,12 @@ def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[ListedSeg
 
 
 def missing_bytes(start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch], cutter: Cutter) -> int:
-    """How many bytes of a batch are gone; less than 0: there are more than there were."""
+    """Return the number of bytes of a batch that are gone; below 0 if there are more than before."""
     return end.bytes - start.bytes - sum(cutter.size_bytes(one.listed, one.start, one.end) for one in found)
 
 
 class _Step:
-    """A step as it grows."""
+    """A step while it is built."""
 
     def __init__(self, start: StreamOffset) -> None:
         self._start = start
@@ -240,7 +237,7 @@ class _Step:
         """Whether something was read, or ended: empty segments alone are no reason for a batch."""
 
     def take(self, one: ListedSegment, position: int, cut: Cut) -> None:
-        """Go through a segment up to a cut."""
+        """Advance through a segment up to a cut."""
         self.size_bytes += cut.size_bytes
         self._done = max(self._done, one.birth)
         self.changed = self.changed or cut.end > position or one.complete
@@ -251,7 +248,7 @@ class _Step:
             self._open[one.segment_id] = cut.end
 
     def offset(self) -> StreamOffset:
-        """Where the step ends."""
+        """The offset at the end of the step."""
         start = self._start
         return StreamOffset(
             start.store, start.read, self._done, self._open, self._sealed_ms, start.bytes + self.size_bytes
@@ -259,7 +256,7 @@ class _Step:
 
 
 def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iterator[str]:
-    """Finished segments that were unsealed, even if they are sealed again."""
+    """Return finished segments that were unsealed, even if they are sealed again."""
     for one in listed:
         if one.birth > start.done or one.segment_id in start.open:
             continue
