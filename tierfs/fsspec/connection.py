@@ -1,9 +1,8 @@
-"""Connection: a store as all filesystems and files of one process share it, opened on first use.
+"""Connection: a store shared by all filesystems and files of one process, opened on first use.
 
-The last one to let go of it closes it; the end of the process does too. A child of fork opens its own: locks,
-metadata and connections of its parent are not for two.
-
-tierfs's errors as those that users of Python's files expect: FileNotFoundError, PermissionError, OSError.
+The last user to release it closes it; the end of the process does too. A child of fork opens its own: locks,
+metadata and connections of its parent are not for two. tierfs's errors become the ones that users of Python's files
+expect: FileNotFoundError, PermissionError, OSError.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tierfs.system import processes
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where a store is, and how a bucket is reached."""
+    """A store's place, and the connection to a bucket."""
 
     where: str
     """Its directory, or the URL of its bucket."""
@@ -63,19 +62,19 @@ class Connection:
             return self._loop
 
     def refresh(self) -> None:
-        """Take in what a bucket's journal says now; a store in a directory is always as it is now."""
+        """Take in the present journal of a bucket; a store in a directory is always current."""
         if is_url(self.place.where):
             with suppress(HeldElsewhere):  # another process brings it up to date at this moment
                 mount.refresh(self.store)
 
     @property
     def is_inherited(self) -> bool:
-        """Whether it belongs to the process that this one was forked from."""
+        """Return whether it belongs to the process that this one was forked from."""
         return self.pid != os.getpid()
 
 
 def _end(pid: int, store: store.Store, loop: ReadLoop | None) -> None:
-    """Close what a connection held. In a child of fork nothing happens: it is the parent's."""
+    """Close a connection's store and thread. Does nothing in a child of fork: they are the parent's."""
     if pid != os.getpid():
         return
     if loop is not None:
@@ -93,7 +92,7 @@ class Connections:
         processes.register(self)
 
     def get(self, place: StorePlace) -> Connection:
-        """The connection to a store, opened on first use. Raises what open_source raises."""
+        """Return the connection to a store, opened on first use. Raises what open_source raises."""
         with self._lock:
             found = self._open.get(place)
             if found is None:
@@ -101,7 +100,7 @@ class Connections:
             return found
 
     def forget(self) -> None:
-        """In a child of fork: begin with none, and never close the parent's."""
+        """In a child of fork, begin with none, and never close the parent's."""
         self._lock = threading.Lock()
         for connection in self._open.values():
             processes.leak(connection)
@@ -121,7 +120,7 @@ def as_os_errors(*, writing: bool = False) -> Iterator[None]:
 
 
 def os_error(error: TierfsError, *, writing: bool = False) -> OSError:
-    """The OSError for one of tierfs's; the class follows from the number, as Python chooses it.
+    """Return the OSError for one of tierfs's; the class follows from the number, by Python's rule.
 
     A write that is refused for good is a PermissionError. A tier that does not answer is EIO, as on a mount:
     EAGAIN would be a BlockingIOError, which callers take for a file that does not block.

@@ -1,9 +1,7 @@
 """The files that the filesystem opens: SegmentFile reads, AppendFile writes. Both are files of Python's io.
 
-Length and start are fixed when a file is opened, so that whoever seeks from the end sees one file, however the
-segment grows.
-
-Joining of ranges that lie close together, so that one read serves several of them.
+Length and start are fixed when a file is opened, so that seeks from the end see one file, however the segment grows.
+Ranges that are close together are joined, so that one read serves several of them.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 _BUFFER_BYTES = MIB
-"""What small reads fetch at a time once they turn out to be sequential."""
+"""Bytes fetched at a time by small reads once they prove sequential."""
 
 _FIRST_BYTES = CRC_BLOCK_BYTES
-"""What the first one at a new place fetches: a block is fetched and checked anyway."""
+"""Bytes fetched by the first read at a new place: a block is fetched and checked anyway."""
 
 APPEND_BYTES = 4 * MIB
 """One append: large enough that its sync and commit are a small part of it."""
@@ -58,11 +56,11 @@ class SegmentHandle:
 
     @property
     def size(self) -> int:
-        """Bytes there are to read."""
+        """Number of readable bytes."""
         return self._range.length_bytes
 
     def read_into(self, position: int, view: memoryview) -> int:
-        """Fill `view` from `position` on, as far as there are bytes; returns how many."""
+        """Fill `view` from `position` on, as far as there are bytes; return their number."""
         view = view[: max(0, self.size - position)]
         if not view:
             return 0
@@ -73,7 +71,7 @@ class SegmentHandle:
         return read
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """The bytes of several ranges of the file, fetched at once."""
+        """Return the bytes of several ranges of the file, fetched at once."""
         self._follow_fork()
         found = [memoryview(bytearray(one.length_bytes)) for one in ranges]
         starts = [self._range.start + one.start for one in ranges]
@@ -81,12 +79,12 @@ class SegmentHandle:
         return found
 
     def close(self) -> None:
-        """Let go of it; in a child of fork the parent's stays open."""
+        """Release it; in a child of fork the parent's stays open."""
         if not self._connection.is_inherited:
             self._loop.release(self._handle)
 
     def _follow_fork(self) -> None:
-        """In a child of fork: open it anew, for the thread that reads is the parent's."""
+        """In a child of fork, open it again, because the thread that reads is the parent's."""
         if self._connection.is_inherited:
             self._connection = CONNECTIONS.get(self._connection.place)
             self._open()
@@ -95,7 +93,7 @@ class SegmentHandle:
 class _RawSegment(io.RawIOBase):
     """The unbuffered file: a position in an open segment.
 
-    It fills a buffer of `buffer_bytes` as far as is needed, to the end of a block, and further as reads go on.
+    It fills a buffer of `buffer_bytes` as far as needed, to the end of a block, and further as reads continue.
     """
 
     def __init__(self, opened: SegmentHandle, buffer_bytes: int) -> None:
@@ -106,7 +104,7 @@ class _RawSegment(io.RawIOBase):
         self._expected = 0
         self._last_step = _FIRST_BYTES // 2
         self.needed = 0
-        """What the read under way is for, as a hint: a second request to S3 costs more than bytes do."""
+        """Bytes the current read needs, as a hint: a second request to S3 costs more than bytes do."""
 
     def readable(self) -> bool:
         return True
@@ -126,7 +124,7 @@ class _RawSegment(io.RawIOBase):
         return read
 
     def _step(self) -> int:
-        """How much to fetch to fill a buffer: whole blocks at a new place, more each time that reads go on."""
+        """Return the bytes to fetch into a buffer: whole blocks at a new place, more each time that reads continue."""
         if self._position == self._expected:
             step = max(2 * self._last_step, self.needed)
         else:
@@ -137,7 +135,7 @@ class _RawSegment(io.RawIOBase):
         return self._last_step
 
     def readall(self) -> bytes:
-        """All at once, into memory of the right size."""
+        """Return everything at once, in memory of the right size."""
         data = bytearray(max(0, self.opened.size - self._position))
         with as_os_errors():
             self._position += self.opened.read_into(self._position, memoryview(data))
@@ -185,7 +183,7 @@ class SegmentFile(io.BufferedReader):
         self.size = opened.size
         self.details = details
         self._sought: dict[int, int] = {}
-        """Where threads that run no Python sought, until they read."""
+        """Offsets to which threads that run no Python moved, until they read."""
         self._pairing = threading.Lock()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
@@ -214,7 +212,7 @@ class SegmentFile(io.BufferedReader):
         return self._paired(super().readline, size)
 
     def _paired(self, read: Callable[[A], T], argument: A) -> T:
-        """Read where this thread sought, if it is one of those whose seeks are remembered."""
+        """Move to where this thread sought, if its last seek is kept."""
         if not self._sought:
             return read(argument)
         with self._pairing:
@@ -226,12 +224,12 @@ class SegmentFile(io.BufferedReader):
             return read(argument)
 
     def info(self) -> dict[str, Any]:
-        """What the filesystem's `info` told when the file was opened."""
+        """The filesystem's `info` at the time the file was opened."""
         return self.details
 
 
 def _runs_no_python() -> bool:
-    """Whether native code called the method that asks, in a thread of its own."""
+    """Return whether native code called the asking method, in a thread of its own."""
     try:
         sys._getframe(2)
     except ValueError:
@@ -279,7 +277,7 @@ class _RawAppend(io.RawIOBase):
 
 
 class AppendFile(io.BufferedWriter):
-    """A segment open for appending. A block that fails does not seal it: what was written stays and can go on."""
+    """A segment open for appending. A failed block does not seal it: written bytes stay, and appends can continue."""
 
     def __init__(
         self, connection: Connection, writer: SegmentWriter, start_offset: int, path: str, *, seal: bool
@@ -300,7 +298,7 @@ GAP_BYTES = CRC_BLOCK_BYTES
 """Two ranges closer than a block share one that is fetched and checked anyway."""
 
 JOINED_BYTES = 8 * MIB
-"""A joined range grows no longer: several of this length are fetched at once."""
+"""Limit of a joined range: several of this length are fetched at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,11 +307,11 @@ class Joined:
 
     reads: tuple[ByteRange, ...]
     places: tuple[tuple[int, int], ...]
-    """For each range that was asked for: the read that holds it, and where it begins there."""
+    """For each requested range: the read that holds it, and its offset there."""
 
 
 def join(wanted: Sequence[ByteRange], gap_bytes: int = GAP_BYTES, joined_bytes: int = JOINED_BYTES) -> Joined:
-    """Join neighbours, in order of where they begin; a range is never cut."""
+    """Join neighbours, in order of their starts; a range is never cut."""
     reads: list[ByteRange] = []
     places = [(0, 0)] * len(wanted)
     for index in sorted(range(len(wanted)), key=lambda index: (wanted[index].start, wanted[index].end)):
@@ -332,6 +330,6 @@ def _length(last: ByteRange, one: ByteRange) -> int:
 
 
 def of_slice(start: int | None, end: int | None, size: int) -> ByteRange:
-    """The bytes of `data[start:end]` for data of `size` bytes, as Python slices."""
+    """Return the bytes of `data[start:end]` for data of `size` bytes, by Python's rules for slices."""
     first, behind, _ = slice(start, end).indices(size)
     return ByteRange(first, max(first, behind))

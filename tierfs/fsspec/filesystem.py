@@ -1,4 +1,4 @@
-"""TierfsFileSystem: what fsspec finds under `tierfs://`."""
+"""TierfsFileSystem: the filesystem that fsspec finds under `tierfs://`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _WRITING = ("ab", "wb", "xb")
 _OPTIONS = ("store", "seal", "read_priority", "endpoint_url", "region", "profile")
 _FSSPEC_OPTIONS = {"use_listings_cache", "listings_expiry_time", "max_paths", "asynchronous", "loop"}
-"""What fsspec's base class takes, and some callers give to every filesystem."""
+"""Options of fsspec's base class, which some callers give to every filesystem."""
 
 _DIGEST_DIGITS = 32
 
@@ -77,7 +77,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
 
     @property
     def store(self) -> str:
-        """Where the store is: a directory, or the URL of a bucket."""
+        """The store's place: a directory, or the URL of a bucket."""
         where = self._named or os.environ.get(STORE_VARIABLE) or ""
         return where if not where or paths.is_url(where) else os.path.abspath(where)
 
@@ -93,42 +93,42 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         return {} if found is None else {"url_store": found}
 
     def unstrip_protocol(self, name: str) -> str:
-        """The URL of a path, with the store in it where that is a directory."""
+        """Return the URL of a path, with the store in it if that is a directory."""
         path = self._strip_protocol(name)
         if paths.is_url(self.store):
             return f"{paths.PROTOCOL}://{path}"
         return f"{paths.PROTOCOL}://{self.store}/{self._name(path)}".rstrip("/")
 
     def __reduce__(self) -> Any:
-        """The options, with the store that a URL or the environment named: nothing that is open."""
+        """Return the options, with the store named by a URL or the environment, and nothing that is open."""
         options = {key: value for key, value in self.storage_options.items() if key != "url_store"}
         return make_instance, (type(self), (), {**options, **({"store": self.store} if self.store else {})})
 
     def close(self) -> None:
-        """Let go of the store, which closes when no file or filesystem uses it; the next call opens it again."""
+        """Release the store, which closes when no file or filesystem uses it; the next call opens it again."""
         self._connection = None
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Take in what a bucket's journal says now. A store in a directory always shows what there is."""
+        """Take in the present journal of a bucket. A store in a directory is always current."""
         super().invalidate_cache(path)
         with as_os_errors():
             self._connected().refresh()
 
     def info(self, path: str, **_: Any) -> paths.Info:
-        """Name, size, type, kind, mtime, created; of segments also sealed, generation, segment_id, start_offset."""
+        """Return name, size, type, kind, mtime, created; for segments sealed, generation, segment_id, start_offset too."""
         path = self._strip_protocol(path)
         with as_os_errors():
             return paths.info(self._connected().store.metadata, self._name(path), path)
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """What is in a directory, by name; a segment is a list of itself."""
+        """List a directory, by name; a segment is a list of itself."""
         path = self._strip_protocol(path)
         with as_os_errors():
             found = paths.children(self._connected().store.metadata, self._name(path), path)
         return found if detail else [one["name"] for one in found]
 
     def exists(self, path: str, **_: Any) -> bool:
-        """Whether there is a segment or directory; a store that cannot be opened is an error, not a missing file."""
+        """Return whether a segment or directory exists; a store that cannot be opened is an error."""
         try:
             self.info(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -137,25 +137,25 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         return True
 
     def created(self, path: str) -> datetime:
-        """When it was created, in UTC."""
+        """Return the time of creation, in UTC."""
         return datetime.fromtimestamp(self.info(path)["created"], UTC)
 
     def modified(self, path: str) -> datetime:
-        """When it was last appended to, in UTC."""
+        """Return the time of the last append, in UTC."""
         return datetime.fromtimestamp(self.info(path)["mtime"], UTC)
 
     def ukey(self, path: str) -> str:
-        """Stands for the bytes there are now: bytes never change, so the segment and its range say all."""
+        """Return a key of the present bytes: bytes never change, so the segment and its range identify them."""
         found = self.info(path)
         identity = (self._connected().store.metadata.store_id, found.get("segment_id"), found.get("start_offset"))
         return sha256(repr((*identity, found["size"], found["type"])).encode()).hexdigest()
 
     def checksum(self, path: str) -> int:
-        """The same as a number."""
+        """Return the same as a number."""
         return int(self.ukey(path)[:_DIGEST_DIGITS], 16)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """The bytes of a segment, or those of a slice of it."""
+        """Return the bytes of a segment, or those of a slice of it."""
         return self._slices(self._strip_protocol(path), [(start, end)])[0]
 
     def cat_ranges(
@@ -167,7 +167,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         on_error: str = "return",
         **_: Any,
     ) -> list[bytes | Exception]:
-        """Slices of segments. Those of one segment that lie close together are read at once.
+        """Return slices of segments. Those of one segment that are close together are read at once.
 
         `on_error` "return" puts an error in the place of each slice of a segment that cannot be read.
         """
@@ -188,17 +188,17 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         return found
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **options: Any) -> None:
-        """Make a segment of some bytes. Raises FileExistsError for one that has bytes, or that is there at all."""
+        """Make a segment of some bytes. Raises FileExistsError for one that has bytes, or that exists at all."""
         with self.open(path, "xb" if mode == "create" else "wb", **options) as file:
             file.write(value)
 
     def touch(self, path: str, truncate: bool = True, **_: Any) -> None:
-        """Make an empty segment; one that has bytes stays as it is, and cannot be truncated."""
+        """Make an empty segment; one that has bytes stays unchanged, and cannot be truncated."""
         if truncate or not self.exists(path):
             self.pipe_file(path, b"", seal=False)
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
-        """Make a directory. Raises FileExistsError for one that is there."""
+        """Make a directory. Raises FileExistsError if it exists."""
         path = self._strip_protocol(path)
         if self.exists(path):
             raise FileExistsError(errno.EEXIST, f"{names.printable(path)} exists already")
@@ -264,7 +264,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
             return self._writer(path, mode, seal=self._seal if seal is None else seal)
 
     def _writer(self, path: str, mode: str, *, seal: bool) -> AppendFile:
-        """Raises AlreadyExists where a segment would have to be emptied first."""
+        """Open a segment for writing. Raises AlreadyExists if it would have to be emptied first."""
         connection, name = self._connected(), self._name(path)
         engine, found = connection.store.engine, None
         if mode != "ab" and self.exists(path):
@@ -315,7 +315,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         return paths.name_in(self.store, path)
 
     def _connected(self) -> Connection:
-        """The store as this process has it open."""
+        """Return the store as this process has it open."""
         store, found = self.store, self._connection
         if found is None or found.is_inherited or self._connected_to != store:
             where = store if paths.is_url(store) else os.path.realpath(store)

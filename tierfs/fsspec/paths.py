@@ -1,12 +1,10 @@
-"""URLs and paths of segments.
+"""URLs and paths of segments, and the listings of `ls` and `info` from one snapshot of the metadata.
 
     tierfs:///srv/store/logs/web    the longest leading part that is a store is the store
     tierfs://logs/web               the store is named by the option `store` or by TIERFS_STORE
 
 A path keeps the form it was given in: listing `/srv/store/logs` gives `/srv/store/logs/web`, and listing `logs` gives
-`logs/web`, because fsspec compares what it lists with what it asked for.
-
-What `ls` and `info` tell of segments and directories, from one snapshot of the metadata.
+`logs/web`, because fsspec compares the names it lists with the name it asked for.
 """
 
 from __future__ import annotations
@@ -31,17 +29,17 @@ PROTOCOL = "tierfs"
 
 
 def strip(url: str) -> str:
-    """The path of a URL, without a slash at its end; a path stays as it is, and the root is empty."""
+    """Return the path of a URL, without a slash at its end; a path stays unchanged, and the root is empty."""
     return url.removeprefix(URL_PREFIX).rstrip("/")
 
 
 def is_url(where: str) -> bool:
-    """Whether a store is named by the URL of its bucket, not by its directory."""
+    """Return whether a store is named by the URL of its bucket, not by its directory."""
     return "://" in where
 
 
 def name_in(store: str, path: str) -> str:
-    """The segment's or directory's name in `store` that a path stands for.
+    """Return the name in `store` of a path's segment or directory.
 
     Raises InvalidRequest for a path into another store.
     """
@@ -65,20 +63,20 @@ _NS_PER_S = 1_000_000_000
 
 
 def info(metadata: MetadataStore, name: str, path: str) -> Info:
-    """What there is under a name; `path` is how the caller calls it. Raises NotFound."""
+    """Return the information about a name; `path` is the caller's form of it. Raises NotFound."""
     with metadata.read() as txn:
         return _of_entry(txn, _find(txn, name), path)
 
 
 def segment(metadata: MetadataStore, name: str, path: str) -> tuple[SegmentRecord, Info]:
-    """A segment's record and what `info` tells of it. Raises NotFound, or IsDirectory."""
+    """Return a segment's record and its information. Raises NotFound, or IsDirectory."""
     with metadata.read() as txn:
         record = directories.segment_by_name(txn, name)
         return record, _of_segment(record, path)
 
 
 def children(metadata: MetadataStore, name: str, path: str) -> list[Info]:
-    """What is in a directory, by name; a segment is a list of itself. Raises NotFound."""
+    """List a directory, by name; a segment is a list of itself. Raises NotFound."""
     with metadata.read() as txn:
         entry = _find(txn, name)
         if entry.kind is EntryKind.SEGMENT:

@@ -21,16 +21,16 @@ from tierfs.types import MIB, ReadPriority, SegmentId
 T = TypeVar("T")
 
 _STEP_BYTES = MIB
-"""The most that one read asks for: what a mount's readers ask for, so read-ahead sees the same."""
+"""The most that one read asks for: as a mount's readers, so read-ahead sees the same."""
 
 _END_S = 30.0
 
 _SIGNAL_CHECK_S = 0.5
-"""A wait without an end may miss a signal that comes just before it: CPython runs handlers in between only."""
+"""A wait without an end may miss a signal that arrives just before it: CPython runs handlers in between only."""
 
 
 class ReadLoop:
-    """Reads for any number of threads. Close it once nobody reads."""
+    """Reads for any number of threads. Close it once no thread reads."""
 
     def __init__(self, make_reader: Callable[[], Reader]) -> None:
         self._make_reader = make_reader
@@ -57,7 +57,7 @@ class ReadLoop:
             return  # the reader closed it
 
     def read_into(self, handle: ReadHandle, offset: int, view: memoryview) -> int:
-        """Fill `view` with the bytes from `offset` on; returns how many there were. Raises as ReadHandle.read."""
+        """Fill `view` with the bytes from `offset` on; return their number. Raises as ReadHandle.read."""
         return self._do(lambda: _fill(handle, offset, view), lambda: _fill_now(handle, offset, view))
 
     def read_all(self, handle: ReadHandle, pieces: list[tuple[int, memoryview]]) -> None:
@@ -75,7 +75,7 @@ class ReadLoop:
             self._thread.join(_END_S)
 
     def _do(self, work: Callable[[], Awaitable[T]], at_once: Callable[[], T | None] = lambda: None) -> T:
-        """What `at_once` returns on the loop, or else `work`, waited for.
+        """Return the result of `at_once` on the loop, or else that of `work`, waited for.
 
         An interrupt cancels the work, so that it writes to no buffer later.
         """
@@ -148,7 +148,7 @@ async def _answer(work: Callable[[], Awaitable[T]], answer: Future[T], scope: tr
 
 
 def _waited_for(answer: Future[T]) -> T:
-    """Its result, for a thread that an interrupt may end at any moment."""
+    """Return its result, for a thread that an interrupt may end at any moment."""
     while not answer.done():
         with suppress(TimeoutError):
             answer.exception(_SIGNAL_CHECK_S)
@@ -156,7 +156,7 @@ def _waited_for(answer: Future[T]) -> T:
 
 
 def _fill_now(handle: ReadHandle, offset: int, view: memoryview) -> int | None:
-    """As `_fill`, if nothing has to be waited for; a task of its own costs as much as such a read."""
+    """Fill as `_fill`, if nothing has to be waited for; a task of its own costs as much as such a read."""
     if len(view) > _STEP_BYTES:
         return None
     data = handle.read_now(offset, len(view))
@@ -179,7 +179,7 @@ async def _fill(handle: ReadHandle, offset: int, view: memoryview) -> int:
 
 
 async def _fill_all(handle: ReadHandle, pieces: list[tuple[int, memoryview]]) -> None:
-    """All pieces at once; raises what the first that failed raised, alone and not in a group."""
+    """Fill all views at once; raise what the first that failed raised, alone and not in a group."""
     failed: list[TierfsError] = []
 
     async def fill(offset: int, view: memoryview) -> None:

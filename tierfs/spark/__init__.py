@@ -14,7 +14,7 @@ __all__ = ["executor_probe", "executors", "jobs", "options", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session know the format, in this thread too, where Spark does not find it by itself."""
+    """Register the format with a session, and with this thread, if Spark does not find it by itself."""
     from tierfs.spark.source import TierfsDataSource  # options and plans are used without Spark, too
 
     spark.dataSource.register(TierfsDataSource)

@@ -1,4 +1,4 @@
-"""One clear line where Spark shows a traceback: the error, on what, and what to do."""
+"""Errors in one clear line, because Spark shows a traceback: the error, its subject, and the remedy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The view of one machine that a Spark task has: its Python, its tierfs, its mounts, and the way to the cold tier.
+"""One machine as a Spark task sees it: its Python, its tierfs, its mounts, and the way to the cold tier.
 
-Sent to executors by value, so that it also runs where tierfs is missing: at the top only the standard library is
-imported, and a view is a plain dict.
+Sent to executors by value, so that it also runs on machines without tierfs: only the standard library is imported at
+the top, and a view is a plain dict.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ NO_MOUNT, MISSING, FORBIDDEN = "no mount", "missing", "forbidden"
 """States of a path besides those of tierfs.system.mounts.MountState."""
 
 _GENERATIONS = 4
-"""From a task's process up to its JVM: the worker, the daemon that forked it, the JVM, and one to spare."""
+"""Processes from a task's own up to its JVM: the worker, the daemon that forked it, the JVM, and one to spare."""
 
 
 def look(question: Mapping[str, Any], executor: str = "") -> View:
-    """Look at this machine; `executor` names the view, by default after the executor that it runs on."""
+    """Return a view of this machine; `executor` names the view, by default after the executor it runs on."""
     view: View = {
         "executor": executor or executor_id(),
         "host": socket.gethostname(),
@@ -54,7 +54,7 @@ def look(question: Mapping[str, Any], executor: str = "") -> View:
 
 
 def executor_id() -> str:
-    """The id that the command line of the JVM above this process shows."""
+    """Return the id on the command line of the JVM above this process."""
     process = os.getppid()
     for _ in range(_GENERATIONS):
         try:
@@ -68,7 +68,7 @@ def executor_id() -> str:
 
 
 def pyarrow_version() -> str | None:
-    """The version of pyarrow, None where it cannot be imported."""
+    """Return the version of pyarrow, or None if it cannot be imported."""
     try:
         import pyarrow
     except ImportError:
@@ -77,7 +77,7 @@ def pyarrow_version() -> str | None:
 
 
 def mount_at(path: str) -> View:
-    """What is at `path`, and for a mount that answers its store and its place in the journal."""
+    """Return the state of `path`, and for a mount that answers its store and its position in the journal."""
     from tierfs.system.mounts import MountState, mount_of, state_of
 
     found = mount_of(Path(path))
@@ -105,7 +105,7 @@ def mount_at(path: str) -> View:
 
 
 def cold_error(question: Mapping[str, Any]) -> str:
-    """Why one listing of the journal fails, "" when it succeeds."""
+    """Return the reason one listing of the journal fails, or "" if it succeeds."""
     try:
         from tierfs.config import ColdSettings
         from tierfs.journal.names import JOURNAL_PREFIX

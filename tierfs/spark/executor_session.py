@@ -27,7 +27,7 @@ from tierfs.errors import TierfsError, Unavailable
 from tierfs.spark import executor_probe
 
 SETTLED_S = 5.0
-"""No further executor in this time: all are there (a guess; they came within 1 s of each other)."""
+"""With no further executor in this time, all are present (a guess; they registered within 1 s of each other)."""
 
 _JOB_S = 60.0
 _STEP_S = 0.2
@@ -49,7 +49,7 @@ Answer = Callable[[Mapping[str, Any]], None]
 
 
 def views(question: Mapping[str, Any], answer: Answer) -> list[executor_probe.View]:
-    """One view for each executor. Raises Unavailable, naming what did not answer."""
+    """Return one view for each executor. Raises Unavailable, naming what did not answer."""
     master, session_s = question["master"], question["session_s"]
     with limited(session_s, answer, no_session(master, f"nothing answers as a master within {session_s:g} s")):
         session = open_session(master)
@@ -61,7 +61,7 @@ def views(question: Mapping[str, Any], answer: Answer) -> list[executor_probe.Vi
 
 
 def open_session(master: str) -> SparkSession:
-    """A session with the user's own Spark configuration."""
+    """Start a session with the user's own Spark configuration."""
     builder = SparkSession.builder.master(master).appName("tierfs doctor")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
@@ -72,7 +72,7 @@ def open_session(master: str) -> SparkSession:
 
 
 def no_session(master: str, why: str) -> Unavailable:
-    """What is wrong before there is a session."""
+    """Return the error that keeps a session from starting, or None."""
     return Unavailable(
         f"Spark opens no session on {master}: {why}",
         remedy="check that a Spark master answers there, and that the workers can reach this machine",
@@ -80,7 +80,7 @@ def no_session(master: str, why: str) -> Unavailable:
 
 
 def await_slots(context: SparkContext, master: str, limit_s: float) -> int:
-    """How many tasks run at once, when executors have ceased to come."""
+    """Return the number of tasks that run at once, when no further executors arrive."""
     started_s = since_s = time.monotonic()
     known = 0
     while True:
@@ -99,13 +99,13 @@ def await_slots(context: SparkContext, master: str, limit_s: float) -> int:
 
 
 def concurrent_tasks(context: SparkContext) -> int:
-    """The slots of all registered executors, as a barrier stage counts them."""
+    """Return the slots of all registered executors, as a barrier stage counts them."""
     scala = context._jsc.sc()
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
 
 def look_everywhere(context: SparkContext, slots: int, question: Mapping[str, Any]) -> list[executor_probe.View]:
-    """A task on each slot at the same time, which only a barrier stage promises."""
+    """Run a task on each slot at the same time, which only a barrier stage guarantees."""
     cloudpickle.register_pickle_by_value(executor_probe)  # type: ignore[no-untyped-call]
     tasks = context.parallelize(range(slots), slots).barrier()
     try:
@@ -120,7 +120,7 @@ def look_everywhere(context: SparkContext, slots: int, question: Mapping[str, An
 
 
 def cause_of(exc: Exception) -> str:
-    """The line of a Java or Python error that says what is wrong."""
+    """Return the line of a Java or Python error that states the cause."""
     lines = [line.strip(": ") for line in str(exc).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith(("An error occurred while calling", "at "))]
     return said[0] if said else type(exc).__name__
@@ -144,12 +144,12 @@ def limited(seconds: float, answer: Answer, error: TierfsError) -> Iterator[None
 
 
 def as_answer(error: TierfsError) -> Mapping[str, Any]:
-    """An error as JSON has it."""
+    """Return an error as JSON data."""
     return {"kind": type(error).__name__, "message": str(error), "remedy": error.remedy}
 
 
 def main() -> None:
-    """Ask and answer. The JVM inherits standard output, so it gets standard error in its place."""
+    """Read the question and write the answer. The JVM inherits standard output, so it gets standard error instead."""
     own = os.fdopen(os.dup(_STDOUT), "w")
     os.dup2(_STDERR, _STDOUT)
 

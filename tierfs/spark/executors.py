@@ -1,4 +1,4 @@
-"""What every executor of a Spark cluster sees: Python, tierfs, mounts, and the way to the cold tier."""
+"""Asks every executor of a Spark cluster for its view: Python, tierfs, mounts, and the way to the cold tier."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tierfs.spark import executor_probe
 from tierfs.spark.executor_probe import DRIVER
 
 MASTER_S = 5.0
-"""For a master to take a connection; Spark itself tries for a minute, and its log says why."""
+"""For a master to accept a connection; Spark itself tries for a minute, and only its log has the reason."""
 
 _JOB_S = 120.0
-"""For the session's process besides those limits: its own for the tasks, and the session's end."""
+"""For the session's process beside those limits: its own for the tasks, and the session's end."""
 
 _STANDALONE = "spark://"
 _OTHER_MASTERS = re.compile(r"local(\[.+\])?$|yarn$|k8s://")
@@ -32,7 +32,7 @@ _FIND_MASTER = "start it, or name it as its web page does: spark://HOST:PORT"
 
 @dataclass(frozen=True, slots=True)
 class ColdPlace:
-    """The cold tier of a store, as executors connect to it with the credentials they have themselves."""
+    """The cold tier of a store, to which executors connect with their own credentials."""
 
     store: Path
     location: LocationRecord
@@ -41,7 +41,7 @@ class ColdPlace:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorQuestion:
-    """What to ask the executors of `master`."""
+    """The question to the executors of `master`."""
 
     master: str
     mounts: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class MountReport:
 
     path: str
     state: str
-    """`alive`, or what is wrong: see executor_probe and tierfs.system.mounts.MountState."""
+    """`alive`, or the defect: see executor_probe and tierfs.system.mounts.MountState."""
     store: str = ""
     store_id: str = ""
     slot: int = 0
@@ -74,13 +74,13 @@ class ExecutorReport:
     python: str
     program: str
     tierfs: str | None
-    """Its version; None where it cannot be imported."""
+    """Its version; None if it cannot be imported."""
     missing: str
-    """Why not."""
+    """The reason tierfs cannot be imported."""
     pyarrow: str | None
     mounts: tuple[MountReport, ...]
     cold_error: str | None
-    """"" when the cold tier answered, None when it was not asked."""
+    """"" if the cold tier answered, None if it was not asked."""
 
 
 def check_executors(question: ExecutorQuestion) -> list[ExecutorReport]:
@@ -96,7 +96,7 @@ def check_executors(question: ExecutorQuestion) -> list[ExecutorReport]:
 
 
 def require_master(master: str) -> None:
-    """Raise InvalidRequest or Unavailable unless there is something to connect to."""
+    """Raise InvalidRequest or Unavailable unless the master can be connected to."""
     if not master.startswith(_STANDALONE):
         if _OTHER_MASTERS.match(master) is None:
             raise InvalidRequest(f"{master} is not a Spark master; expected spark://HOST:PORT", remedy=_FIND_MASTER)
@@ -115,7 +115,7 @@ def require_master(master: str) -> None:
 
 
 def report_of(view: Mapping[str, Any]) -> ExecutorReport:
-    """A view with its types."""
+    """Return a view with its types."""
     mounts = tuple(MountReport(**mount) for mount in view["mounts"])
     return ExecutorReport(**{**view, "mounts": mounts})
 

@@ -1,6 +1,6 @@
 """The options of `format("tierfs")`, checked: an unknown one is refused, so that a misspelt one never passes.
 
-The options of `readStream`: those of a read, and where and how fast a stream goes.
+The options of `readStream` are those of a read, and the beginning and pace of a stream.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tierfs.types import MIB, ReadPriority
 E = TypeVar("E", bound=StrEnum)
 
 _CREDENTIALS = ("access", "secret", "token", "password", "credential")
-"""Parts of names of options that somebody would give a key in."""
+"""Parts of option names that would carry a key."""
 
 STORE_OPTIONS = ("store", "endpointUrl", "region", "profile")
 _READ_OPTIONS = (
@@ -44,7 +44,7 @@ _MOST_BLOCK_BYTES = 1024 * MIB
 
 
 class RowType(StrEnum):
-    """What a row is."""
+    """The kind of a row."""
 
     LINES = "lines"
     BYTES = "bytes"
@@ -55,7 +55,7 @@ class RowType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Which store, and how its bucket is reached."""
+    """The store, and the connection to its bucket."""
 
     store: str | None
     endpoint_url: str | None
@@ -75,7 +75,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Everything that a read may be told."""
+    """All options of a read."""
 
     where: StoreOptions
     selection: Selection
@@ -89,7 +89,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
-        """The options of Spark, `more` of which are somebody else's. Raises InvalidRequest naming the wrong one."""
+        """Parse the options of Spark except `more`, which belong to others. Raises InvalidRequest naming the wrong one."""
         given = Given(options, (*_READ_OPTIONS, *more))
         where, paths = _paths(given)
         selection = Selection(
@@ -122,10 +122,10 @@ class ReadOptions:
 
 
 class Given:
-    """Options as they were given; names do not depend on case."""
+    """Options as given; names do not depend on case."""
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
-        """Raises InvalidRequest for an option that is not known, and for credentials."""
+        """Raises InvalidRequest for an unknown option, and for credentials."""
         names = {name.lower(): name for name in known}
         self._values = {name.lower(): value for name, value in options.items()}
         for name in self._values:
@@ -141,18 +141,18 @@ class Given:
             )
 
     def text(self, name: str) -> str | None:
-        """As it is; None where it was not given."""
+        """Return the text unchanged, or None if not given."""
         return self._values.get(name.lower())
 
     def flag(self, name: str) -> bool:
-        """True or false."""
+        """Return true or false."""
         value = (self.text(name) or "false").lower()
         if value not in ("true", "false"):
             raise self._wrong(name, "true or false")
         return value == "true"
 
     def number(self, name: str, default: int) -> int:
-        """A whole number above 0."""
+        """Return a whole number above 0."""
         value = self.text(name)
         if value is None:
             return default
@@ -161,14 +161,14 @@ class Given:
         return int(value)
 
     def position(self, name: str) -> int | None:
-        """An offset or the number of an entry."""
+        """Return an offset or the number of an entry."""
         value = self.text(name)
         if value is not None and not value.isdecimal():
             raise self._wrong(name, "a whole number")
         return None if value is None else int(value)
 
     def size(self, name: str, default: int) -> int:
-        """Bytes, like 64MiB; Spark's 64m and 64mb mean the same."""
+        """Return bytes, from texts like 64MiB; Spark's 64m and 64mb mean the same."""
         value = self.text(name)
         if value is None:
             return default
@@ -178,7 +178,7 @@ class Given:
             raise self._wrong(name, "a size, like 128MiB") from exc
 
     def time_ms(self, name: str) -> int | None:
-        """A time as Spark writes it, 2031-01-30T12:00:00; UTC unless it says otherwise."""
+        """Return a time in Spark's form, 2031-01-30T12:00:00; UTC unless stated otherwise."""
         value = self.text(name)
         if value is None:
             return None
@@ -189,7 +189,7 @@ class Given:
         return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
     def choice(self, name: str, kind: type[E], default: E) -> E:
-        """One of several words, whatever their case."""
+        """Return one of several words, independent of case."""
         value = self.text(name)
         if value is None:
             return default
@@ -205,7 +205,7 @@ class Given:
 
 
 def store_options(given: Given, store: str | None = None) -> StoreOptions:
-    """Which store; `store` is the one that a path named."""
+    """Return the store options; `store` is the store named by a path."""
     named = given.text("store")
     if store is not None and named is not None and store != named:
         raise InvalidRequest(f"the path is in the store {store}, and the option store says {named}", remedy="name one")
@@ -244,7 +244,7 @@ def _priority(text: str | None) -> ReadPriority | None:
 
 
 def _binary(text: str) -> str:
-    """Spark's suffixes count in 1024: k, m, g, kb, mb, gb."""
+    """Replace Spark's suffixes, which count in 1024: k, m, g, kb, mb, gb."""
     stripped = text.strip().lower()
     for suffix in ("kb", "mb", "gb", "tb", "k", "m", "g", "t"):
         if stripped.endswith(suffix):
@@ -266,7 +266,7 @@ _DIGITS = 8
 
 
 class Starting(StrEnum):
-    """Where a stream without a checkpoint begins."""
+    """First offset of a stream without a checkpoint."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -274,7 +274,7 @@ class Starting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The options that only a stream has."""
+    """Options that only a stream has."""
 
     starting: Starting
     max_bytes: int | None
@@ -283,7 +283,7 @@ class Pace:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Pace:
-        """Those among the options of Spark. Raises InvalidRequest naming the wrong one."""
+        """Parse those among the options of Spark. Raises InvalidRequest naming the wrong one."""
         given = Given(options, options)
         limit = given.text("maxBytesPerTrigger")
         return cls(
@@ -295,20 +295,20 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """Everything that a stream may be told."""
+    """All options of a stream."""
 
     read: ReadOptions
     pace: Pace
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StreamOptions:
-        """The options of Spark. Raises InvalidRequest naming the wrong one."""
+        """Parse the options of Spark. Raises InvalidRequest naming the wrong one."""
         read = ReadOptions.of(options, STREAM_OPTIONS)
         _require_endless(read)
         return cls(read, Pace.of(options))
 
     def stream_read(self) -> StreamRead:
-        """What the driver makes of it."""
+        """Return the read that the driver makes of the options."""
         read = self.read
         return StreamRead(
             name=_name(read),
@@ -322,7 +322,7 @@ class StreamOptions:
 
 
 def _require_endless(read: ReadOptions) -> None:
-    """Raise InvalidRequest for what only a read with an end can do."""
+    """Raise InvalidRequest for options that need a read with an end."""
     selection = read.selection
     if read.row_type is RowType.SEGMENTS:
         raise InvalidRequest("rows of type segments are no stream", remedy="read them with spark.read")
@@ -342,7 +342,7 @@ def _require_endless(read: ReadOptions) -> None:
 
 
 def _name(read: ReadOptions) -> str:
-    """The kind of rows, the paths, and a mark of what else decides over positions."""
+    """Return the kind of rows, the paths, and a mark of everything else that positions depend on."""
     selection, separator = read.selection, read.lines.separator.text
     paths = ", ".join(sorted(selection.paths))
     more = (paths, selection.recursive, selection.name_glob, separator if read.row_type is RowType.LINES else None)

@@ -1,10 +1,6 @@
-"""One partition of a read on an executor: what a task gets, and the Arrow batches it makes of that.
+"""One partition of a read on an executor: its plain data, and the Arrow batches made of it.
 
-Arrow batches of each type of row, with just the columns that were asked for.
-
-Rows of type `segments`: what the metadata tell of each.
-
-The columns of each type of row, and the Arrow schema of those that were asked for.
+Batches have only the requested columns of their type of row. Rows of type `segments` hold the metadata of each segment.
 """
 
 from __future__ import annotations
@@ -45,7 +41,7 @@ from tierfs.spark.planning import SegmentRow
 from tierfs.types import MIB, Tier
 
 _JOINED_ROWS = 8192
-"""Lines of small segments are joined up to so many rows: a batch of its own costs Spark a fifth of a millisecond."""
+"""Rows up to which lines of small segments are joined: a batch of its own costs Spark a fifth of a millisecond."""
 
 _JOINED_BYTES = MIB
 
@@ -57,10 +53,10 @@ class RowReader:
     """Reads rows of one type, as batches of one schema."""
 
     schema: Any
-    """Of Arrow."""
+    """The Arrow schema."""
 
     def lines(self, fetcher: ScanFetcher, partition: Partition, form: LineFormat) -> Iterator[Any]:
-        """Lines, a megabyte at a time."""
+        """Yield lines, a megabyte at a time."""
         wanted = set(self.schema.names)
         found = read_lines(fetcher, partition, form, with_offsets="offset" in wanted)
         names = [part.source.name for part in partition.parts]
@@ -68,17 +64,17 @@ class RowReader:
             yield self._lines(group, names)
 
     def bytes(self, fetcher: ScanFetcher, partition: Partition, block_bytes: int) -> Iterator[Any]:
-        """Blocks of bytes, one a row."""
+        """Yield blocks of bytes, one a row."""
         for block in read_blocks(fetcher, partition, block_bytes):
             yield self._block(block, partition.parts[block.part].source.name)
 
     def entries(self, fetcher: ScanFetcher, partition: Partition) -> Iterator[Any]:
-        """Entries of ledgers."""
+        """Yield entries of ledgers."""
         for batch in read_entries(fetcher, partition):
             yield self._entries(batch, partition.parts[batch.part].source.name)
 
     def messages(self, fetcher: ScanFetcher, partition: Partition) -> Iterator[Any]:
-        """Messages of Pulsar in the entries of ledgers. Raises DataLoss for an entry that is damaged."""
+        """Yield messages of Pulsar in the entries of ledgers. Raises DataLoss for an entry that is damaged."""
         for batch in read_entries(fetcher, partition):
             found = list(_messages(batch))
             if found:
@@ -150,7 +146,7 @@ def _joined(found: Iterable[tuple[int, Lines]]) -> Iterator[list[tuple[int, Line
 
 
 def _concatenated(arrays: list[Any]) -> Any:
-    """One array; the only one is not copied."""
+    """Return one array; a single one is not copied."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
@@ -189,7 +185,7 @@ _VALUES: dict[str, Callable[[SegmentRecord], object]] = {
 
 
 def segments_batch(rows: Sequence[SegmentRow], schema: Any) -> Any:
-    """One batch of the columns in `schema`."""
+    """Return one batch of the columns in `schema`."""
     columns = [
         [row.path for row in rows] if field.name == "segment" else [_VALUES[field.name](row.record) for row in rows]
         for field in schema
@@ -241,7 +237,7 @@ _COLUMNS: dict[RowType, dict[str, DataType]] = {
 
 
 def default_schema(row_type: RowType) -> StructType:
-    """All columns of a type."""
+    """Return all columns of a type."""
     return StructType([StructField(name, kind) for name, kind in _COLUMNS[row_type].items()])
 
 
@@ -264,18 +260,18 @@ def require_columns(row_type: RowType, schema: StructType) -> None:
 
 
 def arrow_schema(schema: StructType) -> Any:
-    """What Spark wants batches to have."""
+    """Return the Arrow schema that Spark expects of batches."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 class TierfsPartition(InputPartition):
-    """What one task reads, as plain data."""
+    """The work of one task, as plain data."""
 
 
 def read_partition(
     options: ReadOptions, place: Any, schema: StructType, value: Partition | tuple[SegmentRow, ...]
 ) -> Iterator[Any]:
-    """Arrow batches of what one partition holds, on an executor."""
+    """Yield Arrow batches of one partition, on an executor."""
     arrow = arrow_schema(schema)
     if not isinstance(value, Partition):
         yield segments_batch(value, arrow)
@@ -297,5 +293,5 @@ _connections = PlaceConnections()
 
 
 def connections() -> PlaceConnections:
-    """The connections of this executor's process, kept from task to task."""
+    """Return the connections of this executor's process, kept from task to task."""
     return _connections

@@ -1,4 +1,4 @@
-"""Planning a read on the driver: the store is opened, a snapshot pinned, and cut into partitions."""
+"""Plans a read on the driver: the store is opened, a snapshot pinned, and cut into partitions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tierfs.spark.options import Bounds, ReadOptions, RowType, StoreOptions
 from tierfs.types import ByteRange, SegmentKind
 
 _ROWS_PER_PARTITION = 20_000
-"""Segments that one partition of type `segments` tells of."""
+"""Segments in one partition of type `segments`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """What a row of type `segments` tells."""
+    """The fields of a row of type `segments`."""
 
     path: str
     record: SegmentRecord
@@ -37,26 +37,26 @@ class SegmentRow:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What executors do."""
+    """The work of the executors."""
 
     place: Place
     partitions: list[Partition] | list[tuple[SegmentRow, ...]]
 
 
 def open_store(where: StoreOptions) -> Store:
-    """The store of a read; the caller closes it."""
+    """Open the store of a read; the caller closes it."""
     return open_source(where.store, endpoint_url=where.endpoint_url, region=where.region, profile=where.profile)
 
 
 def check(options: ReadOptions) -> None:
-    """Raise what is wrong with the store, or with a path."""
+    """Raise the error of the store, or of a path, if there is one."""
     with open_store(options.where) as store, store.metadata.read() as txn:
         for _ in select(txn, options.selection):
             pass
 
 
 def plan_read(options: ReadOptions) -> ReadPlan:
-    """Partitions of everything that is selected, as the store is now. With tail=offload bytes are uploaded first."""
+    """Plan partitions of everything selected, as the store is now. With tail=offload bytes are uploaded first."""
     with open_store(options.where) as store, _no_cycles():
         if options.tail is Tail.OFFLOAD and options.row_type is not RowType.SEGMENTS and not store.is_replica:
             offload_tails(store, options)
@@ -77,7 +77,7 @@ def offload_tails(store: Store, options: ReadOptions) -> None:
 
 
 def reach_of(options: ReadOptions) -> Reach:
-    """What a part needs beside its own bytes."""
+    """Return the bytes a part needs beside its own."""
     if options.row_type is RowType.LINES:
         return options.lines.reach
     if options.row_type is RowType.BYTES:
@@ -86,7 +86,7 @@ def reach_of(options: ReadOptions) -> Reach:
 
 
 def bounded(txn: ReadTransaction, segment: SegmentRecord, bounds: Bounds) -> ByteRange:
-    """The bytes of a segment that the options ask for."""
+    """Return the bytes of a segment that the options select."""
     start, end = segment.start_offset, segment.length
     if segment.kind is SegmentKind.LEDGER and (bounds.start_entry is not None or bounds.end_entry is not None):
         start = _offset_of(txn, segment, bounds.start_entry or 0)
@@ -114,7 +114,7 @@ def _pinned(txn: ReadTransaction, options: ReadOptions) -> Iterator[PinnedSegmen
 def _pin(
     txn: ReadTransaction, pinner: Pinner, path: str, segment: SegmentRecord, options: ReadOptions
 ) -> PinnedSegment:
-    """What the options ask for of a segment, and what lies beside it: lines are whole wherever bounds are."""
+    """Pin the selected bytes of a segment, and those beside them: lines are whole wherever bounds are."""
     part, reach, bounds = bounded(txn, segment, options.bounds), reach_of(options), options.bounds
     start = max(segment.start_offset, part.start - reach.before_bytes) if part else part.start
     end = min(segment.length, part.end + reach.behind_bytes) if part else part.end
@@ -130,7 +130,7 @@ def _segment_rows(txn: ReadTransaction, options: ReadOptions) -> Iterator[tuple[
 
 @contextmanager
 def _no_cycles() -> Iterator[None]:
-    """Keep the collector of cycles from walking over a plan that grows: a quarter of the time (measured)."""
+    """Keep the cycle collector from walking over a growing plan: a quarter of the time (measured)."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
-"""`format("tierfs")`: the data source that Spark finds by this name.
+"""`format("tierfs")` and `readStream.format("tierfs")`: the data source that Spark finds by this name.
 
-`readStream.format("tierfs")`: the driver's side keeps the store open and says where batches end.
+The driver's side of a stream keeps the store open and decides the ends of batches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tierfs.spark.writer import TierfsStreamWriter, TierfsWriter
 log = logging.getLogger(__name__)
 
 _REFRESH_S = 1.0
-"""A bucket is listed this often at most: Spark asks an idle source a hundred times a second (a guess)."""
+"""Minimum time between listings of a bucket: Spark asks an idle source a hundred times a second (a guess)."""
 
 Offset = dict[str, Any]
 
@@ -46,7 +46,7 @@ Offset = dict[str, Any]
 class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One for a query on the driver; executors get a copy that never opened the store.
 
-    Nothing fails while it is made: Spark would hide the error behind one of its own.
+    Nothing fails while it is made: Spark would hide the error in one of its own.
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
@@ -58,7 +58,7 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_opened": None}
 
     def initialOffset(self) -> Offset:
-        """In front of everything, or behind it."""
+        """Return the offset before everything, or after it."""
         with explained():
             opened = self._open()
             if opened.options.pace.starting is Starting.LATEST:
@@ -66,13 +66,13 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return opened.stream.earliest().as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What maxBytesPerTrigger says."""
+        """Return the limit of maxBytesPerTrigger."""
         with explained():
             limit = StreamOptions.of(self._given).pace.max_bytes
             return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Behind the next batch; `start` where there is nothing to read."""
+        """Return the offset after the next batch; `start` if there is nothing to read."""
         with explained():
             opened = self._open()
             opened.refresh()
@@ -80,19 +80,19 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return opened.stream.next_offset(StreamOffset.of(start), limit_bytes).as_json()
 
     def reportLatestOffset(self) -> Offset:
-        """Up to where the store reaches, for the query's progress."""
+        """Return the store's present end, for the query's progress."""
         with explained():
             return self._open().stream.reaches().as_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read no further than the store reaches now."""
+        """Read no further than the store's present end."""
         with explained():
             opened = self._open()
             opened.refresh()
             opened.stream.freeze()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """What lies between two offsets, as tasks."""
+        """Return the stretches between two offsets, as tasks."""
         with explained():
             opened = self._open()
             place, pinned = opened.stream.pinned(StreamOffset.of(start), StreamOffset.of(end))
@@ -100,7 +100,7 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [TierfsPartition((read, place, one)) for one in plan(pinned, read.sizes, reach_of(read))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Batches of one partition, on an executor."""
+        """Yield batches of one partition, on an executor."""
         with explained():
             options, place, value = partition.value  # options are not read here: a path may name a store elsewhere
             yield from read_partition(options, place, self._schema, value)
@@ -120,7 +120,7 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Opened:
-    """The store of a query, while it runs."""
+    """The store of a running query."""
 
     def __init__(self, options: StreamOptions, store: Store) -> None:
         self.options = options
@@ -128,13 +128,13 @@ class _Opened:
         settings, read = store.settings.cold, options.stream_read()
         self.stream = Stream(store.metadata, str(store.path), settings, connections(), read)
         self._offloaded = -1
-        """The transaction in front of the last offload."""
+        """The transaction before the last offload."""
         self._refreshed_s = time.monotonic()
 
     def refresh(self) -> None:
-        """Take over what is new in the bucket, and offload what is not there, if that is wanted.
+        """Take in what is new in the bucket, and offload what is not there, if wanted.
 
-        A bucket that does not answer ends no query: what is known already is read meanwhile.
+        A bucket that does not answer ends no query: bytes already listed are read meanwhile.
         """
         store = self._store
         now_s = time.monotonic()
@@ -165,11 +165,11 @@ class TierfsDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return NAME
 
     def schema(self) -> StructType:
-        """All columns of the type of row that was asked for. Fails here for a store or path that does not exist."""
+        """Return all columns of the requested type of row. Fails here for a store or path that does not exist."""
         with explained():
             options = ReadOptions.of(self.options, STREAM_OPTIONS)  # Spark does not say here which kind of read it is
             Pace.of(self.options)
@@ -177,27 +177,27 @@ class TierfsDataSource(DataSource):
             return default_schema(options.row_type)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read, planned now: whoever runs it again reads the same bytes."""
+        """Return a batch read, planned now: running it again reads the same bytes."""
         with explained():
             return TierfsReader(ReadOptions.of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream of what is there and of what comes."""
+        """Return a stream of existing and future segments."""
         return TierfsStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write, which begins now."""
+        """Return a batch write, which begins now."""
         with explained():
             return TierfsWriter(WriteOptions.of(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """One batch of a stream: for its tasks, or, of a source that was sent to another process, for its commit."""
+        """Return one batch of a stream: for its tasks, or, in a source sent to another process, for its commit."""
         with explained():
             options = WriteOptions.of(self.options, stream=True)
             return TierfsStreamWriter(options, schema, overwrite=overwrite, commits=self._was_sent)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Spark sends a source to where its batches are committed, and makes a new one for their tasks."""
+        """Restore a source that Spark sent to where batches are committed; Spark makes a new one for their tasks."""
         self.__dict__.update(state)
         self._was_sent = True
 
@@ -206,7 +206,7 @@ class TierfsReader(DataSourceReader):
     """Plans on the driver; reads on executors, where it arrives without the plan."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Raises what is wrong with the store, the paths or the columns."""
+        """Raises the error of the store, the paths or the columns."""
         require_columns(options.row_type, schema)
         self._options = options
         self._schema = schema
@@ -218,11 +218,11 @@ class TierfsReader(DataSourceReader):
         return {**self.__dict__, "_planned": []}  # Spark sends each partition by itself
 
     def partitions(self) -> list[InputPartition]:
-        """The plan; Spark makes one empty partition of an empty list."""
+        """Return the plan; Spark makes one empty partition of an empty list."""
         return list(self._planned)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Batches of one partition."""
+        """Yield batches of one partition."""
         if partition.value is None:
             return
         with explained():

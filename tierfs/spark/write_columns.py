@@ -1,4 +1,4 @@
-"""Which columns of a data frame are written, and their bytes: Arrow does it, no row becomes a Python object."""
+"""The columns of a data frame that are written, and their bytes: Arrow does it, no row becomes a Python object."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Columns:
 
     data: int
     key: int | None
-    """The column whose value says where a row goes; None: all rows of a task make one segment."""
+    """The column whose value names a row's target; None: all rows of a task make one segment."""
     named: bool
     """Whether that value is the segment's own name, not that of a directory."""
     separator: bytes
 
     @classmethod
     def of(cls, options: WriteOptions, schema: StructType, *, stream: bool = False) -> Columns:
-        """Columns of a data frame. Raises InvalidRequest for one too many, one too few, or one of another type."""
+        """Find the columns of a data frame. Raises InvalidRequest for one too many, missing or of another type."""
         fields = {field.name: (at, field.dataType) for at, field in enumerate(schema.fields)}
         name = _DATA[options.row_type]
         if len(fields) != len(schema.fields):
@@ -56,7 +56,7 @@ class Columns:
         return cls(at, place, key is not None and options.key_column is None, options.separator)
 
     def grouped(self, batch: Any) -> Iterator[tuple[str, memoryview]]:
-        """The bytes of a batch's rows by key, in the order of the rows; "" is the key without a key column."""
+        """Return the bytes of a batch's rows by key, in the order of the rows; "" is the key without a key column."""
         data = batch.column(self.data).cast(pa.large_binary())
         if self.key is None:
             yield "", self._packed(data)
@@ -77,7 +77,7 @@ class Columns:
             yield key, self._packed(data[start:end])
 
     def _packed(self, data: Any) -> memoryview:
-        """Rows back to back, each followed by the separator; one without a value is an empty one."""
+        """Return rows back to back, each followed by the separator; one without a value is an empty one."""
         if data.null_count:
             data = data.fill_null(b"")
         if self.separator:
@@ -91,7 +91,7 @@ class Columns:
 
 
 def segment_name(columns: Columns, key: str, partition: int, batch: str) -> str:
-    """The name, relative to the directory that is written into, of what one task writes for one key."""
+    """Return the name, relative to the target directory, of the segment that one task writes for one key."""
     return key if columns.named else join((*split(key), f"part-{partition:05d}-{batch}"))
 
 

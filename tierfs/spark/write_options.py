@@ -13,7 +13,7 @@ from tierfs.names import printable
 from tierfs.spark.options import Given, RowType, StoreOptions
 
 _READ_ONLY = ("endpointUrl", "region", "profile")
-"""They tell how to reach a bucket by its URL; a store knows its own."""
+"""Options for reaching a bucket by its URL; a store has its own."""
 
 _WRITE_OPTIONS = ("store", "path", "into", "type", "lineSep", "keyColumn", "seal", "txnAppId", "txnVersion")
 _STREAM_OPTIONS = (*(name for name in _WRITE_OPTIONS if name != "txnVersion"), "checkpointLocation", "queryName")
@@ -24,7 +24,7 @@ _TYPES = (RowType.LINES, RowType.BYTES)
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Everything that a write may be told."""
+    """All options of a write."""
 
     where: StoreOptions
     into: str
@@ -40,7 +40,7 @@ class WriteOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, stream: bool = False) -> WriteOptions:
-        """The options of Spark. Raises InvalidRequest naming the wrong one."""
+        """Parse the options of Spark. Raises InvalidRequest naming the wrong one."""
         for name in _READ_ONLY:
             if name.lower() in (given.lower() for given in options):
                 raise InvalidRequest(
@@ -66,7 +66,7 @@ class WriteOptions:
 
 
 def _into(given: Given) -> tuple[StoreOptions, str]:
-    """The store and the directory: of `save(PATH)`, which may be a tierfs:// URL, or of the option into."""
+    """Return the store and the directory: of `save(PATH)`, which may be a tierfs:// URL, or of the option into."""
     path, into = given.text("path"), given.text("into")
     if (path is None) == (into is None):
         wrong = "no directory is named to write into" if path is None else "save(PATH) and the option into name two"

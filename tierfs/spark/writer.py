@@ -1,15 +1,13 @@
 """`df.write.format("tierfs")`: executors upload, the driver commits all segments at once. See docs/spark.md.
 
-Spark makes the writer, and commits with it, in two processes of the driver's machine; what a writer holds goes from
-one to the other, and to the executors.
+Spark makes the writer, and commits with it, in two processes of the driver's machine; a writer's fields travel from
+one to the other, and to the executors. On an executor, a task's batches become segments below `uploads/`, and the
+driver gets a list of them.
 
-One task of a write, on an executor: batches become segments below `uploads/`, and the driver is told of them.
-
-`df.writeStream.format("tierfs")`: each batch of a stream is one commit, exactly once.
-
-Spark makes one writer for the tasks of a batch, and another for its commit, which learns of the job from the tasks.
-The version of a commit is the batch's number, which a restart from the checkpoint repeats. The application is the
-query's id in the checkpoint, unless txnAppId names it: a new checkpoint counts from 0 again, and has another id.
+`df.writeStream.format("tierfs")`: each batch of a stream is one commit, exactly once. Spark makes one writer for the
+tasks of a batch, and another for its commit, which gets the job from the tasks. The version of a commit is the
+batch's number, which a restart from the checkpoint repeats. The application is the query's id in the checkpoint,
+unless txnAppId names it: a new checkpoint counts from 0 again, and has another id.
 """
 
 from __future__ import annotations
@@ -35,18 +33,18 @@ from tierfs.tiering.batch_upload import SegmentUpload
 from tierfs.types import MIB
 
 _GATHERED_BYTES = 128 * MIB
-"""Memory of one task for bytes that are not sent yet, of all its segments: a few large ones, or many small ones."""
+"""Memory of one task for unsent bytes, of all its segments: a few large ones, or many small ones."""
 
 _BATCH_DIGITS = 12
 """Of a job's id in the names of its segments: unique below one directory."""
 
 _QUERY_ID = "sql.streaming.queryId"
-"""A local property that Spark gives to the tasks of a stream: the id in its checkpoint."""
+"""A local property that Spark sets for the tasks of a stream: the id in its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's report to the driver."""
 
     job: WriteJob
     uploaded: tuple[UploadedSegment, ...]
@@ -99,10 +97,10 @@ _ALONE = 0
 
 
 class TierfsWriter(DataSourceArrowWriter):
-    """A batch. Begins its job when it is made, so that what makes the write impossible is said before tasks start."""
+    """A batch. Begins its job when it is made, so that whatever prevents the write is raised before tasks start."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        """Raises what is wrong with the options, the columns, the store or its bucket."""
+        """Raises the error of the options, the columns, the store or its bucket."""
         require_append(overwrite=overwrite)
         self._options = options
         self._columns = Columns.of(options, schema)
@@ -120,13 +118,13 @@ class TierfsWriter(DataSourceArrowWriter):
             commit(self._options, self._job, results(messages), version)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make what was uploaded garbage."""
+        """Turn the uploads into garbage."""
         with explained():
             abort(self._options, self._job)
 
 
 def require_append(*, overwrite: bool) -> None:
-    """Refuse what would delete segments."""
+    """Refuse modes that would delete segments."""
     if overwrite:
         raise InvalidRequest(
             "tierfs only appends, so mode('overwrite') and outputMode('complete') are refused",
@@ -135,7 +133,7 @@ def require_append(*, overwrite: bool) -> None:
 
 
 def begin(options: WriteOptions) -> WriteJob:
-    """Begin a write, and put one object to see that executors can. Raises what makes it impossible."""
+    """Begin a write, and put one object to prove that executors can. Raises whatever prevents the write."""
     with open_store(options.where) as store:
         job = batch_write.begin(store, options.application, options.into, seal=options.seal)
         try:
@@ -165,7 +163,7 @@ def abort(options: WriteOptions, job: WriteJob) -> None:
 
 
 def results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
-    """What those tasks told that ended well."""
+    """Return the reports of the tasks that ended well."""
     return [one for one in messages if isinstance(one, TaskResult)]
 
 
@@ -184,7 +182,7 @@ class TierfsStreamWriter(DataSourceStreamArrowWriter):
     """One batch of a stream."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool, commits: bool) -> None:
-        """Begin a job, unless it `commits`. Raises what is wrong with options, columns, the store or its bucket."""
+        """Begin a job, unless it `commits`. Raises the error of the options, columns, the store or its bucket."""
         require_append(overwrite=overwrite)
         self._options = options
         self._columns = Columns.of(options, schema, stream=True)
@@ -205,13 +203,13 @@ class TierfsStreamWriter(DataSourceStreamArrowWriter):
             commit(self._options, replace(done[0].job, application=application), done, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Make what was uploaded garbage; where no task ended well, `gc` does, as nothing tells of the job."""
+        """Turn the uploads into garbage; if no task ended well, `gc` does, because no report names the job."""
         with explained():
             for one in results(messages)[:1]:
                 abort(self._options, one.job)
 
     def _application(self, done: Sequence[TaskResult]) -> str:
-        """The name that the batches of this stream count for."""
+        """Return the application name for the batches of this stream."""
         if self._options.application is not None:
             return self._options.application
         query_id = next((one.query_id for one in done if one.query_id), None)
@@ -220,7 +218,7 @@ class TierfsStreamWriter(DataSourceStreamArrowWriter):
         return f"spark query {query_id}"
 
     def _require_newest(self, application: str, batch: int) -> None:
-        """Spark repeats the last batch alone: an older one is of another checkpoint, and would be lost silently."""
+        """Refuse an older batch: Spark repeats the last alone, so it is of another checkpoint and would be lost silently."""
         with open_store(self._options.where) as store:
             if not batch_write.is_committed(store, application, batch + 1):
                 return

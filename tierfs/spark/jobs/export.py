@@ -42,7 +42,7 @@ _UNBATCHED = "ledger_id long, entry_id long, batch_index int, payload binary, se
 
 
 class IfThere(StrEnum):
-    """What to do with a target that holds something."""
+    """Treatment of a target that is not empty."""
 
     REFUSE = "error"
     APPEND = "append"
@@ -51,7 +51,7 @@ class IfThere(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exporting:
-    """How rows are written."""
+    """Form of the written rows."""
 
     row_type: RowType = RowType.LINES
     unbatch: bool = False
@@ -73,9 +73,9 @@ def export(
     show: OnProgress = unseen,
     total_bytes: int = 0,
 ) -> Result:
-    """Write what is at and below `paths` to the directory `target`, any that Spark writes to.
+    """Write the rows at and below `paths` to the directory `target`, any that Spark writes to.
 
-    Raises AlreadyExists for a target that holds something, NotFound for a path, and DataLoss when reading the table
+    Raises AlreadyExists for a target that is not empty, NotFound for a path, and DataLoss when reading the table
     back gives other rows.
     """
     options = {"store": store, "type": str(how.row_type), "recursiveFileLookup": "true"}
@@ -110,7 +110,7 @@ def _unbatched(frame: DataFrame, how: Exporting) -> DataFrame:
 
 
 def _unbatch_batches(batches: Iterable[Any]) -> Iterator[Any]:
-    """One row for each message; the payload is an entry of Pulsar with this message alone."""
+    """Yield one row for each message; the payload is an entry of Pulsar with this message alone."""
     for batch in batches:
         rows = [
             (ledger_id, entry_id, index, payload, segment)
@@ -149,7 +149,7 @@ def _require_columns(frame: DataFrame, wanted: Sequence[str]) -> None:
 
 
 def _require_room(spark: SparkSession, target: str, how: Exporting) -> None:
-    """Raise AlreadyExists for a target that holds something, InvalidRequest where reading back says nothing."""
+    """Raise AlreadyExists for a target that is not empty, InvalidRequest if reading back would prove nothing."""
     if how.verify and how.if_there is IfThere.APPEND:
         raise InvalidRequest("a table that is appended to has more rows", remedy="leave --verify or --append out")
     files, path = _file_system(spark, target)
@@ -158,7 +158,7 @@ def _require_room(spark: SparkSession, target: str, how: Exporting) -> None:
 
 
 def _files(spark: SparkSession, target: str) -> tuple[int, int]:
-    """Parquet files of a table, and their bytes."""
+    """Return the Parquet files of a table, and their bytes."""
     files, path = _file_system(spark, target)
     found, count, size_bytes = files.listFiles(path, True), 0, 0
     while found.hasNext():

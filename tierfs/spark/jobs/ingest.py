@@ -1,8 +1,7 @@
 """The job `ingest`: files, or the rows of a data frame by key, become segments; executors upload, one commit makes all.
 
-Exactly once per application and version: a job that is run again with the same ones changes nothing.
-
-Which files the job `ingest` takes, and the segments they become: found out on the driver, before tasks start.
+Exactly once per application and version: a job that is run again with the same ones changes nothing. The files and
+the names of their segments are determined on the driver, before tasks start.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file as it was when the job was planned."""
+    """A file at the time the job was planned."""
 
     path: str
     name: str
@@ -57,7 +56,7 @@ class SourceFile:
 
 
 def files_of(sources: Sequence[str]) -> list[SourceFile]:
-    """Files by their names, and those below directories by their paths in them, in order; links there are left out.
+    """Return files by their names, and those below directories by their paths in them, in order, without links in them.
 
     Raises NotFound, and InvalidRequest for a name that no segment can have and for two files of one name.
     """
@@ -74,7 +73,7 @@ def files_of(sources: Sequence[str]) -> list[SourceFile]:
 
 
 def require_new(store: Store, into: str, wanted: Iterable[str]) -> None:
-    """Raise AlreadyExists when there is anything of these names, relative to `into`, in the store."""
+    """Raise AlreadyExists if any of these names, relative to `into`, exists in the store."""
     there = list(existing(store, into, wanted))
     if there:
         shown = ", ".join(map(names.printable, there[:_SHOWN])) + (" …" if len(there) > _SHOWN else "")
@@ -84,7 +83,7 @@ def require_new(store: Store, into: str, wanted: Iterable[str]) -> None:
 
 
 def existing(store: Store, into: str, wanted: Iterable[str]) -> Iterator[str]:
-    """Full names of what the store has already. Raises InvalidRequest for a name that no segment can have."""
+    """Return full names that exist in the store. Raises InvalidRequest for a name that no segment can have."""
     above = names.split(into)
     with store.metadata.read() as txn:
         for name in wanted:
@@ -94,7 +93,7 @@ def existing(store: Store, into: str, wanted: Iterable[str]) -> Iterator[str]:
 
 
 def tasks_of(files: Iterable[SourceFile], task_bytes: int = TASK_BYTES) -> list[tuple[SourceFile, ...]]:
-    """Small files together; a large one, which only one task can write, alone and first."""
+    """Return tasks: small files together; a large one, which only one task can write, alone and first."""
     tasks: list[tuple[SourceFile, ...]] = []
     waiting: list[SourceFile] = []
     size_bytes = 0
@@ -142,7 +141,7 @@ Uploaded = tuple[UploadedSegment, ...]
 
 @dataclass(frozen=True, slots=True)
 class FileBatch:
-    """Makes a job happen once: versions of an application go up. Without one the job counts as new each time."""
+    """Makes a job happen once: versions of an application ascend. Without one the job counts as new each time."""
 
     application: str | None = None
     version: int = 0
@@ -161,7 +160,7 @@ def ingest_files(
 ) -> Result:
     """Make a segment of each file, below the directory `into`; executors have to see the files at the same paths.
 
-    Raises AlreadyExists for segments that are there unless they are to be skipped, Conflict for a file that changes.
+    Raises AlreadyExists for existing segments unless they are to be skipped, Conflict for a file that changes.
     """
     batch = batch or FileBatch()
     if _is_done(store, batch):
@@ -192,8 +191,8 @@ def ingest(
 ) -> Result:
     """Make a segment of all rows with the same `key`, which names it below `into`; `value` is a string or binary.
 
-    A string becomes a line; binary values stand back to back. Rows come in the order of `order_by`, else in any.
-    Raises InvalidRequest for columns, keys or values that cannot be written, AlreadyExists for segments that are there.
+    A string becomes a line; binary values stand back to back. Rows are in the order of `order_by`, else in any.
+    Raises InvalidRequest for columns, keys or values that cannot be written, AlreadyExists for existing segments.
     """
     batch = batch or FileBatch()
     if _is_done(store, batch):
@@ -217,7 +216,7 @@ def ingest(
 
 
 def upload_files(spec: UploadSpec, task: tuple[int, tuple[SourceFile, ...]], done: Accumulator[int]) -> Uploaded:
-    """One task, on an executor."""
+    """Upload the files of one task, on an executor."""
     number, files = task
     with spec.task(number) as upload:
         for one in files:
@@ -233,7 +232,7 @@ def upload_files(spec: UploadSpec, task: tuple[int, tuple[SourceFile, ...]], don
 
 
 def upload_rows(spec: UploadSpec, ends_lines: bool, batches: Iterable[Any]) -> Iterator[Any]:
-    """One task, on an executor: rows sorted by key. Yields one row with what was uploaded, pickled."""
+    """Upload the rows of one task, sorted by key, on an executor. Yields one row with the pickled uploads."""
     context = TaskContext.get()
     assert context is not None
     try:
@@ -253,7 +252,7 @@ def upload_rows(spec: UploadSpec, ends_lines: bool, batches: Iterable[Any]) -> I
 
 
 def _runs(batches: Iterable[Any], ends_lines: bool) -> Iterator[tuple[str, bytes]]:
-    """Keys, and the bytes of neighbouring rows that have them."""
+    """Yield keys, and the bytes of neighbouring rows that have them."""
     for batch in batches:
         if batch.column(1).null_count:
             raise InvalidRequest("a value is null", remedy="leave such rows out: frame.dropna()")
@@ -275,7 +274,7 @@ def _committed(
     seal: bool,
     skipped: int,
 ) -> Result:
-    """Run the tasks and commit what they uploaded; after an error it is garbage."""
+    """Run the tasks and commit their uploads; after an error these are garbage."""
     job = batch_write.begin(store, batch.application, into, seal=seal)
     try:
         uploaded = [segment for some in upload(job) for segment in some]

@@ -1,6 +1,6 @@
-"""The job `rebuild`: rows of entries that a store lacks, found by executors in the ledgers' objects.
+"""The job `rebuild`: executors recompute the rows of entries that a store lacks from the ledgers' objects.
 
-Run again, it does what is left: a ledger that has its rows is not looked at.
+A repeated run does the rest: a ledger that has its rows is skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLUMNS = {
 }
 
 _WAVE_ENTRIES = 20_000_000
-"""Of the ledgers whose rows come back together: some 200 MB of lengths (a guess)."""
+"""Entries of the ledgers whose rows are returned together: some 200 MB of lengths (a guess)."""
 
 _WAVE_LEDGERS = 1000
 _RUNS_TOGETHER = 64
@@ -42,16 +42,16 @@ _RUNS_TOGETHER = 64
 
 @dataclass(frozen=True, slots=True)
 class Rescanned:
-    """What a task found out about one ledger."""
+    """A task's result for one ledger."""
 
     runs: tuple[EntryRun, ...]
     why_not: str = ""
 
 
 def rebuild(spark: SparkSession, store: Store, *, show: OnProgress = unseen) -> Result:
-    """Find the rows of every ledger that lacks them, and write them; a row for each of those ledgers.
+    """Recompute and write the rows of every ledger that lacks them; return a row for each of those ledgers.
 
-    A ledger that cannot be rebuilt keeps no other one from it. Raises Unavailable when a tier does not answer.
+    A ledger that cannot be rebuilt does not stop the others. Raises Unavailable when a tier does not answer.
     """
     lost = list(lost_rows(store.metadata))
     with store.metadata.read() as txn:
@@ -68,7 +68,7 @@ def rebuild(spark: SparkSession, store: Store, *, show: OnProgress = unseen) -> 
 
 
 def rescan_ledger(place: Place, lost: LostRows, done: Accumulator[int]) -> Rescanned:
-    """One task, on an executor."""
+    """Rescan the ledger of one task, on an executor."""
     try:
         runs = rescan(lost, partial(connections().storage, place), lambda size_bytes, _: done.add(size_bytes))
     except (Conflict, DataLoss, NotFound) as exc:
@@ -77,7 +77,7 @@ def rescan_ledger(place: Place, lost: LostRows, done: Accumulator[int]) -> Resca
 
 
 def _put(store: Store, lost: LostRows, runs: Sequence[EntryRun]) -> bool:
-    """Write rows, the last ones last: a ledger lacks rows until all are there. False where it is gone."""
+    """Write rows, the last ones last: a ledger lacks rows until all are written. Return False if it is gone."""
     write = store.metadata.write_replayed if store.is_replica else store.metadata.write
     for first in range(0, len(runs), _RUNS_TOGETHER):
         with write() as txn:
@@ -91,7 +91,7 @@ def _put(store: Store, lost: LostRows, runs: Sequence[EntryRun]) -> bool:
 
 
 def _waves(lost: Sequence[LostRows]) -> Iterator[list[LostRows]]:
-    """Ledgers whose rows fit into the driver's memory together."""
+    """Yield ledgers whose rows fit into the driver's memory together."""
     wave: list[LostRows] = []
     count = 0
     for one in lost:

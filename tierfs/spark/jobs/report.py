@@ -1,6 +1,6 @@
-"""The job `report`: what a store holds and costs, as rows. It reads metadata on the driver; nothing else is needed.
+"""The job `report`: a store's contents and costs, as rows and as one HTML file.
 
-A report as one HTML file that needs nothing else: its pictures are SVG, written here.
+It reads metadata on the driver and needs nothing else. The file needs no other one: its pictures are SVG, written here.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Row = tuple[str, str, int | None, int | None, int | None, int | None, float | No
 
 
 def report(store: Store, path: str = "", *, depth: int = 1, prices: Prices | None = None) -> Result:
-    """Rows of a report; see make_report. `data_frame(spark)` of the result makes a data frame of them."""
+    """Return the rows of a report; see make_report. `data_frame(spark)` of the result makes a data frame of them."""
     return result_of(make_report(store, path, depth=depth, prices=prices))
 
 
 def result_of(found: Report) -> Result:
-    """The rows of a report that was made."""
+    """Return the rows of a finished report."""
     return Result(COLUMNS, list(_rows(found)), {"store": found.store, "at_ms": found.at_ms})
 
 
@@ -57,7 +57,7 @@ def _sums(section: str, name: str, sums: ReportSums) -> Row:
 
 
 def _cost(name: str, number: int, size_bytes: int | None, dollars: float) -> Row:
-    """`number` of objects or requests stands in the column of segments."""
+    """Return a row of `cost`; `number` of objects or requests is in the column of segments."""
     return "cost", name, number, None, None, size_bytes, dollars
 
 
@@ -79,7 +79,7 @@ svg text.size { fill: #4a5568 } .key { display: inline-block; width: .8em; heigh
 
 
 def html(report: Report, at: str) -> str:
-    """The page; `at` says when the report was made."""
+    """Return the page; `at` is the time of the report."""
     total = report.total
     head = f"{count(total.segments, 'segment')}, {size(total.bytes)}: {_tiers(total)}"
     keys = "".join(
@@ -103,7 +103,7 @@ def html(report: Report, at: str) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """A size with at most one decimal."""
+    """Return a size with at most one decimal."""
     value, unit = float(size_bytes), 0
     while round(value, 1) >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -111,7 +111,7 @@ def size(size_bytes: int) -> str:
 
 
 def bars(rows: Sequence[tuple[str, ReportSums]]) -> str:
-    """A bar for each row: local bytes, then cold ones, all on one scale."""
+    """Return a bar for each row: local bytes, then cold ones, all on one scale."""
     most = max([sums.local_bytes + sums.cold_bytes for _, sums in rows], default=0) or 1
     height = _ROW_PX * len(rows)
     drawn = "".join(_bar(index, name, sums, most) for index, (name, sums) in enumerate(rows))
@@ -145,7 +145,7 @@ def _section(title: str, parts: Mapping[str, ReportSums]) -> str:
 
 
 def _policies(parts: Mapping[str, ReportSums]) -> str:
-    """A table: what is in force is too long for a label."""
+    """Return a table, because the settings in force are too long for a label."""
     head = "<tr><th>policy<th class=n>segments<th class=n>local<th class=n>cold"
     lines = "".join(
         f"<tr><td>{escape(printable(name))}<td class=n>{sums.segments:,}<td class=n>{size(sums.local_bytes)}"

@@ -1,4 +1,4 @@
-"""The job `scrub`: every byte of every copy, local and cold, against its checksums, read by executors."""
+"""The job `scrub`: executors compare every byte of every copy, local and cold, with its checksums."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _MOST_PARTITION_BYTES = 512 * MIB
 
 @dataclass(slots=True)
 class ScrubSums:
-    """What a scrub read and found."""
+    """Sums of a scrub."""
 
     segments: int = 0
     local_bytes: int = 0
@@ -74,7 +74,7 @@ def scrub(
     show: OnProgress = unseen,
     partition_bytes: int | None = None,
 ) -> Result:
-    """Check all copies of the segments at and below `paths`, by default of all; a row for each run of bad bytes.
+    """Check all copies of the segments at and below `paths`, by default of all; return a row for each run of bad bytes.
 
     Raises NotFound for a path, Unavailable when the cold tier does not answer.
     """
@@ -106,14 +106,14 @@ def scrub(
 
 
 def check_copies(place: Place, wanted: tuple[CopyPiece, ...], done: Accumulator[int]) -> CopyReport:
-    """One task, on an executor."""
+    """Check the copies of one task, on an executor."""
     report = report_of(CopyChecks(place, connections(), wanted).run())
     done.add(sum(one.piece.range.length_bytes for one in wanted))
     return report
 
 
 class _Judge:
-    """Looks at faults once more from the driver, which knows what moved and which places are away."""
+    """Checks faults again from the driver, which sees moved bytes and unreachable places."""
 
     def __init__(self, store: Store) -> None:
         self._metadata = store.metadata
@@ -121,7 +121,7 @@ class _Judge:
         self._places = Places(store.metadata, store.storage_of)
 
     def judged(self, faults: Iterable[CopyFault]) -> Iterator[CopyFault]:
-        """Faults that still count. Raises Unavailable when the store's own cold tier does not answer."""
+        """Return the faults that still count. Raises Unavailable when the store's own cold tier does not answer."""
         for fault in faults:
             if not self._is_there(fault):
                 continue
@@ -131,7 +131,7 @@ class _Judge:
             yield self._out_of_reach(fault)
 
     def _out_of_reach(self, fault: CopyFault) -> CopyFault:
-        """Whether an object is gone, or only executors do not find it."""
+        """Return the fault with its cause: the place is away, the object is gone, or only executors do not find it."""
         away = self._places.away(fault.object.location_id)
         if away is not None:
             return replace(fault, fault=Fault.AWAY, why=away)
@@ -144,7 +144,7 @@ class _Judge:
         return replace(fault, fault=Fault.UNSEEN, why="this machine finds it, and an executor does not")
 
     def _is_there(self, fault: CopyFault) -> bool:
-        """Whether the object is still one of the store's: eviction and consolidation go on meanwhile."""
+        """Return whether the object is still one of the store's: eviction and consolidation continue meanwhile."""
         with self._metadata.read() as txn:
             return txn.get(OBJECTS, tables.u64(fault.object.id)) is not None
 

@@ -27,7 +27,7 @@ JobSession: TypeAlias = SparkSession
 DEFAULT_MASTER = "local[*]"
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which has started the JVM and told it the master."""
+"""Set by spark-submit, which has started the JVM and set its master."""
 
 _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
@@ -47,9 +47,9 @@ _LAST_LINES = 5
 def job_session(
     name: str, master: str | None = None, settings: Mapping[str, str] | None = None, *, quiet: bool = True
 ) -> Iterator[SparkSession]:
-    """A session for the block: on `master`, by default spark-submit's or all cores of this machine.
+    """Start a session for the block: on `master`, by default spark-submit's or all cores of this machine.
 
-    `quiet` keeps Spark's log from standard error. Raises NotFound without Java, Unavailable where no session begins.
+    `quiet` keeps Spark's log from standard error. Raises NotFound without Java, Unavailable if no session starts.
     """
     submitted = _GATEWAY in os.environ
     if not submitted:
@@ -66,7 +66,7 @@ def job_session(
 
 
 def require_java() -> None:
-    """Raise NotFound, with the remedy, where Spark would find no Java."""
+    """Raise NotFound, with the remedy, if Spark would find no Java."""
     home = os.environ.get("JAVA_HOME")
     found = (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is not None
     if not found:
@@ -77,7 +77,7 @@ def require_java() -> None:
 
 
 def end(session: SparkSession) -> None:
-    """Stop the session, and the JVM where this process started it."""
+    """Stop the session, and the JVM if this process started it."""
     with suppress(Py4JError, OSError):  # the JVM may be gone already
         session.stop()
     gateway = SparkContext._gateway
@@ -111,7 +111,7 @@ def _open(name: str, master: str | None, settings: Mapping[str, str], *, quiet: 
 
 @contextmanager
 def ended_with_error() -> Iterator[None]:
-    """End the processes that are started in the block when it fails: a JVM that Ctrl-C met early would stay."""
+    """End the processes started in the block when it fails: a JVM interrupted early by Ctrl-C would stay."""
     before = _children()
     try:
         yield
@@ -133,7 +133,7 @@ def _children() -> set[int]:
 
 @contextmanager
 def _output_of_children(fd: int | None) -> Iterator[None]:
-    """Let processes that are started in the block write to `fd`, for all their life; None changes nothing."""
+    """Let processes started in the block write to `fd`, for all their life; None changes nothing."""
     if fd is None:
         yield
         return

@@ -1,6 +1,7 @@
-"""Running tasks of a job: plain data goes out, plain data comes back, and an error comes as the one that it was.
+"""Runs the tasks of a job, and holds the rows of its result.
 
-What a job found: rows with named columns, for a terminal, a data frame or a file.
+Plain data is sent out, plain data returns, and an error of a task is raised as itself. The result has named columns,
+for a terminal, a data frame or a file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LOOK_S = 0.5
 _TOLD = re.compile(r'tierfs error (\{"kind": .*\})')
 
 _KNOWN = re.compile(r"TierfsException: (.*)")
-"""What the data source raises, with its remedy."""
+"""An error of the data source, with its remedy."""
 
 
 class TaskError(Exception):
@@ -42,7 +43,7 @@ class TaskError(Exception):
 
 
 class Tasks:
-    """Runs tasks in one session, and shows the bytes that they have done."""
+    """Runs tasks in one session, and shows their finished bytes."""
 
     def __init__(self, spark: SparkSession, show: OnProgress = unseen, total_bytes: int = 0) -> None:
         self._spark = spark
@@ -51,7 +52,7 @@ class Tasks:
         self._done: Accumulator[int] = spark.sparkContext.accumulator(0)
 
     def run(self, work: Callable[[T, Accumulator[int]], R], wanted: Sequence[T]) -> list[R]:
-        """What `work` returns for each, in order; it adds the bytes it has done to the accumulator.
+        """Return the results of `work` for each item, in order; `work` adds its finished bytes to the accumulator.
 
         Raises the error of tierfs that a task raised, Unavailable for all else.
         """
@@ -72,7 +73,7 @@ class Tasks:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Show what is done while the block runs."""
+        """Show the finished bytes while the block runs."""
         over = threading.Event()
 
         def look() -> None:
@@ -94,7 +95,7 @@ class Tasks:
 
 @contextmanager
 def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> Iterator[None]:
-    """Show how many tasks of the stages that run are done, as so much of the bytes in all."""
+    """Show the finished tasks of the running stages, as their share of all bytes."""
     over = threading.Event()
     status = spark.sparkContext.statusTracker()
 
@@ -117,7 +118,7 @@ def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> I
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what Spark raises into the error that a task raised, or Unavailable."""
+    """Turn Spark's errors into the error that a task raised, or Unavailable."""
     try:
         yield
     except (Py4JError, PySparkException) as exc:
@@ -136,7 +137,7 @@ def explained() -> Iterator[None]:
 
 
 def told(error: TierfsError) -> str:
-    """An error as the text of a TaskError."""
+    """Return an error as the text of a TaskError."""
     document = {"kind": type(error).__name__, "message": str(error), "remedy": error.remedy}
     return f"tierfs error {json.dumps(document)}"
 
@@ -150,21 +151,21 @@ class Result:
     """Rows and sums of one job."""
 
     columns: Mapping[str, str]
-    """Names and their types, as Spark calls them."""
+    """Names and their types, in Spark's terms."""
     rows: Sequence[tuple[Any, ...]]
     summary: Mapping[str, Any] = field(default_factory=dict)
 
     def data_frame(self, spark: SparkSession) -> DataFrame:
-        """The rows as a data frame."""
+        """Return the rows as a data frame."""
         ddl = ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
         return spark.createDataFrame(list(self.rows), ddl)
 
     def as_json(self) -> dict[str, Any]:
-        """Rows and sums as one object."""
+        """Return rows and sums as one object."""
         return {**self.summary, "rows": [dict(zip(self.columns, row, strict=True)) for row in self.rows]}
 
     def text(self) -> str:
-        """A table for people: numbers to the right. Nothing without rows."""
+        """Return a table for people, numbers to the right; "" without rows."""
         if not self.rows:
             return ""
         cells = [[_cell(value) for value in row] for row in self.rows]
