@@ -189,7 +189,7 @@ def _link(bucket: Bucket, link: Fields) -> None:
 
 
 def read_pack(data: bytes) -> dict[tuple[str, int], bytes]:
-    """What a pack says that it holds, without the journal: (full name, start offset) -> bytes."""
+    """Return a pack's contents without the journal: (full name, start offset) -> bytes."""
     checked, own_crc = data[-32:-4], int.from_bytes(data[-4:], "big")
     magic, version, offset, length, crc = struct.unpack(">4sIQQI", checked)
     index = data[offset : offset + length]

@@ -1,4 +1,4 @@
-"""What a later version wrote is read, changed and published by this one, and nothing of it is lost."""
+"""Records of a later version are read, changed and published by this one, and nothing of them is lost."""
 
 from __future__ import annotations
 

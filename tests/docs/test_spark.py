@@ -35,7 +35,7 @@ def orders() -> bytes:
 
 
 def fill(store: app.Store) -> None:
-    """What the examples name."""
+    """Fill the store with the segments that the examples name."""
     for name in ("web", "app", "2031-01-30", "2031-02-01", "old/2030"):
         append(store, f"logs/{name}", b"an INFO line\nan ERROR line\n" * 100, seal=name != "web")
     append(store, "tables/orders", orders(), seal=True)

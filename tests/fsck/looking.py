@@ -21,7 +21,7 @@ from tierfs.types import Tier
 
 
 def findings(store: TestStore) -> list[Finding]:
-    """What the checks of metadata and local files say."""
+    """Return the findings of the checks of metadata and local files."""
     table, totals = ObjectTable(), Totals()
     with store.metadata.read() as txn:
         found = list(check_metadata(txn, table, totals))
@@ -30,7 +30,7 @@ def findings(store: TestStore) -> list[Finding]:
 
 
 def cold_findings(store: TestStore) -> list[Finding]:
-    """What the checks of the journal and of the bucket's objects say."""
+    """Return the findings of the checks of the journal and of the bucket's objects."""
     table = ObjectTable()
     with store.metadata.read() as txn:
         list(check_metadata(txn, table, Totals()))
@@ -39,7 +39,7 @@ def cold_findings(store: TestStore) -> list[Finding]:
 
 
 def scrubber(store: TestStore) -> Scrubber:
-    """What reads its bytes."""
+    """Return a scrubber over both tiers."""
     return Scrubber(store.metadata, store.files, lambda _: store.cold)
 
 
@@ -76,5 +76,5 @@ def flip_cold(store: TestStore, name: str, offset: int) -> None:
 
 
 def deep_findings(store: TestStore) -> list[Finding]:
-    """What reading every byte says."""
+    """Return the findings of reading every byte."""
     return list(DeepCheck(store.metadata, scrubber(store), Meter()).run())

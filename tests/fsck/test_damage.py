@@ -58,7 +58,7 @@ def rows(path: Path) -> dict[bytes, list[tuple[bytes, bytes]]]:
 
 
 def readable(path: Path) -> dict[str, bytes | None]:
-    """What each segment holds; None where it cannot be read."""
+    """Return each segment's bytes; None if they cannot be read."""
     found: dict[str, bytes | None] = {}
     with open_store(path) as store:
         for name in CONTENT:

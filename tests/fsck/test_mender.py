@@ -1,4 +1,4 @@
-"""What --repair says of what it mended or did not, and what it costs where much is to be mended."""
+"""The report of --repair on mends done and not done, and its cost when there is much to mend."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 def mended(
     store: TestStore, findings: list[Finding], cold: Callable[[], ChunkStorage | None] | None = None
 ) -> list[Mended]:
-    """What came of mending each finding."""
+    """Return the result of mending each finding."""
     tools = MendTools(
         metadata=store.metadata,
         files=store.files,

@@ -1,4 +1,4 @@
-"""What people read tables with: each finds the same rows in a Parquet and a CSV segment, wherever its bytes are."""
+"""Table libraries find the same rows in a Parquet and a CSV segment, wherever its bytes are."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
 
 
 def lines_of(data: bytes, separator: Separator, name: str = "s") -> list[Row]:
-    """What a plain reader makes of the whole segment."""
+    """Return the lines of a plain reader of the whole segment."""
     pattern = b"\r\n|\n|\r" if separator.text is None else re.escape(separator.text)
     rows, at = [], 0
     for end in re.finditer(pattern, data):

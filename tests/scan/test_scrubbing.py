@@ -47,7 +47,7 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
 
 
 def reports(store: app.Store, *paths: str, partition_bytes: int = 1 << 20, partitions: int = 2) -> list[CopyReport]:
-    """What tasks find, after the way that their work goes to executors."""
+    """Return the reports of tasks, whose work is pickled as on its way to executors."""
     segments, _ = wanted_segments(store.metadata, paths)
     with store.metadata.read() as txn:
         place = place_of(txn, str(store.path), store.settings.cold)

@@ -1,4 +1,4 @@
-"""What paths, directories, globs and filters select."""
+"""Paths, directories, globs and filters select segments."""
 
 from __future__ import annotations
 

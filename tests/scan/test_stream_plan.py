@@ -68,18 +68,18 @@ class World:
         return advance(start, self.listed(), self.cutter(), limit)
 
     def between(self, start: StreamOffset, end: StreamOffset) -> dict[int, bytes]:
-        """What a batch reads; all of it is there."""
+        """Return the bytes that a batch reads; all of them exist."""
         found = stretches(start, end, self.listed())
         assert missing_bytes(start, end, found, self.cutter()) == 0
         return {one.listed.segment_id: self.data[one.listed.segment_id][one.start : one.end] for one in found}
 
     def whole(self, segment_id: int) -> bytes:
-        """What a stream that has read everything must have read of a segment."""
+        """Return the bytes of a segment that a complete stream must have read."""
         data = self.data[segment_id]
         return data if segment_id in self.sealed else data[: self.separator.complete_bytes(data, final=False)]
 
     def ends(self, segment_id: int) -> set[int]:
-        """Where lines end, and the first one begins."""
+        """Return the ends of lines, and the beginning of the first."""
         pattern = re.escape(self.separator.text) if self.separator.text else b"\r\n|\n|\r"
         return {0, *(found.end() for found in re.finditer(pattern, self.data[segment_id]))}
 

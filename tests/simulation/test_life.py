@@ -73,7 +73,7 @@ def expected_bytes(world: World) -> dict[str, bytes]:
 
 
 def stored_bytes(path: Path) -> dict[str, bytes]:
-    """What `tierfs cat` would write of every segment, without a process for each."""
+    """Return the output of `tierfs cat` for every segment, without a process for each."""
     found: dict[str, bytes] = {}
     with app.open_store(path) as store:
         with store.metadata.read() as txn:
@@ -88,7 +88,7 @@ def stored_bytes(path: Path) -> dict[str, bytes]:
 
 
 def mounted_bytes(mountpoint: Path) -> dict[str, bytes]:
-    """What the files of the mount hold; a file may go while it is read, and what cannot be read is missing here."""
+    """Return the bytes of the mount's files, without those that disappear or cannot be read meanwhile."""
     found: dict[str, bytes] = {}
     for path in mountpoint.rglob("*"):
         if path.is_file():

@@ -1,4 +1,4 @@
-"""What segments must hold, in memory, next to a store that is changed by commands only."""
+"""The expected contents of segments, in memory, beside a store that is changed by commands only."""
 
 from __future__ import annotations
 

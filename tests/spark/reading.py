@@ -17,7 +17,7 @@ Sums = tuple[int, int]
 
 
 def lines_of(data: bytes) -> list[bytes]:
-    """What Spark takes for lines: they end with LF, CRLF or CR, the last one with nothing too."""
+    """Return the lines by Spark's rule: they end with LF, CRLF or CR, the last one with nothing too."""
     found = LINE_END.split(data)
     if not found[-1]:
         found.pop()

@@ -202,7 +202,7 @@ def test_options_that_are_wrong(spark: SparkSession, store: app.Store, tmp_path:
         ("failOnDataLoss", "perhaps", "must be true or false"),
         ("startOffset", "3", "a stream has no startOffset"),
         ("modifiedAfter", "2031-01-01T00:00:00", "a stream cannot choose segments by modifiedAfter"),
-        ("type", "segments", "rows of type segments are no stream"),
+        ("type", "segments", "rows of type segments cannot be streamed"),
     ],
 )
 def test_what_a_stream_refuses(option: str, value: str, text: str) -> None:
@@ -244,7 +244,7 @@ with open_session("local[2]", Path(work, "spark"), SETTINGS) as spark:
 
 
 def test_a_killed_driver(spark: SparkSession, store: app.Store, tmp_path: Path) -> None:
-    """What the checkpoint promised is read again, the rest goes on: each line is in the table once."""
+    """The batch in the checkpoint is read again, and the rest follows: each line is in the table once."""
     truth = text(1, 3000)
     append(store, "logs/a", truth)
     (tmp_path / "spark").mkdir()

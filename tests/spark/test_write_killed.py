@@ -129,5 +129,5 @@ def attempts(store: app.Store) -> set[str]:
 
 
 def whole() -> list[bytes]:
-    """What both tasks write."""
+    """Return the bytes that both tasks write."""
     return [b"".join(f"{line(part, number)}\n".encode() for number in range(ROWS)) for part in range(2)]

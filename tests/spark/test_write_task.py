@@ -46,14 +46,14 @@ def batch(**columns: Any) -> Any:
 
 
 def write(job: WriteJob, *batches: Any, **options: str) -> TaskResult:
-    """What Spark does with a writer, as a task of an executor."""
+    """Write batches as a task of an executor does."""
     columns = Columns.of(WriteOptions.of({"into": "out", **options}), from_arrow_schema(batches[0].schema))
     result: TaskResult = pickle.loads(pickle.dumps(write_batches(job, columns, batches)))
     return result
 
 
 def written(store: app.Store, job: WriteJob, *batches: Any, **options: str) -> dict[str, bytes]:
-    """What a commit makes of a task's rows: segments below `out`, the job's id left out of their names."""
+    """Return the committed segments of a task's rows: below `out`, without the job's id in their names."""
     done = write(job, *batches, **options)
     batch_write.commit(store, job, done.uploaded, 0)
     return {one.segment.replace(job.id[:12], "ID"): read(store, one.segment) for one in done.uploaded}

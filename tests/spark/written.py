@@ -1,4 +1,4 @@
-"""What is left of distributed writes: segments, objects and records, in a store with a bucket."""
+"""The state after distributed writes: segments, objects and records, in a store with a bucket."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def contents(store: store.Store) -> list[bytes]:
 
 
 def uploads(store: store.Store) -> set[str]:
-    """What lies below `uploads/` besides manifests."""
+    """Return the names below `uploads/` except manifests."""
     location_id = store.cold_location_id
     assert location_id is not None
     return {one.name for one in store.storage_of(location_id).list("uploads/") if "/manifest-" not in one.name}

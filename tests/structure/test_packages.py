@@ -44,7 +44,7 @@ def is_module(path: Path) -> bool:
 
 
 def imported_below(package: str) -> list[tuple[str, list[str]]]:
-    """Which module imports what below a package: its dotted name, and the rest of the other's."""
+    """Return the imports below a package by its modules: the importer's dotted name, and the rest of the imported one."""
     found = []
     for name, module in imports():
         if module.startswith(f"{package}."):

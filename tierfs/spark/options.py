@@ -89,7 +89,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
-        """Parse the options of Spark except `more`, which belong to others. Raises InvalidRequest naming the wrong one."""
+        """Parse Spark's options except `more`, which belong to others. Raises InvalidRequest naming the wrong one."""
         given = Given(options, (*_READ_OPTIONS, *more))
         where, paths = _paths(given)
         selection = Selection(
@@ -325,7 +325,7 @@ def _require_endless(read: ReadOptions) -> None:
     """Raise InvalidRequest for options that need a read with an end."""
     selection = read.selection
     if read.row_type is RowType.SEGMENTS:
-        raise InvalidRequest("rows of type segments are no stream", remedy="read them with spark.read")
+        raise InvalidRequest("rows of type segments cannot be streamed", remedy="read them with spark.read")
     if read.bounds != Bounds():
         raise InvalidRequest(
             "a stream has no startOffset, endOffset, startEntry and endEntry", remedy="set startingOffsets"

@@ -214,11 +214,11 @@ class TierfsStreamWriter(DataSourceStreamArrowWriter):
             return self._options.application
         query_id = next((one.query_id for one in done if one.query_id), None)
         if query_id is None:
-            raise InvalidRequest("Spark does not tell which query this is", remedy="name it: option txnAppId")
+            raise InvalidRequest("Spark does not give the query's id", remedy="name it: option txnAppId")
         return f"spark query {query_id}"
 
     def _require_newest(self, application: str, batch: int) -> None:
-        """Refuse an older batch: Spark repeats the last alone, so it is of another checkpoint and would be lost silently."""
+        """Refuse an older batch: Spark repeats only the last, so it is of another checkpoint and would be lost."""
         with open_store(self._options.where) as store:
             if not batch_write.is_committed(store, application, batch + 1):
                 return
