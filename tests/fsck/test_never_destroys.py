@@ -1,4 +1,4 @@
-"""Invariant 13: repair never destroys. Bytes that are away keep their name, and are taken back once they prove right."""
+"""Invariant 13: repair never destroys. Missing bytes keep their name, and are taken back once they prove right."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def is_module(path: Path) -> bool:
 
 
 def imported_below(package: str) -> list[tuple[str, list[str]]]:
-    """Return the imports below a package by its modules: the importer's dotted name, and the rest of the imported one."""
+    """Return the imports below a package by its modules: dotted name, and the rest of the imported name."""
     found = []
     for name, module in imports():
         if module.startswith(f"{package}."):
