@@ -1,8 +1,8 @@
-"""Distributed writes among the objects of a bucket: what manifests say of objects below `uploads/`.
+"""Distributed writes among the objects of a bucket: identify objects below `uploads/` by their manifests.
 
 A manifest is written before its commit, and a version may be written by several jobs, of which one was committed. So
-of the manifests of one version one counts: of a job the last one, of several jobs one whose objects are all there,
-and of those the first. Objects that a counting manifest does not name are left aside.
+one manifest per version is chosen: the last one of a job, and of several jobs one whose objects are all present, the
+first of those. Objects that no chosen manifest names are not linked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOT_COMMITTED = "no commit that is known names it"
 
 @dataclass(frozen=True, slots=True)
 class FoundBatch:
-    """A version of an application, and the job that wrote it."""
+    """A version of an application with the job that wrote it."""
 
     store_id: str
     application: str
@@ -38,7 +38,7 @@ class FoundBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A manifest that may count, and where the objects of its job lie in the file."""
+    """A manifest that may be chosen, and the place of its job's objects in the file."""
 
     batch: FoundBatch
     written_ms: int
@@ -48,16 +48,16 @@ class _Candidate:
 
     @property
     def rank(self) -> tuple[bool, int, str]:
-        """The greatest counts."""
+        """Sort key; the greatest is chosen."""
         return self.is_complete, -self.written_ms, self.batch.job
 
 
 def batch_objects(
     storage: ChunkStorage, listed: Iterable[StoredObject], beside: Path, found: list[FoundBatch]
 ) -> Iterator[FoundObject | LeftOver]:
-    """What the objects of a listing of `uploads/` are; `found` learns which batches they belong to.
+    """Identify the objects of a listing of `uploads/`; append the batches they belong to to `found`.
 
-    Memory grows with the batches: their objects wait in a file beside `beside`.
+    Memory grows with the batches: their objects are kept in a file next to `beside`.
     """
     path = beside.with_name(f"{beside.name}.batches")
     chosen: dict[tuple[str, str, str], _Candidate] = {}
@@ -66,14 +66,14 @@ def batch_objects(
         with path.open("wb") as file:
             for _, of_job in groupby(listed, key=lambda one: one.name.rpartition("/")[0]):
                 objects = {one.name: one for one in of_job}
-                candidate, rows, left = _look(storage, objects, file.tell())
-                yield from left
+                candidate, rows, omitted = _look(storage, objects, file.tell())
+                yield from omitted
                 if candidate is None:
                     continue
                 for row in rows:
                     file.write(json.dumps(asdict(row)).encode() + b"\n")
-                one = candidate.batch
-                other = chosen.get(key := (one.store_id, one.application, one.batch))
+                batch = candidate.batch
+                other = chosen.get(key := (batch.store_id, batch.application, batch.batch))
                 if other is None or candidate.rank > other.rank:
                     chosen[key] = candidate
                 lost += [each for each in (candidate, other) if each is not None and each is not chosen[key]]
@@ -90,32 +90,32 @@ def batch_objects(
 def _look(
     storage: ChunkStorage, objects: Mapping[str, StoredObject], offset: int
 ) -> tuple[_Candidate | None, list[FoundObject], list[LeftOver]]:
-    """The manifest of a job that counts, what it says of the objects there are, and the others."""
+    """Return the chosen manifest of a job, the existing objects that it names, and the other objects."""
     data = {name: one for name, one in objects.items() if not is_manifest(name)}
     parts, damaged = _newest(storage, [name for name in objects if is_manifest(name)])
     if not parts:
         return None, [], [*(LeftOver(name, _NOT_COMMITTED) for name in data), *damaged]
     head = parts[0]
     rows: list[FoundObject] = []
-    told: list[str] = []
+    listed: list[str] = []
     try:
         for part in parts:
             for segment in part.segments:
-                told += (one.name for one in segment.objects)
+                listed += (uploaded.name for uploaded in segment.objects)
                 rows += _described(head, segment, data)
-        if len(set(told)) < len(told):
+        if len(set(listed)) < len(listed):
             raise DataLoss("its manifest gives the bytes of an object to several segments")
         batch = FoundBatch(head.store_id, head.application, head.batch, head.job)
         BatchRecord(application=batch.application, batch=batch.batch).check()
     except DataLoss as exc:
         return None, [], [*(LeftOver(name, str(exc)) for name in data), *damaged]
     named = {row.name for row in rows}
-    left = [LeftOver(name, _NOT_COMMITTED) for name in data if name not in named]
-    return _Candidate(batch, head.written_ms, len(rows) == len(told), offset, len(rows)), rows, [*left, *damaged]
+    unnamed = [LeftOver(name, _NOT_COMMITTED) for name in data if name not in named]
+    return _Candidate(batch, head.written_ms, len(rows) == len(listed), offset, len(rows)), rows, [*unnamed, *damaged]
 
 
 def _newest(storage: ChunkStorage, manifests: list[str]) -> tuple[list[pb.BatchManifest], list[LeftOver]]:
-    """The parts of the last manifest of a job of which all parts are there and sound; and those that are damaged."""
+    """Return the parts of a job's last manifest with all parts present and sound, and the damaged parts of all."""
     damaged: list[LeftOver] = []
     attempts: dict[str, list[pb.BatchManifest]] = defaultdict(list)
     for name in manifests:
@@ -133,19 +133,19 @@ def _newest(storage: ChunkStorage, manifests: list[str]) -> tuple[list[pb.BatchM
 
 
 def _described(
-    head: pb.BatchManifest, segment: pb.UploadedSegment, there: Mapping[str, StoredObject]
+    head: pb.BatchManifest, segment: pb.UploadedSegment, present: Mapping[str, StoredObject]
 ) -> Iterator[FoundObject]:
-    """The objects of a segment that are there. Raises DataLoss for what cannot be."""
+    """Yield the present objects of a segment. Raises DataLoss for impossible ranges and names."""
     at = 0
-    for one in segment.objects:
-        start, at = at, at + one.length
-        stored = there.get(one.name)
-        if at > untrusted.MAX_OFFSET or not one.length:
+    for uploaded in segment.objects:
+        start, at = at, at + uploaded.length
+        stored = present.get(uploaded.name)
+        if at > untrusted.MAX_OFFSET or not uploaded.length:
             raise DataLoss("its manifest names an impossible range")
-        if stored is None or stored.length_bytes != one.length:
+        if stored is None or stored.length_bytes != uploaded.length:
             continue
         found = FoundObject(
-            name=one.name,
+            name=uploaded.name,
             etag=stored.etag,
             modified_ms=stored.modified_ms,
             store_id=head.store_id,
@@ -155,7 +155,7 @@ def _described(
             end=at,
             epoch=head.store_epoch,
             attempt=head.job,
-            crc32c=one.crc32c,
+            crc32c=uploaded.crc32c,
         )
         checked_path(found)
         yield found

@@ -1,12 +1,9 @@
-"""Which objects make up a segment: a cover without overlaps, the newest owner's and the largest first. Pure.
+"""Choose the objects that make up a segment: a cover without overlaps, the newest owner's and the largest first.
 
-A higher epoch wins, because after a recovery offsets may have been written again; of one epoch the larger
-object wins, because it was made of the smaller ones. An object that overlaps a better one is left out
-whole: what of it would not overlap may be of a past that was given up.
-
-What was found of a store in a bucket without a journal: objects that say what they are, and those that do not.
-
-Reading every chosen object once: its bytes against the CRC32C it was written with, and a new checksum grid.
+A higher epoch wins, because after a recovery offsets may have been written again; of one epoch the larger object wins,
+because it was made of the smaller ones. An object that overlaps a better one is left out whole: its other bytes may
+belong to a history that was abandoned. `choose` is pure. `verified_cover` reads every chosen object once, compares it
+with the CRC32C it was written with, and yields a new checksum grid.
 """
 
 from __future__ import annotations
@@ -30,18 +27,18 @@ from tierfs.tiering import packs
 from tierfs.types import ByteRange
 
 _MAX_SEGMENT_ID = 2**62
-"""Far more than a counter reaches, and it can go on from there."""
+"""Far more than the id counter reaches, and it can still count on from there."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundObject:
-    """One object of a store, by its own words."""
+    """One object of a store, as its name, metadata, index or manifest describes it."""
 
     name: str
     etag: str
     modified_ms: int
     store_id: str
-    """Empty where it does not tell."""
+    """Empty if the object does not name it."""
     segment_id: int
     path: str
     start: int
@@ -49,15 +46,15 @@ class FoundObject:
     epoch: int
     attempt: str
     crc32c: int | None
-    """Of the segment's bytes; None where neither name nor metadata tell it: an old object of which a copy dropped the
+    """CRC32C of the segment's bytes; None if neither name nor metadata contain it: a copy of an old object without its
     metadata."""
     pack_bytes: int = 0
-    """Size of the pack that holds them among others; 0: they are the whole object."""
+    """Size of the pack that holds the bytes among others; 0 if they are the whole object."""
     object_offset: int = 0
 
     @property
     def length_bytes(self) -> int:
-        """How many of the segment's bytes it has."""
+        """Number of the segment's bytes in it."""
         return self.end - self.start
 
     @property
@@ -67,7 +64,7 @@ class FoundObject:
 
     @property
     def label(self) -> str:
-        """What it is called where it is left aside."""
+        """Its name in reports of objects that were not linked."""
         return f"{self.name}, {self.path} from {self.start}" if self.pack_bytes else self.name
 
 
@@ -80,7 +77,7 @@ class LeftOver:
 
 
 def checked_path(found: FoundObject) -> str:
-    """The name of the segment. Raises DataLoss for a segment or an owner that cannot be."""
+    """Return the name of the segment. Raises DataLoss for an impossible segment or owner."""
     if not (0 < found.segment_id <= _MAX_SEGMENT_ID and 0 < found.epoch <= MAX_EPOCH):
         raise DataLoss("it names an impossible segment or owner")
     try:
@@ -94,31 +91,31 @@ def checked_path(found: FoundObject) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ObjectCover:
-    """A choice of objects, in offset order, and those that it leaves out."""
+    """A choice of objects, in offset order, and the omitted ones."""
 
     chosen: tuple[FoundObject, ...]
     left: tuple[FoundObject, ...]
 
     @property
     def gaps(self) -> tuple[ByteRange, ...]:
-        """What is missing between the chosen objects."""
-        held = [ByteRange(one.start, one.end) for one in self.chosen]
+        """Ranges between the chosen objects that none of them holds."""
+        held = [ByteRange(chosen.start, chosen.end) for chosen in self.chosen]
         return tuple(ranges.gaps(ByteRange(held[0].start, held[-1].end), held)) if held else ()
 
 
 def choose(objects: Sequence[FoundObject]) -> ObjectCover:
-    """The best cover of a segment."""
+    """Return the best cover of a segment."""
     placed: list[tuple[int, int, FoundObject]] = []
-    left: list[FoundObject] = []
-    for one in sorted(objects, key=lambda item: (-item.epoch, -item.length_bytes, item.start, item.attempt)):
-        at = bisect_left(placed, one.start, key=lambda row: row[0])
-        fits_before = at == 0 or placed[at - 1][1] <= one.start
-        fits_behind = at == len(placed) or one.end <= placed[at][0]
-        if fits_before and fits_behind:
-            insort(placed, (one.start, one.end, one), key=lambda row: row[0])
+    omitted: list[FoundObject] = []
+    for found in sorted(objects, key=lambda item: (-item.epoch, -item.length_bytes, item.start, item.attempt)):
+        at = bisect_left(placed, found.start, key=lambda row: row[0])
+        fits_before = at == 0 or placed[at - 1][1] <= found.start
+        fits_after = at == len(placed) or found.end <= placed[at][0]
+        if fits_before and fits_after:
+            insort(placed, (found.start, found.end, found), key=lambda row: row[0])
         else:
-            left.append(one)
-    return ObjectCover(tuple(row[2] for row in placed), tuple(left))
+            omitted.append(found)
+    return ObjectCover(tuple(row[2] for row in placed), tuple(omitted))
 
 
 Grids = dict[str, tuple[int, ...]]
@@ -126,96 +123,96 @@ Grids = dict[str, tuple[int, ...]]
 
 
 class Packs:
-    """Packs that were read: each once, though many segments have bytes in it. Thread-safe."""
+    """Checksums of packs: each pack is read once, though many segments have bytes in it. Thread-safe."""
 
     def __init__(self) -> None:
         self._grids: dict[str, tuple[bytes, bool]] = {}
-        """Block CRCs, four bytes each, and whether all of the pack is what it was."""
+        """Block CRCs, four bytes each, and whether the whole pack is undamaged."""
         self._lock = threading.Lock()
 
-    def read_grid(self, storage: ChunkStorage, one: FoundObject) -> tuple[int, ...]:
-        """The grid of the pack that holds `one`. Raises DataLoss when these bytes are not what they were.
+    def read_grid(self, storage: ChunkStorage, found: FoundObject) -> tuple[int, ...]:
+        """Return the grid of the pack that holds `found`. Raises DataLoss when these bytes are damaged.
 
         A pack with one bad byte has many good segments: then the entry's own CRC decides.
         """
         with self._lock:
-            if one.name not in self._grids:
-                found = _sum_up(storage, one)
-                said = packs.parse_name(one.name)
-                sound = said is not None and found.crc32c == said.crc32c
-                self._grids[one.name] = (checksums.pack(found.grid()), sound)
-            packed, sound = self._grids[one.name]
+            if found.name not in self._grids:
+                sums = _sum_up(storage, found)
+                named = packs.parse_name(found.name)
+                sound = named is not None and sums.crc32c == named.crc32c
+                self._grids[found.name] = (checksums.pack(sums.grid()), sound)
+            packed, sound = self._grids[found.name]
         if not sound:
-            _check_entry(storage, one)
+            _check_entry(storage, found)
         return struct.unpack(f">{len(packed) // 4}I", packed)
 
 
 def verified_cover(
     storage: ChunkStorage, objects: Sequence[FoundObject], packs: Packs, advance: Meter
 ) -> tuple[ObjectCover, Grids, list[LeftOver]]:
-    """The best cover of undamaged objects, their grids, and what is damaged.
+    """Return the best cover of undamaged objects, their grids, and the damaged objects.
 
-    A damaged object makes room for what it was made of, which is read in its turn. Raises what the storage
-    raises but for damage.
+    A damaged object makes room for the smaller ones that it was made of, which are then read. Raises storage errors,
+    except for damage.
     """
     grids: Grids = {}
     damaged: list[LeftOver] = []
     candidates = list(objects)
     while True:
         cover = choose(candidates)
-        unread = [one for one in cover.chosen if one.label not in grids]
+        unread = [chosen for chosen in cover.chosen if chosen.label not in grids]
         if not unread:
             return cover, grids, damaged
         broken = _read_all(storage, unread, packs, grids, advance)
         damaged += broken
-        labels = {one.name for one in broken}
-        candidates = [one for one in candidates if one.label not in labels]
+        labels = {leftover.name for leftover in broken}
+        candidates = [candidate for candidate in candidates if candidate.label not in labels]
 
 
 def _read_all(
     storage: ChunkStorage, objects: Iterable[FoundObject], packs: Packs, grids: Grids, advance: Meter
 ) -> list[LeftOver]:
-    """Read objects, several at once; returns those that are damaged."""
+    """Read objects, several in parallel; return the damaged ones."""
 
-    def read(one: FoundObject) -> tuple[FoundObject, tuple[int, ...] | LeftOver]:
+    def read(found: FoundObject) -> tuple[FoundObject, tuple[int, ...] | LeftOver]:
         try:
-            return one, packs.read_grid(storage, one) if one.pack_bytes else read_grid(storage, one)
+            return found, packs.read_grid(storage, found) if found.pack_bytes else read_grid(storage, found)
         except (DataLoss, NotFound) as exc:
-            return one, LeftOver(one.label, f"it is damaged: {exc}")
+            return found, LeftOver(found.label, f"it is damaged: {exc}")
 
     broken: list[LeftOver] = []
     with Pool(READ_AHEAD, "tierfs-recover") as pool:
-        for one, grid in pool.in_order(read, objects, ahead=READ_AHEAD):
+        for found, grid in pool.in_order(read, objects, ahead=READ_AHEAD):
             if isinstance(grid, LeftOver):
                 broken.append(grid)
             else:
-                grids[one.label] = grid
-            advance(one.length_bytes, one.path)
+                grids[found.label] = grid
+            advance(found.length_bytes, found.path)
     return broken
 
 
-def read_grid(storage: ChunkStorage, one: FoundObject) -> tuple[int, ...]:
-    """The grid of an object. Raises DataLoss when its bytes are not those it was written with, if anything tells."""
-    found = _sum_up(storage, one)
-    if one.crc32c is not None and found.crc32c != one.crc32c:
-        raise _differs(found.crc32c, one)
-    return tuple(found.grid())
+def read_grid(storage: ChunkStorage, found: FoundObject) -> tuple[int, ...]:
+    """Return the grid of an object. Raises DataLoss when its bytes contradict its CRC32C, if that is known."""
+    sums = _sum_up(storage, found)
+    if found.crc32c is not None and sums.crc32c != found.crc32c:
+        raise _differs(sums.crc32c, found)
+    return tuple(sums.grid())
 
 
-def _sum_up(storage: ChunkStorage, one: FoundObject) -> GridBuilder:
+def _sum_up(storage: ChunkStorage, found: FoundObject) -> GridBuilder:
     """Read the whole object, as it is now."""
-    return grid_of(read_steps(storage, StoredObject(one.name, one.object_bytes, one.etag)))
+    return grid_of(read_steps(storage, StoredObject(found.name, found.object_bytes, found.etag)))
 
 
-def _check_entry(storage: ChunkStorage, one: FoundObject) -> None:
-    crc, buffer = 0, memoryview(bytearray(min(READ_STEP_BYTES, one.length_bytes)))
-    for start in range(0, one.length_bytes, READ_STEP_BYTES):
-        view = buffer[: min(READ_STEP_BYTES, one.length_bytes - start)]
-        storage.read_into(one.name, one.object_offset + start, view, if_match=one.etag)
+def _check_entry(storage: ChunkStorage, found: FoundObject) -> None:
+    crc, buffer = 0, memoryview(bytearray(min(READ_STEP_BYTES, found.length_bytes)))
+    for start in range(0, found.length_bytes, READ_STEP_BYTES):
+        view = buffer[: min(READ_STEP_BYTES, found.length_bytes - start)]
+        storage.read_into(found.name, found.object_offset + start, view, if_match=found.etag)
         crc = crc32c(view, crc)
-    if crc != one.crc32c:
-        raise _differs(crc, one)
+    if crc != found.crc32c:
+        raise _differs(crc, found)
 
 
-def _differs(found: int, one: FoundObject) -> DataLoss:
-    return DataLoss(f"its CRC32C is {found:08x}, it was written with {one.crc32c or 0:08x}")
+def _differs(crc: int, found: FoundObject) -> DataLoss:
+    return DataLoss(f"its CRC32C is {crc:08x}, it was written with {found.crc32c or 0:08x}")

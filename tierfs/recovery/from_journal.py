@@ -1,13 +1,12 @@
-"""`tierfs recover`: a new store directory that owns what the bucket holds.
+"""`tierfs recover`: make a new store directory that owns the bucket, from the bucket's journal.
 
-Crash order: metadata rebuilt and files made -> slot won, which fences the owner before -> losses settled and
-published -> store.toml. A recovery that is killed leaves a directory that is no store; it can be started again in
-another one, whatever it had published.
+Crash order: metadata rebuilt and files made -> slot won, which fences the previous owner -> losses settled and
+published -> store.toml. A killed recovery leaves a directory that is not a store; it can be started again in another
+one, no matter what it had published.
 
-Rebuilding metadata from the journal: the newest sound checkpoint, then every slot behind it.
-
-Each part and each entry is one transaction, so that memory is bounded. A checkpoint that turns out to be
-damaged half-way is thrown away with all that was made of it, and the one before it is tried.
+Metadata are rebuilt from the newest sound checkpoint and every slot after it (`Rebuilder`). Each part and each entry is
+one transaction, so that memory is bounded. A checkpoint that proves damaged half-way is discarded with everything made
+of it, and the one before it is tried.
 """
 
 from __future__ import annotations
@@ -54,23 +53,23 @@ _STORE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class _Unusable(DataLoss):
-    """A checkpoint that is no start."""
+    """A checkpoint that a replay cannot begin with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """Metadata that stand behind the journal's last slot."""
+    """Metadata as of the journal's last slot."""
 
     metadata: MetadataStore
     checkpoint_slot: int
-    """0: no checkpoint was used."""
+    """0 if no checkpoint was used."""
     entries: int
     warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilder:
-    """One rebuilding of metadata in `path`, which must not exist."""
+    """One rebuild of metadata in `path`, which must not exist."""
 
     path: Path
     storage: ChunkStorage
@@ -81,8 +80,7 @@ class Rebuilder:
     def rebuild(self, listing: JournalListing) -> Rebuilt:
         """Replay the journal. The caller closes the metadata.
 
-        Raises NotFound for an empty journal, DataLoss when slots are missing or damaged, and what the storage
-        raises.
+        Raises NotFound for an empty journal, DataLoss when slots are missing or damaged, and storage errors.
         """
         if not listing.last_slot:
             raise NotFound(
@@ -102,7 +100,7 @@ class Rebuilder:
             raise DataLoss("; ".join([str(exc), *warnings]), remedy=exc.remedy or FROM_OBJECTS) from exc
 
     def _rebuild_from(self, listing: JournalListing, slot: int, warnings: tuple[str, ...]) -> Rebuilt:
-        """Raises _Unusable when it is the checkpoint that is damaged, DataLoss when it is an entry."""
+        """Replay from a checkpoint or the first entry. Raises _Unusable for a bad checkpoint, DataLoss for an entry."""
         try:
             manifest = self._manifest(listing, slot)
             epoch, newest = manifest.store_epoch if manifest else 0, max(listing.checkpoints, default=0)
@@ -121,7 +119,7 @@ class Rebuilder:
         return Rebuilt(metadata, slot, len(items), warnings)
 
     def _manifest(self, listing: JournalListing, slot: int) -> pb.CheckpointManifest | None:
-        """The checkpoint's manifest; None for slot 0, before the first entry. Raises DataLoss."""
+        """Return the checkpoint's manifest; None for slot 0, before the first entry. Raises DataLoss."""
         if slot:
             return reader.read_manifest(self.storage, listing.checkpoints[slot])
         if listing.epoch:
@@ -129,7 +127,7 @@ class Rebuilder:
         return None
 
     def _from_checkpoint(self, listing: JournalListing, manifest: pb.CheckpointManifest | None) -> MetadataStore:
-        """Metadata as of a checkpoint, or an empty store. Raises DataLoss, with nothing left behind."""
+        """Return metadata as of a checkpoint, or of an empty store. Raises DataLoss, and then leaves no files."""
         store_id = manifest.store_id if manifest is not None else self._store_id(listing)
         metadata = MetadataStore.create(self.path, self.clock, _checked_id(store_id))
         try:
@@ -147,13 +145,13 @@ class Rebuilder:
         return reader.read_entry(self.storage, listing.slots[1]).store_id
 
     def _begin(self, txn: WriteTransaction) -> None:
-        """The location that was named here; a journal does not say where this host connects."""
+        """Record the location named to this command; a journal does not say how this host connects."""
         txn.put(LOCATIONS, tables.u32(self.location.id), self.location)
         txn.update_store(cold_location_id=self.location.id, store_epoch=0)
 
     def _apply_parts(self, metadata: MetadataStore, listing: JournalListing, manifest: pb.CheckpointManifest) -> None:
-        def read(one: tuple[int, StoredObject]) -> pb.CheckpointPart:
-            return reader.read_part(self.storage, one[1], manifest, one[0])
+        def read(numbered: tuple[int, StoredObject]) -> pb.CheckpointPart:
+            return reader.read_part(self.storage, numbered[1], manifest, numbered[0])
 
         items = reader.part_items(listing, manifest)
         with Pool(reader.READ_AHEAD, "tierfs-recover") as pool:
@@ -188,48 +186,47 @@ def _checked_id(store_id: str) -> str:
 
 
 _ROUNDS = 5
-"""An owner writes a checkpoint every thousand entries: hardly two of them come while one is read."""
+"""Times to begin again: an owner writes a checkpoint every thousand entries, hardly two while one is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoverReport:
-    """What was recovered, and what was not."""
+    """Result of a recovery, with its losses."""
 
     path: Path
     store_id: str
     store_epoch: int
     cold_url: str
     checkpoint_slot: int
-    """Where the replay began; 0 at the first entry."""
+    """Slot of the checkpoint that the replay began with; 0 for the first entry."""
     entries: int
-    """Slots that were replayed behind it."""
+    """Slots that were replayed after it."""
     segments: int = 0
     losses: tuple[SegmentLoss, ...] = ()
-    """Segments of which something is missing, or may be."""
+    """Segments with bytes that are missing, or may be."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Losses:
-    """Adds up what settling found."""
+    """Sum of the losses that settling found."""
 
     segments: int = 0
     incomplete: list[SegmentLoss] = field(default_factory=list)
 
-    def add(self, found: Iterator[SegmentLoss]) -> None:
+    def add(self, losses: Iterator[SegmentLoss]) -> None:
         """Count segments and keep those that are not known to be whole."""
-        for one in found:
+        for segment in losses:
             self.segments += 1
-            if not one.is_whole:
-                self.incomplete.append(one)
+            if not segment.is_whole:
+                self.incomplete.append(segment)
 
 
 def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None) -> RecoverReport:
-    """Make a store in `path`, which must be missing or empty, out of what the bucket's journal names.
+    """Make a store in `path`, which must be missing or empty, from the bucket's journal.
 
-    This store owns the bucket from then on. Raises AlreadyExists for a store, NotFound where there is no
-    journal, DataLoss when it is damaged, Fenced when another recovery was faster, and what the storage
-    raises; then nothing is left in `path`.
+    This store owns the bucket from then on. Raises AlreadyExists for a store, NotFound without a journal, DataLoss
+    when it is damaged, Fenced when another recovery was faster, and storage errors; then nothing is left in `path`.
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
@@ -241,7 +238,7 @@ def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clo
             publisher = Publisher(metadata, storage)
             losses = settle(metadata, publisher)
             unknown = EntryRows(metadata, storage, metadata.write).restore_all()
-            if rebuilt.warnings:  # the next recovery should not have to go back that far
+            if rebuilt.warnings:  # spare the next recovery the longer replay
                 Checkpointer(metadata, storage, publisher, 1).checkpoint()
             with metadata.read() as txn:
                 epoch = txn.store.store_epoch
@@ -261,28 +258,29 @@ def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clo
 
 @contextmanager
 def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRecord, ChunkStorage]]:
-    """The cold tier that was named, connected and probed. Raises InvalidRequest when none was."""
+    """Yield the named cold tier, connected and probed. Raises InvalidRequest when none was named."""
     location = locate(choice)
     if location is None or (choice.bucket_url is None and choice.cold_dir is None):
         raise InvalidRequest("recover needs the cold tier", remedy="name it with --bucket or --cold-dir")
     settings = Settings().cold
     with closing(connect_bare(location, paths.root, settings)) as bare:
-        next(bare.list(JOURNAL_PREFIX), None)  # fails at once where nothing answers
+        next(bare.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
         location = probed(location, bare)
     with closing(connect(location, paths.root, settings, Metrics())) as storage:
         yield location, storage
 
 
 def owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: Clock, report: OnProgress) -> Rebuilt:
-    """Metadata in `path`, rebuilt from the journal, that own the bucket. The caller closes them.
+    """Return metadata in `path`, rebuilt from the journal, that own the bucket. The caller closes them.
 
-    An owner that goes on meanwhile may delete slots under a new checkpoint: then all begins anew.
+    An owner that continues meanwhile may delete slots before a new checkpoint: then the rebuild begins again. Raises
+    Unavailable when that happens too often.
     """
     for _ in range(_ROUNDS):
         try:
             return _owned(path, storage, location, clock, report)
         except SupersededError as exc:
-            log.info("the journal has gone on: %s", exc)
+            log.info("the journal has advanced: %s", exc)
             shutil.rmtree(path, ignore_errors=True)
     raise Unavailable("the journal changes faster than it can be read", remedy="stop its owner, or try again")
 
@@ -304,7 +302,7 @@ def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: C
 
 
 def settle(metadata: MetadataStore, publisher: Publisher) -> Losses:
-    """Settle what is lost and tell the journal."""
+    """Settle the losses and publish them to the journal."""
     losses = Losses()
     grace_ms = Settings().offload.grace_s * 1000
     loss.drop_false_garbage(metadata)
@@ -316,7 +314,7 @@ def settle(metadata: MetadataStore, publisher: Publisher) -> Losses:
 
 
 def meter_of(report: OnProgress, listing: reader.JournalListing) -> Meter:
-    """Counts the bytes of the journal that are to be applied."""
+    """Return a meter for the bytes of the journal that are to be applied."""
     newest = max(listing.checkpoints, default=0)
     read = [item.length_bytes for slot, item in listing.slots.items() if slot > newest]
     parts = [item.length_bytes for name, item in listing.parts.items() if f"checkpoint-{newest:020d}." in name]

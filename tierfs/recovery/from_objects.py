@@ -1,8 +1,8 @@
-"""`tierfs recover --from-objects`: journal and checkpoints are lost too, and the objects themselves are asked.
+"""`tierfs recover --from-objects`: rebuild a store from its objects alone, when journal and checkpoints are lost too.
 
-It rebuilds bytes, not verbs: what was concatenated, truncated or deleted may come back, policies and seals
-do not. Crash order: objects read and linked on this disk alone -> slot won, in the range of a new epoch,
-which voids what is left of the journal -> checkpoint, without which that slot cannot be replayed -> store.toml.
+It rebuilds bytes, not verbs: concatenated, truncated or deleted bytes may reappear; policies and seals do not. Crash
+order: objects read and linked on this disk alone -> slot won, in the range of a new epoch, which voids the rest of the
+journal -> checkpoint, without which that slot cannot be replayed -> store.toml.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ from tierfs.types import ROOT_DIRECTORY, ByteRange, ReadPriority, SegmentId
 _INVENTORY_NAME = "objects.jsonl"
 
 _UNSEEN_OWNERS = 16
-"""Epochs that are skipped: owners that left neither an entry nor an object, in a row (a guess)."""
+"""Epochs that are skipped, for owners in a row that left neither an entry nor an object (a guess)."""
 
 _BATCHES_PER_COMMIT = 1000
 
 _CHANGED = (
     "objects were written or deleted while they were read: an owner was alive, and is fenced now; "
-    "to have what it changed, recover from the objects once more, into another directory"
+    "to include its changes, recover from the objects once more, into another directory"
 )
 
-_UNCOMPARED = "whether objects were written or deleted while they were read is not known: "
+_UNCOMPARED = "whether objects were written or deleted while they were read is unknown: "
 
 Confirm = Callable[[str], None]
-"""Asks whether what stands there may be ignored; raises when it may not."""
+"""Asks whether the described journal may be ignored; raises when it may not."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuiltStore:
-    """One segment that was made of objects."""
+    """One segment that was made from objects."""
 
     segment: str
     wanted: str
-    """The name its objects tell, where another had to be given."""
+    """The name in its objects; another one had to be given if it differs from `segment`."""
     start_offset: int
     length: int
     objects: int
@@ -72,7 +72,7 @@ class RebuiltStore:
 
 @dataclass(frozen=True, slots=True)
 class FromObjectsReport:
-    """What was rebuilt, and what was left aside."""
+    """Result of a recovery from objects: rebuilt segments, and objects that were not linked."""
 
     path: Path
     store_id: str
@@ -83,13 +83,13 @@ class FromObjectsReport:
     rebuilt: tuple[RebuiltStore, ...]
     left: tuple[LeftOver, ...]
     unproven: tuple[str, ...] = ()
-    """Objects that were linked although nothing tells the CRC32C they were written with."""
+    """Objects that were linked without a known CRC32C to compare them with."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What the objects and the remains of the journal still tell."""
+    """Highest epoch and sequence that the objects and the rest of the journal contain."""
 
     epoch: int = 0
     sequence: int = 0
@@ -98,11 +98,11 @@ class _Past:
 def recover_from_objects(
     path: Path, choice: ColdChoice, report: OnProgress, confirm: Confirm, clock: Clock | None = None
 ) -> FromObjectsReport:
-    """Make a store in `path`, which must be missing or empty, out of its objects.
+    """Make a store in `path`, which must be missing or empty, from its objects.
 
-    Reads every object that it links, once. Raises AlreadyExists for a store, NotFound without objects, Fenced
-    when another recovery was faster, what `confirm` raises where there is a journal, and what the storage
-    raises; then nothing is left in `path`.
+    Reads every object that it links, once. Calls `confirm` if there is a journal, and raises its error. Raises
+    AlreadyExists for a store, NotFound without objects, Fenced when another recovery was faster, and storage errors;
+    then nothing is left in `path`.
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
@@ -128,7 +128,7 @@ def recover_from_objects(
         store_epoch=epoch,
         cold_url=location.url,
         objects=rebuilding.objects,
-        bytes=sum(one.length - one.start_offset - _bytes(one.lost) for one in rebuilt),
+        bytes=sum(made.length - made.start_offset - _bytes(made.lost) for made in rebuilt),
         rebuilt=tuple(rebuilt),
         left=tuple(found.left),
         unproven=tuple(found.unproven),
@@ -137,9 +137,9 @@ def recover_from_objects(
 
 
 def _changed_meanwhile(storage: ChunkStorage, found: Inventory) -> tuple[str, ...]:
-    """A warning when the objects are others by now.
+    """Return a warning when the objects changed during the recovery.
 
-    The store is complete and owns the bucket: a listing that fails or is interrupted is a warning too, where an
+    The store is complete and owns the bucket: a listing that fails or is interrupted is a warning too, because an
     exception would empty the new directory.
     """
     try:
@@ -151,7 +151,7 @@ def _changed_meanwhile(storage: ChunkStorage, found: Inventory) -> tuple[str, ..
 
 
 class Rebuilding:
-    """One store made of objects."""
+    """The making of one store from objects."""
 
     def __init__(
         self, metadata: MetadataStore, storage: ChunkStorage, location: LocationRecord, report: OnProgress
@@ -161,17 +161,17 @@ class Rebuilding:
         self._location = location
         self._meter = Meter(report)
         self._unshared = 0
-        """Objects of one segment each that were linked."""
+        """Linked objects that hold one segment each."""
         self._packs = Packs()
         self._pack_ids: PackIds = {}
 
     @property
     def objects(self) -> int:
-        """How many are linked; a pack is one, however many segments have bytes in it."""
+        """Number of linked objects; a pack counts once for all its segments."""
         return self._unshared + len(self._pack_ids)
 
     def rebuild(self, found: Inventory, past: _Past) -> list[RebuiltStore]:
-        """Link every segment, on this disk alone; nothing in the bucket changes."""
+        """Link every segment, on this disk alone, without a change in the bucket."""
         self._begin(found, past)
         rebuilt = [made for group in found.groups() if (made := self._segment(found, group)) is not None]
         self._batches(found)
@@ -180,19 +180,19 @@ class Rebuilding:
 
     def rebuild_ledgers(self, found: Inventory, offloaded: list[OffloadedLedger]) -> list[RebuiltStore]:
         """Link every ledger, as `rebuild`."""
-        found.bytes += sum(one.data.length_bytes for one in offloaded)
+        found.bytes += sum(ledger.data.length_bytes for ledger in offloaded)
         rebuilding = LedgerRebuilding(self._metadata, self._storage, self._location, self._metered(found))
         made = [
             RebuiltStore(plan.name, plan.name, 0, plan.payload_bytes, len(plan.parts), ())
             for plan in rebuilding.run(offloaded, found.left)
         ]
-        with self._metadata.write() as txn:  # the checkpoint tells what their entries in the outbox would
+        with self._metadata.write() as txn:  # the checkpoint contains the changes of these outbox entries
             txn.delete_prefix(OUTBOX_NAME, b"")
         self._unshared += len(made)
         return made
 
     def own(self) -> int:
-        """Win the bucket and write a checkpoint that needs nothing before it; returns the epoch.
+        """Win the bucket and write a self-contained checkpoint; return the epoch.
 
         Raises Fenced when another recovery was faster.
         """
@@ -211,20 +211,20 @@ class Rebuilding:
         return epoch
 
     def _begin(self, found: Inventory, past: _Past) -> None:
-        """The first records of the store, in an epoch that no earlier owner can have."""
+        """Write the first records of the store, in an epoch that no earlier owner can have."""
         epoch = past.epoch + _UNSEEN_OWNERS
         sequence = max(past.sequence, journal_state.first_of(epoch))
         next_id = max(journal_state.first_of(epoch), found.highest_segment + 1)
         with self._metadata.write() as txn:
             txn.update_store(store_epoch=epoch, next_outbox=sequence + 1, next_id=next_id)
-        with self._untold() as txn:
+        with self._unpublished() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"read_priority": ReadPriority.LOCAL_FIRST.value})
             txn.put(LOCATIONS, tables.u32(self._location.id), self._location)
             txn.update_store(cold_location_id=self._location.id)
 
     @contextmanager
-    def _untold(self) -> Iterator[WriteTransaction]:
-        """A transaction whose changes no entry tells: the checkpoint holds what they made."""
+    def _unpublished(self) -> Iterator[WriteTransaction]:
+        """Open a transaction whose changes get no journal entry: the checkpoint contains their result."""
         with self._metadata.write() as txn:
             first = txn.store.next_outbox
             yield txn
@@ -234,28 +234,28 @@ class Rebuilding:
     def _segment(self, found: Inventory, group: Group) -> RebuiltStore | None:
         cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(found))
         found.left += damaged
-        found.left += [LeftOver(one.label, "a newer or larger object has its bytes") for one in cover.left]
+        found.left += [LeftOver(omitted.label, "a newer or larger object has its bytes") for omitted in cover.left]
         if not cover.chosen:
             return None
-        found.unproven += [one.name for one in cover.chosen if one.crc32c is None]
+        found.unproven += [chosen.name for chosen in cover.chosen if chosen.crc32c is None]
         try:
-            with self._untold() as txn:
+            with self._unpublished() as txn:
                 segment_id = _free_id(txn, group.segment_id)
                 suffix = not found.has_name(group)
                 name, segment = make_segment(txn, segment_id, group.path, cover, grids, self._pack_ids, suffix=suffix)
         except InvalidRequest as exc:
-            found.left += [LeftOver(one.label, str(exc)) for one in cover.chosen]
+            found.left += [LeftOver(chosen.label, str(exc)) for chosen in cover.chosen]
             return None
-        self._unshared += sum(not one.pack_bytes for one in cover.chosen)
+        self._unshared += sum(not chosen.pack_bytes for chosen in cover.chosen)
         return RebuiltStore(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
 
     def _batches(self, found: Inventory) -> None:
-        """Remember which versions are there, so that an application that repeats one does not write it twice."""
-        ours = [one for one in found.batches if one.store_id == found.store_id]
+        """Record the versions that exist, so that an application that repeats one does not write it twice."""
+        ours = [batch for batch in found.batches if batch.store_id == found.store_id]
         for first in range(0, len(ours), _BATCHES_PER_COMMIT):
-            with self._untold() as txn:
-                for one in ours[first : first + _BATCHES_PER_COMMIT]:
-                    batches.commit(txn, BatchRecord(application=one.application, batch=one.batch, job=one.job))
+            with self._unpublished() as txn:
+                for batch in ours[first : first + _BATCHES_PER_COMMIT]:
+                    batches.commit(txn, BatchRecord(application=batch.application, batch=batch.batch, job=batch.job))
 
     def _metered(self, found: Inventory) -> Meter:
         self._meter.total_bytes = found.bytes
@@ -263,30 +263,30 @@ class Rebuilding:
 
 
 def _free_id(txn: WriteTransaction, wanted: SegmentId) -> SegmentId:
-    """The id that the objects tell, or a new one where a newer segment has it (before ids jumped with every epoch)."""
+    """Return the id in the objects, or a new one if a newer segment has it (from before ids jumped with each epoch)."""
     if int(wanted) == ROOT_DIRECTORY or directories.segment(txn, wanted) is not None:
         return SegmentId(txn.allocate_id())
     return wanted
 
 
 def _ignored(listing: JournalListing) -> str:
-    """What the remains of a journal are, for the question whether to ignore them."""
+    """Describe the rest of a journal, for the question whether to ignore it."""
     checkpoints = f"; checkpoints at {', '.join(map(str, sorted(listing.checkpoints)))}" if listing.checkpoints else ""
     return f"a journal with {len(listing.slots)} entries up to slot {listing.last_slot}{checkpoints}"
 
 
 def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory, offloaded: list[OffloadedLedger]) -> _Past:
-    """Where to begin, so that nothing that an earlier owner wrote counts as ours."""
-    past = _Past(epoch=max([found.newest_epoch, listing.epoch, *(one.epoch for one in offloaded)]))
+    """Return the highest epoch and sequence of earlier owners; ours must be higher than both."""
+    past = _Past(epoch=max([found.newest_epoch, listing.epoch, *(ledger.epoch for ledger in offloaded)]))
     if past.epoch > MAX_EPOCH:
         raise DataLoss(f"the journal has an impossible slot, {listing.last_slot}", remedy="remove that object")
     for items, read in ((listing.slots, reader.read_entry), (listing.checkpoints, reader.read_manifest)):
         for slot in sorted(items, reverse=True):
             try:
-                one = read(storage, items[slot])
+                newest = read(storage, items[slot])
             except DataLoss:
                 continue
-            epoch, sequence = min(one.store_epoch, MAX_EPOCH), min(one.last_sequence, untrusted.MAX_ID // 2)
+            epoch, sequence = min(newest.store_epoch, MAX_EPOCH), min(newest.last_sequence, untrusted.MAX_ID // 2)
             past = replace(past, epoch=max(past.epoch, epoch), sequence=max(past.sequence, sequence))
             break
     return past

@@ -1,8 +1,8 @@
-"""What the objects of a bucket say of themselves, one line each in a file: memory does not grow with them.
+"""Inventory of a bucket: a description of each object, one line each in a file: memory does not grow with them.
 
-Names say all that is needed, and what a copy of the bucket keeps. Every object is asked for its metadata as well
-(HEAD), several at once: they tell the store, and of objects made by older versions the CRC32C. What contradicts
-itself or says nothing is left aside with the reason; nothing is ever deleted.
+Names contain all that is needed, and survive a copy of the bucket. The metadata of every object are read as well
+(HEAD), several in parallel: they contain the store, and for objects of older versions the CRC32C. An object that
+contradicts itself or has no description is not linked and reported with the reason; nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from tierfs.types import AttemptId, ByteRange, SegmentId
 log = logging.getLogger(__name__)
 
 HEADS_AT_ONCE = 16
-"""A HEAD is a round trip and hardly any work: 16 hide some 20 ms of it per object."""
+"""HEAD requests in parallel: each is a round trip and hardly any work; 16 hide some 20 ms of it per object."""
 
 _FORMAT = "1"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The objects of one segment: of one store, one id and one name."""
+    """The objects of one segment: the same store, id and name."""
 
     store_id: str
     segment_id: SegmentId
     path: str
     epoch: int
-    """Of its newest object."""
+    """Epoch of its newest object."""
     objects: list[FoundObject]
 
 
 @dataclass(slots=True)
 class _InventoryRun:
-    """Lines of the inventory's file that name one segment, of whatever store."""
+    """Lines of the inventory's file that name one segment, of any store."""
 
     segment_id: int
     path: str
     places: list[tuple[int, int]] = field(default_factory=list)
-    """Offset and number of lines that follow each other; packs name a segment in between others."""
+    """Offset and number of consecutive lines; packs name a segment between others."""
     epochs: dict[str, int] = field(default_factory=dict)
     """Newest epoch by store."""
 
@@ -73,40 +73,40 @@ class Inventory:
 
     path: Path
     marked: str = ""
-    """The store that the mark at the location's root names."""
+    """The store named by the mark at the location's root."""
     stores: Counter[str] = field(default_factory=Counter)
-    """Objects by the store that wrote them."""
+    """Number of objects by the store that wrote them."""
     has_ledgers: bool = False
-    """Objects of ledgers are there, of whatever store; recovery/ledgers.py reads them."""
+    """Whether there are objects of ledgers, of any store; recovery/ledgers.py reads them."""
     bytes: int = 0
     newest_epoch: int = 0
     highest_segment: int = 0
     owners: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    """Newest epoch and highest segment id by store and path: of two segments of one name the newer one has it."""
+    """Newest epoch and highest segment id by store and path: of two segments of one name the newer one keeps it."""
     directories: set[str] = field(default_factory=set)
-    """Paths that lead to segments."""
+    """Paths of the directories above segments."""
     left: list[LeftOver] = field(default_factory=list)
     names: str = ""
-    """Digest of all that was listed, to tell whether somebody wrote or deleted meanwhile."""
+    """Digest of all listed names, to detect writes and deletions during the recovery."""
     batches: list[FoundBatch] = field(default_factory=list)
-    """Distributed writes of which objects are there."""
+    """Distributed writes with existing objects."""
     unproven: list[str] = field(default_factory=list)
-    """Objects that were linked as they are: nothing tells what they were written with."""
+    """Objects that were linked without a known CRC32C to compare them with."""
     _runs: dict[tuple[int, str], _InventoryRun] = field(default_factory=dict)
     _last: tuple[int, str] = (0, "")
     _settled: str = ""
-    """Store of the objects that do not tell theirs."""
+    """Store of the objects that do not name theirs."""
 
     def has_name(self, group: Group) -> bool:
-        """Whether a segment can have the name that its objects tell: it is the newest one, and no directory."""
+        """Return whether a segment can have the name in its objects: it is the newest one, and not a directory."""
         newest = self.owners[group.store_id, group.path]
         return newest == (group.epoch, group.segment_id) and group.path not in self.directories
 
     @property
     def store_id(self) -> str:
-        """The store that is rebuilt: the one of the mark, else that of most objects.
+        """The store to rebuild: the one of the mark, else that of most objects.
 
-        Raises NotFound when there are no objects, WrongColdTier when all of them are of others than the mark names.
+        Raises NotFound when there are no objects, WrongColdTier when none of them is of the store that the mark names.
         """
         if not self.stores and self.marked and self.has_ledgers:
             return self.marked
@@ -122,36 +122,36 @@ class Inventory:
         return self.stores.most_common(1)[0][0]
 
     def settle(self, store_id: str) -> None:
-        """Objects that do not tell their store are of this one; so are most, if it is not that of most others."""
+        """Assign the objects that do not name their store to this one."""
         self._settled = store_id
-        untold = self.stores.pop("", 0)
-        if untold:
-            self.stores[store_id] += untold
+        unnamed = self.stores.pop("", 0)
+        if unnamed:
+            self.stores[store_id] += unnamed
         for run in self._runs.values():
             if "" in run.epochs:
                 run.epochs[store_id] = max(run.epochs.pop(""), run.epochs.get(store_id, 0))
         for key in [key for key in self.owners if not key[0]]:
             newest = self.owners.pop(key)
-            known = (store_id, key[1])
-            self.owners[known] = max(newest, self.owners.get(known, newest))
+            settled = (store_id, key[1])
+            self.owners[settled] = max(newest, self.owners.get(settled, newest))
 
     def groups(self) -> Iterator[Group]:
-        """The segments of the store, those with the newest objects first, each with all its objects.
+        """Yield the segments of the store, those with the newest objects first, each with all its objects.
 
-        Before ids jumped with every epoch, two owners could give one id to two segments: the newer one has it.
+        Before ids jumped with every epoch, two owners could give one id to two segments: the newer one keeps it.
         """
         ours = [run for run in self._runs.values() if self.store_id in run.epochs]
         for run in sorted(ours, key=lambda run: -run.epochs[self.store_id]):
-            objects = [one for one in self._read(run) if one.store_id == self.store_id]
+            objects = [found for found in self._read(run) if found.store_id == self.store_id]
             epoch = run.epochs[self.store_id]
             yield Group(self.store_id, SegmentId(run.segment_id), run.path, epoch, objects)
 
     def foreign(self) -> Iterator[LeftOver]:
-        """The objects of other stores, which are left aside."""
+        """Yield the objects of other stores, which are not linked."""
         for run in self._runs.values():
             if run.epochs.keys() != {self.store_id}:
-                rows = (one for one in self._read(run) if one.store_id != self.store_id)
-                yield from (LeftOver(one.label, f"another store wrote it: {one.store_id}") for one in rows)
+                rows = (found for found in self._read(run) if found.store_id != self.store_id)
+                yield from (LeftOver(found.label, f"another store wrote it: {found.store_id}") for found in rows)
 
     def add(self, found: FoundObject, offset: int) -> None:
         """Count an object whose line begins at `offset` of the file."""
@@ -175,12 +175,12 @@ class Inventory:
         self.owners[key] = max(self.owners.get(key, (0, 0)), (found.epoch, found.segment_id))
 
     def _read(self, run: _InventoryRun) -> list[FoundObject]:
-        found: list[FoundObject] = []
+        rows: list[FoundObject] = []
         with self.path.open("rb") as file:
             for offset, count in run.places:
                 file.seek(offset)
-                found += [FoundObject(**json.loads(line)) for line in islice(file, count)]
-        return [row if row.store_id else replace(row, store_id=self._settled) for row in found]
+                rows += [FoundObject(**json.loads(line)) for line in islice(file, count)]
+        return [row if row.store_id else replace(row, store_id=self._settled) for row in rows]
 
 
 class _Names:
@@ -190,26 +190,26 @@ class _Names:
         self._hash = hashlib.sha256()
 
     def passing(self, items: Iterable[StoredObject]) -> Iterator[StoredObject]:
-        """The items, each counted as it goes by."""
+        """Yield the items and add each name to the digest."""
         for item in items:
             self._hash.update(item.name.encode() + b"\0")
             yield item
 
     @property
     def digest(self) -> str:
-        """Of all that went by."""
+        """Digest of all names so far."""
         return self._hash.hexdigest()
 
 
 def names_now(storage: ChunkStorage) -> str:
-    """What `Inventory.names` would be if it was taken now. Costs a listing."""
+    """Return the current value of `Inventory.names`. Costs a listing."""
     names = _Names()
     deque(names.passing(chain(chunk_objects(storage), storage.list(JOBS_PREFIX))), maxlen=0)
     return names.digest
 
 
 def take(storage: ChunkStorage, path: Path) -> Inventory:
-    """List every object below packs/, segments/ and uploads/ and find out what it is; the file is written to `path`."""
+    """List and identify every object below packs/, segments/ and uploads/; write the inventory's file to `path`."""
     inventory = Inventory(path, _marked(storage) or "")
 
     def look(item: StoredObject) -> Sequence[FoundObject | LeftOver]:
@@ -225,24 +225,24 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
     with path.open("wb") as file, Pool(HEADS_AT_ONCE, "tierfs-recover") as pool:
         looked = pool.in_order(look, items)
         written = batch_objects(storage, names.passing(storage.list(JOBS_PREFIX)), path, inventory.batches)
-        for one in chain(chain.from_iterable(looked), written):
-            if isinstance(one, LeftOver):
-                inventory.left.append(one)
+        for found in chain(chain.from_iterable(looked), written):
+            if isinstance(found, LeftOver):
+                inventory.left.append(found)
                 continue
-            inventory.add(one, offset)
-            offset += file.write(json.dumps(asdict(one)).encode() + b"\n")
+            inventory.add(found, offset)
+            offset += file.write(json.dumps(asdict(found)).encode() + b"\n")
     inventory.names = names.digest
     inventory.has_ledgers = next(ledger_objects(storage), None) is not None
     if "" in inventory.stores:
-        told = [store_id for store_id, _ in inventory.stores.most_common() if store_id]
-        inventory.settle(inventory.marked or (told[0] if told else _journaled(storage) or new_id()))
+        named = [store_id for store_id, _ in inventory.stores.most_common() if store_id]
+        inventory.settle(inventory.marked or (named[0] if named else _journaled(storage) or new_id()))
     return inventory
 
 
 def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject | LeftOver]:
-    """What the index of a pack says. Raises DataLoss when the pack contradicts itself.
+    """Read the entries of a pack's index. Raises DataLoss when the pack contradicts itself.
 
-    A segment that was being removed when the pack was made is left aside alone: the others are none the worse.
+    An entry whose segment was being removed when the pack was made is left out alone: the others are still good.
     """
     index = read_index(storage, item.name, item.length_bytes)
     found = [
@@ -263,7 +263,7 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject |
         )
         for entry in index.entries
     ]
-    return [_kept_entry(one) for one in found]
+    return [_kept_entry(entry) for entry in found]
 
 
 def _kept_entry(found: FoundObject) -> FoundObject | LeftOver:
@@ -274,7 +274,7 @@ def _kept_entry(found: FoundObject) -> FoundObject | LeftOver:
 
 
 def _marked(storage: ChunkStorage) -> str | None:
-    """The store that the mark at the location's root names."""
+    """Return the store named by the mark at the location's root."""
     try:
         mark = cold_identity.read(storage)
     except DataLoss as exc:
@@ -284,22 +284,22 @@ def _marked(storage: ChunkStorage) -> str | None:
 
 
 def _journaled(storage: ChunkStorage) -> str | None:
-    """The store that what is left of a journal is of."""
+    """Return the store that the rest of a journal names."""
     listing = reader.list_journal(storage)
     for items, read in ((listing.slots, reader.read_entry), (listing.checkpoints, reader.read_manifest)):
         for slot in sorted(items, reverse=True):
             try:
                 return read(storage, items[slot]).store_id
             except DataLoss as exc:
-                log.info("%s tells no store: %s", items[slot].name, exc)
+                log.info("%s names no store: %s", items[slot].name, exc)
     return None
 
 
 def parsed(item: StoredObject) -> FoundObject:
-    """What an object says of itself, by its name, and by its user metadata where a copy did not drop them.
+    """Describe an object by its name, and by its user metadata unless a copy dropped them.
 
-    A name that has the CRC32C of the bytes decides where a copy altered the metadata. Raises DataLoss when it is none
-    of a store's, or when an older name and the metadata contradict each other, or the size.
+    A name with the CRC32C of the bytes decides if a copy altered the metadata. Raises DataLoss when the object is not
+    a store's, or when an older name and the metadata contradict each other, or the size.
     """
     named = _named(item)
     if item.metadata.get("format") == _FORMAT:
@@ -317,7 +317,7 @@ def parsed(item: StoredObject) -> FoundObject:
 
 
 def _agreed(named: FoundObject | None, described: FoundObject, length_bytes: int) -> FoundObject:
-    """What the metadata say, where the name says the same."""
+    """Return the description by metadata. Raises DataLoss if the name or the size contradicts it."""
     _check(described, length_bytes)
     if named is None or (named.crc32c is not None and named.crc32c != described.crc32c):
         raise DataLoss("its metadata contradicts its name")
@@ -325,7 +325,7 @@ def _agreed(named: FoundObject | None, described: FoundObject, length_bytes: int
 
 
 def _named(item: StoredObject) -> FoundObject | None:
-    """What the name alone says; None for a name that tierfs gives no object."""
+    """Return the description by the name alone; None for a name that tierfs gives no object."""
     parsed = COLD_NAME.fullmatch(item.name)
     if parsed is None:
         return None
@@ -345,21 +345,21 @@ def _named(item: StoredObject) -> FoundObject | None:
 
 
 def _described(item: StoredObject) -> FoundObject:
-    """What the user metadata say."""
-    said = item.metadata
+    """Return the description by the user metadata. Raises DataLoss if they are damaged."""
+    metadata = item.metadata
     try:
         return FoundObject(
             name=item.name,
             etag=item.etag,
             modified_ms=item.modified_ms,
-            store_id=said["store"],
-            segment_id=int(said["segment"]),
-            path=base64.urlsafe_b64decode(said["name"]).decode(),
-            start=int(said["start"]),
-            end=int(said["end"]),
-            epoch=int(said["epoch"]),
-            attempt=said["attempt"],
-            crc32c=int(said["crc32c"], 16),
+            store_id=metadata["store"],
+            segment_id=int(metadata["segment"]),
+            path=base64.urlsafe_b64decode(metadata["name"]).decode(),
+            start=int(metadata["start"]),
+            end=int(metadata["end"]),
+            epoch=int(metadata["epoch"]),
+            attempt=metadata["attempt"],
+            crc32c=int(metadata["crc32c"], 16),
         )
     except (KeyError, ValueError, binascii.Error) as exc:
         raise DataLoss("its metadata is damaged") from exc

@@ -1,7 +1,7 @@
-"""Ledgers out of their objects alone: those that this store offloaded, which say so of themselves.
+"""Rebuild ledgers from their objects alone: those that this store offloaded, as their metadata say.
 
-A data object without its index object was not offloaded, as for Pulsar. What a Pulsar keeps in the same place is not
-touched: `tierfs adopt pulsar` reads it.
+A data object without its index object was not offloaded, as for Pulsar. Objects that a Pulsar cluster keeps in the
+same place are not touched: `tierfs adopt pulsar` reads them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from tierfs.recovery.cover import LeftOver
 from tierfs.tiering.ledgers.copies import ledger_objects, uuid_of
 
 _AT_ONCE = 4
-"""Parts of an object that are read at once (a guess)."""
+"""Parts of an object that are read in parallel (a guess)."""
 
 _LOOKS = 16
-"""Objects that are asked at once what they are."""
+"""Objects whose metadata are read in parallel."""
 
 _INDEX = "-index"
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadedLedger:
-    """A data object of a ledger, what it says of itself, and its index object."""
+    """A data object of a ledger, its metadata, and its index object."""
 
     data: StoredObject
     index: StoredObject
@@ -53,8 +53,8 @@ class OffloadedLedger:
 
 
 def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[OffloadedLedger]:
-    """Ledgers of a store by their objects; of several attempts the newest. What contradicts itself goes to `left`."""
-    listed = {one.name: one for one in ledger_objects(storage) if uuid_of(one.name) is not None}
+    """Find a store's ledgers by their objects; of several attempts the newest. Append the other objects to `left`."""
+    listed = {stored.name: stored for stored in ledger_objects(storage) if uuid_of(stored.name) is not None}
     data = [name for name in listed if not name.endswith(_INDEX)]
     found: dict[str, OffloadedLedger] = {}
 
@@ -65,13 +65,13 @@ def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[Off
             return None
 
     with Pool(_LOOKS, "tierfs-recover") as pool:
-        for one in pool.in_order(look, data):
-            if one is None or one.metadata.get("store") != store_id:
+        for stored in pool.in_order(look, data):
+            if stored is None or stored.metadata.get("store") != store_id:
                 continue
             try:
-                ledger = _parsed(one, listed)
+                ledger = _parsed(stored, listed)
             except DataLoss as exc:
-                left.append(LeftOver(one.name, str(exc)))
+                left.append(LeftOver(stored.name, str(exc)))
                 continue
             other = found.get(ledger.path)
             if other is None or _age(other) < _age(ledger):
@@ -82,7 +82,7 @@ def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[Off
 
 
 def _age(ledger: OffloadedLedger) -> tuple[int, int]:
-    """Greater for the attempt that counts."""
+    """Return the sort key of attempts; the greatest is chosen."""
     return ledger.epoch, ledger.data.modified_ms
 
 
@@ -90,22 +90,22 @@ def _parsed(data: StoredObject, listed: Mapping[str, StoredObject]) -> Offloaded
     index = listed.get(data.name + _INDEX)
     if index is None:
         raise DataLoss("not offloaded: its index object is missing")
-    said = {key.lower(): value for key, value in data.metadata.items()}
-    object_keys.check_version(said, data.name)
+    metadata = {key.lower(): value for key, value in data.metadata.items()}
+    object_keys.check_version(metadata, data.name)
     key = names.ledger_key(data.name)
-    epoch = said.get("epoch", "")
+    epoch = metadata.get("epoch", "")
     try:
-        path = names.join(names.split(base64.urlsafe_b64decode(said.get("name", "")).decode()))
+        path = names.join(names.split(base64.urlsafe_b64decode(metadata.get("name", "")).decode()))
     except (binascii.Error, UnicodeDecodeError, InvalidRequest) as exc:
         raise DataLoss(f"{names.printable(data.name)}: its name cannot be decoded: {exc}") from exc
-    known = epoch.isascii() and epoch.isdigit() and int(epoch) <= MAX_EPOCH
-    if not path or key is None or key.ledger_id is None or not known or said.get("role") != Role.DATA.value:
+    is_epoch = epoch.isascii() and epoch.isdigit() and int(epoch) <= MAX_EPOCH
+    if not path or key is None or key.ledger_id is None or not is_epoch or metadata.get("role") != Role.DATA.value:
         raise DataLoss(f"{names.printable(data.name)} does not say which ledger it is")
     return OffloadedLedger(data, index, key.uuid, path, key.ledger_id, int(epoch))
 
 
 class LedgerRebuilding:
-    """Makes ledgers of their objects. Every byte is read once."""
+    """Maker of ledgers from their objects. Every byte is read once."""
 
     def __init__(
         self,
@@ -118,32 +118,32 @@ class LedgerRebuilding:
         self._advance = advance
         self._linker = LedgerLinker(metadata, location, None, owned=True)
 
-    def run(self, found: list[OffloadedLedger], left: list[LeftOver]) -> Iterator[LedgerPlan]:
-        """Yields each ledger that was made; what could not be goes to `left`. Raises what the storage raises."""
+    def run(self, offloaded: list[OffloadedLedger], left: list[LeftOver]) -> Iterator[LedgerPlan]:
+        """Yield each ledger that was made; append failed ones to `left`. Raises storage errors."""
         pieces = Pieces(self._storage, _AT_ONCE, 1)
         try:
             reader = LedgerReader(self._storage, pieces, self._advance)
-            for one in found:
+            for ledger in offloaded:
                 try:
-                    plan = self._plan(one)
+                    plan = self._plan(ledger)
                     self._make(plan, reader)
                 except (DataLoss, AlreadyExists, NotDirectory, NotFound) as exc:
-                    left.append(LeftOver(one.data.name, str(exc)))
+                    left.append(LeftOver(ledger.data.name, str(exc)))
                 else:
                     yield plan
         finally:
             pieces.close()
 
-    def _plan(self, one: OffloadedLedger) -> LedgerPlan:
-        index = read_index(self._storage, one.index, Deviations())
+    def _plan(self, ledger: OffloadedLedger) -> LedgerPlan:
+        index = read_index(self._storage, ledger.index, Deviations())
         if not isinstance(index, LedgerIndex):
-            raise DataLoss(f"{names.printable(one.index.name)} is of a form that tierfs does not write")
-        part = LedgerPart(one.data, one.index, one.uuid, 0, one.data.length_bytes)
+            raise DataLoss(f"{names.printable(ledger.index.name)} is of a form that tierfs does not write")
+        part = LedgerPart(ledger.data, ledger.index, ledger.uuid, 0, ledger.data.length_bytes)
         entries = index.metadata.readable_last_entry_id + 1
-        return LedgerPlan(one.path, one.ledger_id, (part,), entries, max(0, index.metadata.length))
+        return LedgerPlan(ledger.path, ledger.ledger_id, (part,), entries, max(0, index.metadata.length))
 
     def _make(self, plan: LedgerPlan, reader: LedgerReader) -> None:
         if self._linker.standing(plan) is not Standing.NEW:
-            raise AlreadyExists(f"{names.printable(plan.name)} is there already")
+            raise AlreadyExists(f"{names.printable(plan.name)} exists already")
         with self._linker.rows(plan) as rows:
             self._linker.link(plan, reader.read(plan, rows.take), rows)

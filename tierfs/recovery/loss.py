@@ -1,7 +1,7 @@
-"""After a loss (design §6): segments end where the bucket does, and say what is gone.
+"""Settle segments after a loss (design §6): each ends where its bytes in the bucket do, and records its gaps.
 
-Chunks behind the end of a segment are an unfinished concat and go; gaps become lost extents; the segment
-ends with its last chunk. Offsets behind that may be written again, so writer epoch and inode are new.
+Chunks after the end of a segment are an unfinished concat and are unlinked; gaps become lost extents; the segment
+ends with its last chunk. Offsets after that may be written again, so writer epoch and inode are new.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from tierfs.segments import delete
 from tierfs.types import ByteRange, EntryKind, Inode, ObjectId, SegmentId, Tier
 
 _BATCH_SEGMENTS = 500
-"""Per transaction: some thousand rows, committed in well under a second."""
+"""Segments per transaction: some thousand rows, committed in well under a second."""
 
 _BATCH_GARBAGE = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLoss:
-    """What a segment is after the loss."""
+    """A segment after the loss."""
 
     segment: str
     start_offset: int
     length: int
     sealed: bool
     cut_bytes: int
-    """How much shorter it is than the journal said. Bytes appended to an open one since then nobody knows of."""
+    """Bytes that the journal named beyond the new end. Later appends to an open segment are unknown."""
     lost: tuple[ByteRange, ...]
-    """What is missing inside."""
+    """Missing ranges inside the segment."""
 
     @property
     def is_whole(self) -> bool:
@@ -46,43 +46,43 @@ class SegmentLoss:
 
 
 @dataclass(slots=True)
-class _Found:
-    """A cold chain against its segment's record."""
+class _ColdChain:
+    """The ranges of a cold chain, compared with the segment's record."""
 
     start: int
     held: list[ByteRange] = field(default_factory=list)
     lost: list[ByteRange] = field(default_factory=list)
     beyond: list[ChunkRecord] = field(default_factory=list)
-    """Chunks outside the segment, or partly behind its end."""
+    """Chunks outside the segment, or partly after its end."""
 
     @property
     def end(self) -> int:
-        """Where the last of its bytes is."""
+        """Offset after the last byte of the chain."""
         return self.held[-1].end if self.held else self.start
 
     @property
     def gaps(self) -> list[ByteRange]:
-        """What is missing before that."""
+        """Missing ranges before the end."""
         return list(ranges.gaps(ByteRange(self.start, self.end), self.held))
 
 
 def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
-    """Settle every segment, some hundred in each transaction; what it drops is due after `grace_ms`.
+    """Settle every segment, some hundred per transaction, and yield the results; objects are due after `grace_ms`.
 
-    Of segments that were removed and are still to be taken apart nothing is told.
+    Segments that were removed and are still to be taken apart are settled, but not yielded.
     """
 
     def work(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> list[SegmentLoss]:
         return [_settle(txn, segment, txn.now_ms + grace_ms) for _, segment in rows]
 
     for losses in transaction.batches(metadata.write, SEGMENTS, _BATCH_SEGMENTS, work):
-        yield from (one for one in losses if not names.is_removed(one.segment))
+        yield from (loss for loss in losses if not names.is_removed(loss.segment))
 
 
 def undo_batches(metadata: MetadataStore, *, grace_ms: int) -> int:
-    """Take away what a journal told of batches that it ended in; returns how many batches there were.
+    """Undo the batches that a journal begins and does not end; return their number.
 
-    Nobody was told that they are committed. Their segments go like deleted ones, objects after `grace_ms`.
+    Their commit was never acknowledged. Their segments are deleted, with objects due after `grace_ms`.
     """
     with metadata.read() as view:
         begun = batches.begun(view)
@@ -99,7 +99,7 @@ def undo_batches(metadata: MetadataStore, *, grace_ms: int) -> int:
 
 
 def drop_false_garbage(metadata: MetadataStore) -> int:
-    """Forget garbage whose object is linked: a journal that ends in the middle of a change may name both."""
+    """Drop garbage whose object is linked, and return their number: a journal cut inside a change may name both."""
 
     def work(txn: WriteTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> int:
         linked = [key for key, row in rows if row.object_id and txn.get(OBJECTS, tables.u64(row.object_id)) is not None]
@@ -109,7 +109,7 @@ def drop_false_garbage(metadata: MetadataStore) -> int:
 
 
 def drop_unlinked_checksums(metadata: MetadataStore) -> int:
-    """Forget checksums of objects that a journal ended before it linked; returns how many objects there were."""
+    """Drop checksums of objects that a cut journal never linked; return the number of objects."""
     dropped, after = 0, 0
     while True:
         with metadata.write() as txn:
@@ -124,17 +124,17 @@ def drop_unlinked_checksums(metadata: MetadataStore) -> int:
 
 
 def _objects_with_checksums(txn: ReadTransaction, after: int) -> Iterator[ObjectId]:
-    """Ids of objects behind `after` that have a run, one seek each."""
+    """Yield the ids of objects after `after` that have a run, one seek each."""
     while (key := next((key for key, _ in txn.scan_raw(CHECKSUMS.name, tables.u64(after + 1))), None)) is not None:
         after = tables.read_u64(key)
         yield ObjectId(after)
 
 
 def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> SegmentLoss:
-    found = _look(txn, before)
+    cold = _cold_chain(txn, before)
     segment = replace(
         before,
-        length=found.end,
+        length=cold.end,
         inode=Inode(txn.allocate_id()),
         writer_epoch=before.writer_epoch + 1,
         generation=before.generation + 1,
@@ -142,7 +142,7 @@ def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> Segmen
         changed_ms=txn.now_ms,
     )
     changes.segment_changed(txn, segment)
-    segment, gaps = _drop(txn, segment, found.beyond, due_ms), found.gaps
+    segment, gaps = _drop(txn, segment, cold.beyond, due_ms), cold.gaps
     segment = chain_edits.fill_gaps(txn, segment, gaps)
     txn.put(SEGMENTS, tables.u64(segment.id), segment)
     return SegmentLoss(
@@ -151,27 +151,27 @@ def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> Segmen
         length=segment.length,
         sealed=segment.sealed,
         cut_bytes=before.length - segment.length,
-        lost=tuple(sorted([*found.lost, *gaps])),
+        lost=tuple(sorted([*cold.lost, *gaps])),
     )
 
 
-def _look(txn: ReadTransaction, segment: SegmentRecord) -> _Found:
-    """Walk the chain once."""
-    found = _Found(segment.start_offset)
+def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> _ColdChain:
+    """Compare the chain with the segment's record, in one walk."""
+    cold = _ColdChain(segment.start_offset)
     for chunk in chains.chunks(txn, segment.id, Tier.COLD):
         readable = chunk.range.intersect(segment.range)
         if not readable or chunk.end_offset > segment.length:
-            found.beyond.append(chunk)
+            cold.beyond.append(chunk)
         if not readable:
             continue
-        ranges.add(found.held, readable)
+        ranges.add(cold.held, readable)
         if chunk.lost:
-            found.lost.append(readable)
-    return found
+            cold.lost.append(readable)
+    return cold
 
 
 def _drop(txn: WriteTransaction, segment: SegmentRecord, beyond: list[ChunkRecord], due_ms: int) -> SegmentRecord:
-    """Unlink chunks outside the segment; of one that reaches over its end the part before it stays."""
+    """Unlink chunks outside the segment; cut one that crosses its end."""
     if not beyond:
         return segment
     after = changes.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in beyond])
@@ -184,7 +184,7 @@ def _drop(txn: WriteTransaction, segment: SegmentRecord, beyond: list[ChunkRecor
 
 
 def _cut(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> SegmentRecord:
-    """Let the last chunk end where the segment does; it keeps its reference."""
+    """Cut the last chunk at the segment's end; it keeps its reference."""
     shorter = replace(chunk, length=segment.length - chunk.start_offset, next=0)
     txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, shorter.start_offset), shorter)
     changes.cold_linked(txn, segment.id, (shorter,), (chains.object_of(txn, chunk),) if chunk.object_id else ())

@@ -1,4 +1,4 @@
-"""A segment made of the objects that were found of it: records, names and the journal of a fresh store."""
+"""Make a segment from its objects: records, names and the changes for the journal of a fresh store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tierfs.tiering import packs
 from tierfs.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
 
 PackIds = dict[str, ObjectId]
-"""Packs that have a record already, by name."""
+"""Ids of the packs that have a record already, by name."""
 
 
 def make_segment(
@@ -28,18 +28,18 @@ def make_segment(
     *,
     suffix: bool,
 ) -> tuple[str, SegmentRecord]:
-    """Write a segment with its cover and its gaps; returns the name it got and its record.
+    """Write a segment with its cover and its gaps; return its final name and its record.
 
-    `packs` learns of those that are linked for the first time. `suffix` says that its name belongs to another
-    one. Raises InvalidRequest where no name can be made, before anything is linked.
+    Packs that are linked for the first time are added to `packs`. `suffix`: its name belongs to another segment. Raises
+    InvalidRequest if no name can be made, before anything is linked.
 
-    Whether it was sealed nobody knows any more: it is open. Where its head was cut is where it begins.
+    The segment is open, as its seal is unknown, and begins with its first object.
     """
     parts = names.split(path)
     if suffix:
         parts = (*parts[:-1], _suffixed(parts[-1], segment_id))
     parent_id, name, path = _place(txn, parts, segment_id)
-    modified_ms = max(one.modified_ms for one in cover.chosen)
+    modified_ms = max(found.modified_ms for found in cover.chosen)
     segment = SegmentRecord(
         id=segment_id,
         parent_id=parent_id,
@@ -55,49 +55,49 @@ def make_segment(
     )
     directories.add_entry(txn, parent_id, Entry(name, EntryKind.SEGMENT, segment_id))
     changes.segment_changed(txn, segment)
-    for one in cover.chosen:
-        segment = _link(txn, segment, one, grids[one.label], packs)
+    for found in cover.chosen:
+        segment = _link(txn, segment, found, grids[found.label], packs)
     segment = chain_edits.fill_gaps(txn, segment, cover.gaps)
     txn.put(SEGMENTS, tables.u64(segment_id), segment)
     return path, segment
 
 
 def _link(
-    txn: WriteTransaction, segment: SegmentRecord, one: FoundObject, grid: tuple[int, ...], packs: PackIds
+    txn: WriteTransaction, segment: SegmentRecord, found: FoundObject, grid: tuple[int, ...], packs: PackIds
 ) -> SegmentRecord:
-    known = packs.get(one.name)
-    holder = None if known is None else txn.get(OBJECTS, tables.u64(known))
+    pack_id = packs.get(found.name)
+    holder = None if pack_id is None else txn.get(OBJECTS, tables.u64(pack_id))
     if holder is None:
-        holder = _new_object(txn, one, grid)
-    if one.pack_bytes:
-        packs[one.name] = holder.id
+        holder = _new_object(txn, found, grid)
+    if found.pack_bytes:
+        packs[found.name] = holder.id
         holder = replace(holder, packed=holder.packed + 1, linked_sequence=txn.store.next_outbox)
     chunk = ChunkRecord(
-        start_offset=one.start,
-        length=one.length_bytes,
+        start_offset=found.start,
+        length=found.length_bytes,
         object_id=holder.id,
-        object_offset=one.object_offset,
+        object_offset=found.object_offset,
     )
-    if one.pack_bytes:
-        chunk = replace(chunk, crc32c=one.crc32c, crc_offset=one.object_offset, crc_length=one.length_bytes)
+    if found.pack_bytes:
+        chunk = replace(chunk, crc32c=found.crc32c, crc_offset=found.object_offset, crc_length=found.length_bytes)
     changed = chains.insert(txn, segment, Tier.COLD, chunk, holder)
-    changes.cold_linked(txn, segment.id, (chunk,), () if known is not None else (replace(holder, references=1),))
+    changes.cold_linked(txn, segment.id, (chunk,), () if pack_id is not None else (replace(holder, references=1),))
     return changed
 
 
-def _new_object(txn: WriteTransaction, one: FoundObject, grid: tuple[int, ...]) -> ObjectRecord:
-    said = packs.parse_name(one.name) if one.pack_bytes else None
+def _new_object(txn: WriteTransaction, found: FoundObject, grid: tuple[int, ...]) -> ObjectRecord:
+    named = packs.parse_name(found.name) if found.pack_bytes else None
     holder = ObjectRecord(
         id=ObjectId(txn.allocate_id()),
         tier=Tier.COLD,
         location_id=txn.store.cold_location_id,
-        name=one.name,
-        length=one.object_bytes,
-        etag=one.etag,
-        crc32c=one.crc32c if said is None else said.crc32c,
-        store_epoch=one.epoch,
-        attempt=AttemptId(one.attempt),
-        created_ms=one.modified_ms,
+        name=found.name,
+        length=found.object_bytes,
+        etag=found.etag,
+        crc32c=found.crc32c if named is None else named.crc32c,
+        store_epoch=found.epoch,
+        attempt=AttemptId(found.attempt),
+        created_ms=found.modified_ms,
         linked_sequence=txn.store.next_outbox,
     )
     checksums.put_grid(txn, holder.id, grid)
@@ -105,7 +105,7 @@ def _new_object(txn: WriteTransaction, one: FoundObject, grid: tuple[int, ...]) 
 
 
 def _place(txn: WriteTransaction, parts: tuple[str, ...], segment_id: SegmentId) -> tuple[DirectoryId, str, str]:
-    """Directory and name for a segment; what stands in the way gives its name a suffix."""
+    """Make the directory of a segment; return it with the free name. A taken component gets a suffix."""
     while True:
         taken = _taken(txn, parts)
         if taken is None:
@@ -118,7 +118,7 @@ def _place(txn: WriteTransaction, parts: tuple[str, ...], segment_id: SegmentId)
 
 
 def _taken(txn: WriteTransaction, parts: tuple[str, ...]) -> int | None:
-    """Which component stands for something else already."""
+    """Return the index of the path's component that is taken already, or None."""
     for depth in range(1, len(parts)):
         entry = directories.find(txn, names.join(parts[:depth]))
         if entry is None:
@@ -129,7 +129,7 @@ def _taken(txn: WriteTransaction, parts: tuple[str, ...]) -> int | None:
 
 
 def _suffixed(part: str, segment_id: SegmentId) -> str:
-    """The component with the segment's id behind it, cut to the length a name may have."""
+    """Return the component followed by the segment's id, cut to the longest allowed name."""
     suffix = f".{segment_id}"
     kept = part.encode()[: names.MAX_COMPONENT_BYTES - len(suffix)].decode(errors="ignore")
     return kept + suffix

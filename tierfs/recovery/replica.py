@@ -1,8 +1,8 @@
-"""Replicas: a store that follows a bucket which another store owns, read-only, by the same replay as `recover`.
+"""Replicas: stores that follow a bucket which another store owns, read-only, by the same replay as `recover`.
 
-One listing tells whether there is something new. Slots up to the newest checkpoint but one may have been
-deleted and created again by a fenced owner, so they are void: a replica that is that far behind starts over
-from the newest checkpoint, in a database of its own, and takes over what differs.
+One listing shows whether there are new slots. Slots up to the newest checkpoint but one may have been deleted and
+created again by a fenced owner, so they are void: a replica that has not applied them starts over from the newest
+checkpoint, in a separate database, and copies the rows that differ.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from tierfs.tiering.ledgers.copies import EntryRows
 from tierfs.types import SegmentId
 
 _STAGING = "metadata.next"
-"""Where a replica that starts over rebuilds; what a killed one left is thrown away."""
+"""Directory in which a replica that starts over rebuilds; remains of a killed rebuild are discarded."""
 
 _ATTEMPTS = 3
-"""The owner may delete slots between our listing and our read; what is listed then is newer."""
+"""Listings tried: the owner may delete slots between our listing and our read; a new listing has newer ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """What a new replica follows."""
+    """The bucket that a new replica follows, and its state."""
 
     path: Path
     store_id: str
@@ -56,18 +56,18 @@ class ReplicaReport:
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """What a refresh found."""
+    """Result of a refresh."""
 
     entries: int = 0
     """Slots that were applied."""
     started_over: bool = False
-    """From the newest checkpoint."""
+    """Whether the replica was rebuilt from the newest checkpoint."""
     slot: int = 0
-    """The replica stands behind this one now."""
+    """The last slot that the replica has applied."""
 
 
 class Follower:
-    """Keeps one replica up to date. Used by one thread of one process at a time: the store's holder."""
+    """Updater of one replica. Used by one thread of one process at a time: the store's holder."""
 
     def __init__(self, metadata: MetadataStore, storage: ChunkStorage, location: LocationRecord) -> None:
         self._metadata = metadata
@@ -76,10 +76,10 @@ class Follower:
         self._rows = EntryRows(metadata, storage, metadata.write_replayed)
 
     def refresh(self) -> Refreshed:
-        """Apply what is new in the journal. Costs one listing when nothing is.
+        """Apply the new slots of the journal. Costs one listing when there are none.
 
         Raises DataLoss for a damaged journal, Unavailable while a recovery from objects has not written its
-        checkpoint, and what the storage raises; then the replica stays as it was, or as an earlier slot left it.
+        checkpoint, and storage errors; then the replica stays as it was, or as of an earlier slot.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -107,7 +107,7 @@ class Follower:
             return txn.store.journal.next_slot - 1
 
     def _apply(self, listing: JournalListing, applied: int) -> int:
-        """Apply every slot behind `applied`, each in one transaction; returns how many."""
+        """Apply every slot after `applied`, each in one transaction; return their number."""
         with self._metadata.read() as txn:
             epoch = txn.store.store_epoch
         items = reader.entries_behind(self._storage, listing, applied, epoch)
@@ -118,7 +118,7 @@ class Follower:
                 self._rows.prepare(entry)
                 with self._metadata.write_replayed() as txn:
                     replay.apply_entry(txn, entry)
-                    replica_rows.hold_back(txn, entry)
+                    replica_rows.clamp_to_cold(txn, entry)
                 self._rows.restore(dict.fromkeys(_ledgers_of(entry)))
         return len(items)
 
@@ -140,7 +140,7 @@ class Follower:
 
 
 def _ledgers_of(entry: pb.JournalEntry) -> Iterator[SegmentId]:
-    """The ledgers that an entry of the journal tells of; and segments that are none."""
+    """Yield the ids of an entry's changed segments, with all ledgers among them."""
     for change in entry.changes:
         if change.HasField("cold_link"):
             yield SegmentId(change.cold_link.segment_id)
@@ -151,8 +151,8 @@ def _ledgers_of(entry: pb.JournalEntry) -> Iterator[SegmentId]:
 def create_replica(path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None) -> ReplicaReport:
     """Make a store in `path`, which must be missing or empty, that follows the bucket and changes nothing there.
 
-    Raises AlreadyExists, NotFound where there is no journal, DataLoss when it is damaged, and what the storage
-    raises; then nothing is left in `path`.
+    Raises AlreadyExists, NotFound without a journal, DataLoss when it is damaged, and storage errors; then nothing is
+    left in `path`.
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
@@ -174,10 +174,10 @@ def create_replica(path: Path, choice: ColdChoice, report: OnProgress, clock: Cl
 
 @contextmanager
 def _reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRecord, ChunkStorage]]:
-    """The cold tier that was named, connected. Not probed: a replica may have no right to write there."""
+    """Yield the named cold tier, connected but not probed: a replica may have no right to write there."""
     location = locate(choice)
     if location is None or (choice.bucket_url is None and choice.cold_dir is None):
         raise InvalidRequest("a replica needs the cold tier", remedy="name it with --bucket or --cold-dir")
     with closing(connect(location, paths.root, Settings().cold, Metrics())) as storage:
-        next(storage.list(JOURNAL_PREFIX), None)  # fails at once where nothing answers
+        next(storage.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
         yield location, storage

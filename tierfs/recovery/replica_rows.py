@@ -1,7 +1,7 @@
-"""What a replica makes of the journal: segments end where the bucket's bytes do (design §6, after a loss).
+"""The rows of a replica: segments end where the bucket's bytes do (design §6, after a loss).
 
-A segment's record tells of bytes that only the owner's disk holds. Until they are cold a replica shows the
-segment open and up to the first gap, so a file never shrinks, and one that looks sealed never grows.
+A segment's record includes bytes that only the owner's disk holds. Until they are cold, a replica shows the segment
+open and up to the first gap, so a file never shrinks, and one that looks sealed never grows.
 """
 
 from __future__ import annotations
@@ -32,47 +32,47 @@ from tierfs.types import SegmentId, SegmentStatus
 _BATCH_ROWS = 1000
 
 _PLAIN_NAMES = (OBJECTS.name, CHECKSUMS.name, *RESERVED_NAMES)
-"""Databases whose rows nobody has to be told of."""
+"""Databases whose changes need no notification to mounts."""
 
 _Difference = tuple[bytes, bytes | None, bytes | None]
-"""A key, and what is under it before and after."""
+"""A key, and its values before and after."""
 
 
-def hold_back(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
-    """End what an entry changed where the bucket's bytes do; called in the transaction that applied it."""
+def clamp_to_cold(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
+    """End the segments that an entry changed where their cold bytes do; call it in the transaction that applied it."""
     for segment_id in sorted({segment_id for change in entry.changes for segment_id in _segments_of(change)}):
         segment = directories.segment(txn, SegmentId(segment_id))
         if segment is not None:
-            _hold_back(txn, segment)
+            _clamp(txn, segment)
 
 
 def become_replica(metadata: MetadataStore) -> None:
-    """Make a rebuilt store one that follows: every segment ends where it has to, garbage is the owner's business."""
+    """Make a rebuilt store a replica: clamp every segment to its cold bytes, and drop garbage, which is the owner's."""
 
-    def hold_all_back(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> None:
+    def clamp(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> None:
         txn.update_store(replica=True)
         for _, segment in rows:
-            _hold_back(txn, segment)
+            _clamp(txn, segment)
 
     def forget(txn: WriteTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> None:
         for key, _ in rows:
             txn.delete(GARBAGE.name, key)
 
     for _ in chain(
-        batches(metadata.write_replayed, SEGMENTS, _BATCH_ROWS, hold_all_back),
+        batches(metadata.write_replayed, SEGMENTS, _BATCH_ROWS, clamp),
         batches(metadata.write_replayed, GARBAGE, _BATCH_ROWS, forget),
     ):
         pass
 
 
 def replace_rows(metadata: MetadataStore, source: MetadataStore) -> None:
-    """Make a replica what another one is, in one transaction; only what differs is written and told to mounts."""
+    """Copy another replica's rows in one transaction; only differing rows are written and notified to mounts."""
     with metadata.read() as old, source.read() as new, metadata.write_replayed() as txn:
         for name in _PLAIN_NAMES:
             for difference in _differences(old, new, name):
                 _write(txn, name, difference)
         for difference in _differences(old, new, LOCATIONS.name):
-            if difference[1] is None:  # how this host reaches a place that it knows is its own business
+            if difference[1] is None:  # keep this host's own connection settings of known locations
                 _write(txn, LOCATIONS.name, difference)
         moved = _replace_chunks(txn, old, new)
         _replace_names(txn, old, new)
@@ -86,18 +86,18 @@ def replace_rows(metadata: MetadataStore, source: MetadataStore) -> None:
 
 
 def _segments_of(change: pb.Change) -> Sequence[int]:
-    """Ids of the segments whose end may have moved."""
+    """Return the ids of the segments whose end may have moved."""
     kind = change.WhichOneof("body")
     if kind == "segment":
         return (change.segment.id,)
     if kind == "cold_link":
         return (change.cold_link.segment_id,)
     if kind == "pack_link":
-        return [one.segment_id for one in change.pack_link.links]
+        return [link.segment_id for link in change.pack_link.links]
     return (change.cold_unlink.segment_id,) if kind == "cold_unlink" else ()
 
 
-def _hold_back(txn: WriteTransaction, segment: SegmentRecord) -> None:
+def _clamp(txn: WriteTransaction, segment: SegmentRecord) -> None:
     owner = segment.owner_view
     if not owner.length:
         owner = OwnerView(length=segment.length, status=segment.status, sealed_ms=segment.sealed_ms)
@@ -112,7 +112,7 @@ def _hold_back(txn: WriteTransaction, segment: SegmentRecord) -> None:
 
 
 def _differences(old: ReadTransaction, new: ReadTransaction, name: bytes) -> Iterator[_Difference]:
-    """Rows that are not the same, in key order; streams both."""
+    """Yield the rows that differ, in key order; streams both sides."""
     before, after = old.scan_raw(name), new.scan_raw(name)
     left, right = next(before, None), next(after, None)
     while left is not None or right is not None:
@@ -138,7 +138,7 @@ def _write(txn: WriteTransaction, name: bytes, difference: _Difference) -> None:
 
 
 def _replace_chunks(txn: WriteTransaction, old: ReadTransaction, new: ReadTransaction) -> set[int]:
-    """Ids of the segments whose chunks moved."""
+    """Copy the chunks that differ; return the ids of their segments."""
     moved = set[int]()
     for difference in _differences(old, new, CHUNKS.name):
         _write(txn, CHUNKS.name, difference)
@@ -166,22 +166,22 @@ def _replace_names(txn: WriteTransaction, old: ReadTransaction, new: ReadTransac
 
 
 def _replace_segments(txn: WriteTransaction, old: ReadTransaction, new: ReadTransaction, moved: set[int]) -> None:
-    """A generation counts what this database saw; it alone is no difference, and it never goes back."""
+    """Copy the segments that differ. A generation counts this database's changes: never copied, it only increases."""
     for key, before, after in _differences(old, new, SEGMENTS.name):
         segment_id = tables.read_u64(key)
         has_moved = segment_id in moved
         moved.discard(segment_id)
-        known = None if before is None else SEGMENTS.codec.decode(before)
+        old_record = None if before is None else SEGMENTS.codec.decode(before)
         if after is None:
             txn.delete(SEGMENTS.name, key)
         else:
-            found = SEGMENTS.codec.decode(after)
-            if known is not None:
-                found = replace(found, generation=known.generation + has_moved)
-                if SEGMENTS.codec.encode(found) == before:
+            new_record = SEGMENTS.codec.decode(after)
+            if old_record is not None:
+                new_record = replace(new_record, generation=old_record.generation + has_moved)
+                if SEGMENTS.codec.encode(new_record) == before:
                     continue
-            txn.put(SEGMENTS, key, found)
-        _touch(txn, segment_id, known, after)
+            txn.put(SEGMENTS, key, new_record)
+        _touch(txn, segment_id, old_record, after)
     for segment_id in moved:
         segment = directories.segment(txn, SegmentId(segment_id))
         if segment is not None:
@@ -189,8 +189,8 @@ def _replace_segments(txn: WriteTransaction, old: ReadTransaction, new: ReadTran
             txn.touch(inode=segment.inode, segment_id=segment_id)
 
 
-def _touch(txn: WriteTransaction, segment_id: int, known: SegmentRecord | None, after: bytes | None) -> None:
-    if known is not None:
-        txn.touch(inode=known.inode, segment_id=segment_id)
+def _touch(txn: WriteTransaction, segment_id: int, before: SegmentRecord | None, after: bytes | None) -> None:
+    if before is not None:
+        txn.touch(inode=before.inode, segment_id=segment_id)
     elif after is not None:
         txn.touch(inode=SEGMENTS.codec.decode(after).inode, segment_id=segment_id)

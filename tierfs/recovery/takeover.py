@@ -1,7 +1,7 @@
-"""Taking a bucket over from an owner that may be alive: win the slot behind its newest entry.
+"""Take a bucket over from an owner that may be alive: win the slot after its newest entry.
 
-Create-only decides who has a slot. One that is taken holds what the owner published meanwhile: it is
-replayed, and the next slot is tried. The entry that wins is replayed like any other, so nothing is written
+A create-only PUT decides the winner of a slot. A taken slot holds an entry that the owner published meanwhile: it is
+replayed, and the next slot is tried. The winning entry is replayed like any other, so no change of our own is made
 here before the bucket is ours.
 """
 
@@ -25,29 +25,29 @@ from tierfs.metadata.store import MetadataStore, new_id
 log = logging.getLogger(__name__)
 
 _TRIES = 1000
-"""Slots tried in a row. Each is a race of two requests against the owner's three; a few are lost, not a thousand."""
+"""Slots tried in a row. Each is a race of two requests against the owner's three: a few are lost, never a thousand."""
 
 _LIST_EVERY = 8
-"""A listing finds everything that is new at once, and costs a request of the race, so not every try has one."""
+"""Tries per listing: one finds all new entries at once, and costs a request of the race."""
 
 
 class SupersededError(Exception):
-    """Slots that the metadata stand behind were deleted under a newer checkpoint: rebuild from that one."""
+    """The slots after the metadata's last one were deleted because of a newer checkpoint: rebuild from that one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """One attempt to own a bucket with metadata that were rebuilt from its journal."""
+    """One attempt to own a bucket, with metadata that were rebuilt from its journal."""
 
     metadata: MetadataStore
     storage: ChunkStorage
     location: LocationRecord
 
     def win(self) -> None:
-        """Begin the next store epoch in the bucket; the owner before is fenced from then on.
+        """Begin the next store epoch in the bucket; the previous owner is fenced from then on.
 
         Raises Fenced when another recovery was faster, SupersededError, Unavailable when the owner was faster
-        a thousand times, DataLoss for a damaged entry, and what the storage raises.
+        a thousand times, DataLoss for a damaged entry, and storage errors.
         """
         with self.metadata.read() as txn:
             epoch = txn.store.store_epoch + 1
@@ -63,12 +63,12 @@ class Takeover:
         raise Unavailable("the owner publishes faster than it can be replaced", remedy="stop it, or try again")
 
     def _catch_up(self, epoch: int) -> None:
-        """Replay every entry that is new. Raises SupersededError when some may be missing or void."""
+        """Replay every new entry. Raises SupersededError when some may be missing or void."""
         with self.metadata.read() as txn:
             applied, current = txn.store.journal.next_slot - 1, txn.store.store_epoch
         listing = reader.list_journal(self.storage, after_slot=applied)
         if reader.must_start_over(listing, applied):
-            raise SupersededError(f"slots behind {applied} were deleted")
+            raise SupersededError(f"slots after {applied} were deleted")
         items = reader.entries_behind(self.storage, listing, applied, current)
         try:
             with closing(reader.read_entries(self.storage, items)) as entries:
@@ -83,7 +83,7 @@ class Takeover:
             return changes.takeover_entry(txn.store, epoch, attempt, self.location, socket.gethostname(), now_ms)
 
     def _create(self, entry: pb.JournalEntry) -> bool:
-        """Win the slot; where it is taken, replay what is there."""
+        """Try to win the slot; return whether it is ours. A taken slot's entry is replayed."""
         name = slot_name(entry.slot)
         try:
             self.storage.put(name, BufferSource(changes.frame(entry)), metadata={"attempt": entry.attempt})
@@ -94,7 +94,7 @@ class Takeover:
                 raise SupersededError(str(exc)) from exc
             if other.attempt == entry.attempt:
                 return True  # the answer to the first request was lost
-            log.info("slot %d was taken by the owner before", entry.slot)
+            log.info("slot %d was taken by the previous owner", entry.slot)
             self._replay(other, entry.store_epoch)
             return False
         return True
@@ -106,11 +106,11 @@ class Takeover:
             replay.apply_entry(txn, entry)
 
     def _require_newest(self, entry: pb.JournalEntry) -> None:
-        """A slot that was deleted can be created again, and counts for nothing: what lies behind it tells."""
+        """Raise unless no entry or checkpoint follows ours: a deleted slot can be created again, and is then void."""
         listing = reader.list_journal(self.storage, after_slot=entry.slot)
-        behind = [slot for slot in listing.checkpoints if slot >= entry.slot]
+        checkpoints = [slot for slot in listing.checkpoints if slot >= entry.slot]
         later = [reader.read_entry(self.storage, item).store_epoch for item in listing.slots.values()]
-        later += [reader.read_manifest(self.storage, listing.checkpoints[slot]).store_epoch for slot in behind]
+        later += [reader.read_manifest(self.storage, listing.checkpoints[slot]).store_epoch for slot in checkpoints]
         newest = max(later, default=0)
         if newest >= entry.store_epoch:
             raise _faster(newest)
@@ -120,7 +120,7 @@ class Takeover:
     def _begin(self, entry: pb.JournalEntry) -> None:
         with self.metadata.write() as txn:
             replay.apply_entry(txn, entry)
-            # The owner before may have used ids that its journal never named.
+            # The previous owner may have used ids that its journal never named.
             next_id = max(txn.store.next_id, journal_state.first_of(entry.store_epoch))
             txn.update_store(next_id=next_id, created_ms=txn.now_ms)
 
@@ -128,5 +128,5 @@ class Takeover:
 def _faster(epoch: int) -> Fenced:
     return Fenced(
         f"another recovery took the bucket over meanwhile, with epoch {epoch}",
-        remedy="use the store it made, or, to take that one's place, recover again",
+        remedy="use the store it made, or recover again to replace it",
     )
