@@ -27,7 +27,7 @@ TABLES: list[Table] = [SEGMENTS, CHUNKS, OBJECTS, DIRECTORIES, LOCATIONS, POLICI
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[TestStore]:
-    """A store whose every row, and whatever waits for the journal, has fields that this version does not know."""
+    """A store in which every row and every queued journal change has fields unknown to this version."""
     with open_test_store(tmp_path / "store") as opened:
         opened.append("d/both", b"0123456789", seal=True)
         opened.append("cold", b"abcdefgh", seal=True)
@@ -80,7 +80,7 @@ def test_verbs_that_move_chunks_keep_what_they_do_not_know(store: TestStore) -> 
 def test_recovery_keeps_what_it_does_not_know(store: TestStore, tmp_path: Path) -> None:
     store.engine.seal("local")
     store.cold_work().tools.checkpointer.checkpoint()
-    store.offload("local")  # in a slot behind the checkpoint
+    store.offload("local")  # in a slot after the checkpoint
     before = {name: len(rows_without(store.metadata, name)) for name in (CHUNKS.name, OBJECTS.name)}
     with recovered(tmp_path / "other", store.cold) as other:
         missing = {

@@ -136,7 +136,7 @@ def next_id_too_low(store: Store) -> None:
 
 @damage(Kind.COUNTER)
 def next_id_not_above_a_commit(store: Store) -> None:
-    """Of two segments made at once the second is the newest thing there is, but for the number of its commit."""
+    """Of two segments made at once, only the number of the second's commit is newer than the second."""
     with closing(store.engine.bulk_creator()) as bulk:
         bulk.create([WholeSegment(f"bulk/{number}", b"") for number in range(2)], seal=True)
     with store.metadata.write() as txn:

@@ -115,7 +115,7 @@ def test_what_can_be_mended_is(damage: Damage, path: Path) -> None:
 
 
 def test_a_file_that_can_still_be_written_to_is_a_note_that_repair_mends(path: Path) -> None:
-    """A failed chmod behind a commit leaves it: no byte is in danger."""
+    """A failed chmod after a commit leaves it: no byte is in danger."""
     with open_store(path) as store:
         file = local_path(store, "s")
         file.chmod(0o600)

@@ -1,4 +1,4 @@
-"""Bytes of cold ledgers: what goes bad is found where it is, costs no more than itself, and comes back."""
+"""Bytes of cold ledgers: damage is found in its place, costs no more than itself, and is repaired."""
 
 from __future__ import annotations
 

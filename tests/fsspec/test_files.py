@@ -86,7 +86,7 @@ def test_slices(segment: bytes, fs: TierfsFileSystem) -> None:
 
 
 def test_how_much_a_read_fetches(store: store.Store, fs: TierfsFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole blocks of 128 KiB, at once all that is needed, and more each time that small reads go on."""
+    """Whole blocks of 128 KiB, at once all that is needed, and more each time that small reads continue."""
     append(store, "s", DATA)
     asked: list[tuple[int, int]] = []
     original = SegmentHandle.read_into

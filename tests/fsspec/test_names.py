@@ -1,4 +1,4 @@
-"""URLs, listings and what is told of segments and directories."""
+"""URLs, listings, and the information about segments and directories."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_the_last_user_closes(store: store.Store) -> None:
 
 @pytest.mark.parametrize("end", ["", "file.close()", "del fs, file", "os._exit(0)", "fs.close()"])
 def test_a_process_ends(store: store.Store, end: str) -> None:
-    """With a file open, and whatever it did of late."""
+    """The process ends with a file open, after any last operation."""
     append(store, "s", DATA)
     program = f"""
 import fsspec, os

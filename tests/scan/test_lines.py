@@ -1,4 +1,4 @@
-"""Every line once, whatever its separator, wherever chunks, objects and splits end."""
+"""Every line is read once, with any separator and any ends of chunks, objects and splits."""
 
 from __future__ import annotations
 

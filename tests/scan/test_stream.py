@@ -245,7 +245,7 @@ def test_cold_only_ends_where_the_cold_tier_does(store: app.Store) -> None:
 
 
 def test_cold_only_behind_a_cut_head(store: app.Store) -> None:
-    """The chunk that holds the new head stays whole: its bytes in front of the head are no bytes of the segment."""
+    """The chunk that holds the new head stays whole: its bytes before the head are not the segment's."""
     fill(store, b"0123456\n" * 3, cold_bytes=24)
     truncate(store, "s", 20)
     append(store, "s", b"abc\n")

@@ -185,7 +185,7 @@ def test_another_store_and_an_older_one() -> None:
 
 
 def test_deleted_between_the_offset_and_the_batch() -> None:
-    """Neither offset names a segment that began and ended in one batch: the sum of bytes tells."""
+    """Neither offset names a segment that began and ended in one batch: the sum of bytes shows the loss."""
     world = World()
     world.create()
     world.append(0, b"a\nb\n")

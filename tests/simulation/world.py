@@ -46,7 +46,7 @@ class World:
         self.random.choices([verb for verb, _ in VERBS], [weight for _, weight in VERBS])[0](self)
 
     def any(self, *, sealed: bool | None = None) -> str | None:
-        """A segment there is."""
+        """Return an existing segment."""
         found = [name for name, one in self.segments.items() if sealed is None or one.sealed is sealed]
         return self.random.choice(found) if found else None
 

@@ -76,7 +76,7 @@ def cluster_spark(spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPath
 
 
 def require_java() -> None:
-    """Fail the test, with the remedy, where there is none."""
+    """Fail the test, with the remedy, if there is no Java."""
     if shutil.which("java") is None:
         pytest.fail("Spark needs Java: mount_helpers/install-deps spark", pytrace=False)
 

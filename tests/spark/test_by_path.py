@@ -119,7 +119,7 @@ def spark_parquet(spark: SparkSession, *paths: str) -> DataFrame:
 
 
 def spark_sums(table: DataFrame) -> dict[str, Sums]:
-    """Sums by the name of the file a row comes from."""
+    """Return sums by the name of a row's file."""
     line = F.concat_ws(" ", *(F.col(name).cast("string") for name in table.columns))
     amount = F.split(line, " ", 3)[1].cast("long")
     file_name = F.col("_metadata.file_name").alias("name")

@@ -55,7 +55,7 @@ def truth(data: bytes) -> Sums:
 
 
 def by_executors(table: DataFrame, cluster: SparkCluster) -> dict[str, Sums]:
-    """Sums by the name of the file a line comes from; every worker had a share in them.
+    """Return sums by the name of a line's file; every worker had a share in them.
 
     Spark reads the lines, Python functions on the executors sum them up.
     """
@@ -176,7 +176,7 @@ def test_line_ends_at_every_place(
 
 
 def summed_in_steps(signs: str, rows: Iterable[Any]) -> Iterator[tuple[str, str, int, int]]:
-    """Runs on executors: say so at the first line, and go on when told."""
+    """Report the first line from an executor, and continue when released."""
     context = TaskContext.get()
     assert context is not None
     Path(signs, f"began{context.partitionId()}").touch()

@@ -45,7 +45,7 @@ SOURCES = {
 
 @pytest.fixture
 def filled(store: store.Store) -> store.Store:
-    """Every second segment is cold and has left the disk; one has both: cold in front, local behind."""
+    """Every second segment is cold and has left the disk; one has both: cold first, local last."""
     for number, (name, data) in enumerate(SOURCES.items()):
         append(store, f"t/{name}", data, seal=number % 3 == 0)
         if number % 2:

@@ -37,7 +37,7 @@ def writer(table: DataFrame, store: store.Store, **options: str) -> DataFrameWri
 
 
 def segments(store: store.Store) -> dict[str, bytes]:
-    """Every segment with its bytes, as `tierfs cat` tells."""
+    """Return every segment with its bytes, as `tierfs cat` writes them."""
     with store.metadata.read() as txn:
         root = directories.find(txn, "")
         assert root is not None
@@ -183,7 +183,7 @@ def test_only_append_is_a_mode(mode: str, spark: SparkSession, store: store.Stor
 
 
 class Stream:
-    """A query from text files to a store; each `run` ends when everything that is there is written."""
+    """A query from text files to a store; each `run` ends when everything present is written."""
 
     def __init__(self, spark: SparkSession, store: store.Store, work: Path) -> None:
         self._spark = spark

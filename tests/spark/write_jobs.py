@@ -95,7 +95,7 @@ def parent(process: int) -> int:
 
 
 def main(store: str, work: Path) -> None:
-    """Run the stream until everything that is there is written."""
+    """Run the stream until everything present is written."""
     gate = Gate(work / "gate")
 
     def waiting(value: str) -> str:

@@ -1,4 +1,4 @@
-"""Lower layers never import higher ones, and vendor packages stay behind one door (design: structure)."""
+"""Lower layers never import higher ones, and vendor packages are imported in one place (design: structure)."""
 
 from __future__ import annotations
 

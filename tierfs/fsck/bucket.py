@@ -297,8 +297,8 @@ class BucketCheck:
         with self._metadata.read() as txn:
             lost = {found.object.id for found in locate(txn, Tier.COLD, bad) if found.chunk.lost}
             for found in locate(txn, Tier.COLD, bad):
-                known = found.object.id in lost and self._bad[found.object.id].difference is not None
-                if not known and not found.chunk.lost:
+                recorded = found.object.id in lost and self._bad[found.object.id].difference is not None
+                if not recorded and not found.chunk.lost:
                     yield self._finding(found, has_other_copy=found.has_other_copy(txn))
 
     def _finding(self, found: Located, *, has_other_copy: bool) -> Finding:

@@ -71,15 +71,15 @@ class FileCheck:
     def _take(self, found: FoundFile, waiting: set[str], short: dict[int, int], writable: list[int]) -> None:
         self.totals.files += 1
         self.totals.bytes += found.length_bytes
-        known = False
+        named = False
         for number in self._table.names[Tier.LOCAL].find(found.name):
-            known = True
+            named = True
             self._seen[number] = 1
             if found.length_bytes < self._table.lengths[number]:
                 short[number] = found.length_bytes
             if found.mode & _WRITABLE and number not in self._active:
                 writable.append(number)
-        if not known and found.name not in waiting:
+        if not named and found.name not in waiting:
             self.totals.unnamed += 1
             self.totals.unnamed_bytes += found.length_bytes
 

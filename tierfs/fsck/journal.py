@@ -72,7 +72,7 @@ class JournalCheck:
         if state.checkpoint_slot:
             yield from self._checkpoint(state.checkpoint_slot)
         for slot in range(state.checkpoint_slot + 1, state.next_slot):
-            yield from self._slot(store, slot, there=slot in slots)
+            yield from self._slot(store, slot, listed=slot in slots)
 
     def _ahead(self, store: StoreRecord, newest_slot: int, newest_checkpoint: int) -> Iterator[Finding]:
         """Yield entries after our position, except one that a crash kept us from confirming."""
@@ -86,9 +86,9 @@ class JournalCheck:
             )
             yield Finding(Kind.JOURNAL, Severity.DAMAGE, "journal", text, remedy=remedy)
 
-    def _slot(self, store: StoreRecord, slot: int, *, there: bool) -> Iterator[Finding]:
+    def _slot(self, store: StoreRecord, slot: int, *, listed: bool) -> Iterator[Finding]:
         name = slot_name(slot)
-        if not there:
+        if not listed:
             yield _bad(name, "it is missing")
             return
         try:

@@ -28,7 +28,6 @@ from tierfs.types import MIB, ByteRange
 _LF = b"\n"
 _CR = b"\r"
 _LF_BYTE = 0x0A
-_CR_BYTE = 0x0D
 
 
 @dataclass(frozen=True, slots=True)

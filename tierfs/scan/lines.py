@@ -70,7 +70,7 @@ def read_lines(
         for number, reader in enumerate(readers)
         for extent in clip(reader.part.extents, reader.first)
     )
-    # One walk over all parts: those of small segments come in the same requests.
+    # One walk over all parts: those of small segments arrive in the same requests.
     for number, pieces in groupby(fetcher.pieces(wanted), key=attrgetter("owner")):
         reader = readers[number]
         for piece in pieces:
@@ -179,7 +179,7 @@ class _PartReader:
         if owned_bytes < before:
             start = self._separator.first_start(text, final=True)
             return text[:start]
-        # A line that begins at the first byte behind is the next part's: look from just before it.
+        # A line that begins at the first byte after is the next part's: look from just before it.
         look = text[owned_bytes - before :]
         start = self._separator.first_start(look, final=True)
         return text if start is None else text[: owned_bytes - before + start]

@@ -94,13 +94,13 @@ class LineEnds(ByteEnds):
             self._require_short(listed, at, len(rest))
         return at if at > position else None
 
-    def _first(self, listed: ListedSegment, position: int, known: int) -> int | None:
-        """Return the end of the first line, which lies after `known`; None while it is half written."""
+    def _first(self, listed: ListedSegment, position: int, end: int) -> int | None:
+        """Return the end of the first line, which lies after `end`; None while it is half written."""
         size_bytes = _FIRST_BYTES
-        while known < listed.end:
-            known = min(listed.end, max(known, position + size_bytes))
-            data = self._read(listed, ByteRange(position, known))
-            final = listed.complete and known == listed.end
+        while end < listed.end:
+            end = min(listed.end, max(end, position + size_bytes))
+            data = self._read(listed, ByteRange(position, end))
+            final = listed.complete and end == listed.end
             start = self._form.separator.first_start(data, final=final)
             if start is not None:
                 return position + start

@@ -190,8 +190,8 @@ class Stream:
 
 def _missing(size_bytes: int, start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch]) -> str:
     """Return the error of a batch that has other bytes than before."""
-    there = {one.listed.segment_id for one in found}
-    gone = sorted(one for one in start.open.keys() | end.open.keys() if one not in there)
+    present = {one.listed.segment_id for one in found}
+    gone = sorted(one for one in start.open.keys() | end.open.keys() if one not in present)
     named = f", perhaps of segments {', '.join(map(str, gone[:_NAMED]))}" if gone else ""
     if size_bytes < 0:
         return f"a batch that is read again has {-size_bytes} bytes more than before: a segment was unsealed meanwhile"

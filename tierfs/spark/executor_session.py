@@ -82,14 +82,14 @@ def no_session(master: str, why: str) -> Unavailable:
 def await_slots(context: SparkContext, master: str, limit_s: float) -> int:
     """Return the number of tasks that run at once, when no further executors arrive."""
     started_s = since_s = time.monotonic()
-    known = 0
+    stable = 0
     while True:
         slots, now_s = concurrent_tasks(context), time.monotonic()
-        if slots != known:
-            known, since_s = slots, now_s
-        if known and (master.startswith("local") or now_s - since_s >= SETTLED_S):
-            return known
-        if not known and now_s - started_s > limit_s:
+        if slots != stable:
+            stable, since_s = slots, now_s
+        if stable and (master.startswith("local") or now_s - since_s >= SETTLED_S):
+            return stable
+        if not stable and now_s - started_s > limit_s:
             raise Unavailable(
                 f"{master} answers, but started no executor within {limit_s:g} s",
                 remedy="free cores and memory on its workers, or ask for less: spark.executor.memory in "
@@ -122,8 +122,8 @@ def look_everywhere(context: SparkContext, slots: int, question: Mapping[str, An
 def cause_of(exc: Exception) -> str:
     """Return the line of a Java or Python error that states the cause."""
     lines = [line.strip(": ") for line in str(exc).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith(("An error occurred while calling", "at "))]
-    return said[0] if said else type(exc).__name__
+    messages = [line for line in lines if not line.startswith(("An error occurred while calling", "at "))]
+    return messages[0] if messages else type(exc).__name__
 
 
 @contextmanager

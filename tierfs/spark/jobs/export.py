@@ -31,9 +31,6 @@ COLUMNS = {
 }
 """`bytes` are those of values and payloads; `checksum` depends on all columns but properties, and on no order."""
 
-TYPES = (RowType.LINES, RowType.BYTES, RowType.ENTRIES, RowType.MESSAGES)
-COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
-
 _CONTENT = {RowType.LINES: "value", RowType.BYTES: "content", RowType.ENTRIES: "payload", RowType.MESSAGES: "payload"}
 _UNHASHED = "properties"
 """A map has no order, so Spark has no hash of it."""

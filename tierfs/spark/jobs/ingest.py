@@ -30,7 +30,7 @@ from tierfs.metadata import directories
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.osio import map_os_errors
 from tierfs.parallel import OnProgress, unseen
-from tierfs.spark.jobs.tasks import Result, TaskError, Tasks, explained, told
+from tierfs.spark.jobs.tasks import Result, TaskError, Tasks, error_text, explained
 from tierfs.types import MIB
 
 TASK_BYTES = 128 * MIB
@@ -74,11 +74,11 @@ def files_of(sources: Sequence[str]) -> list[SourceFile]:
 
 def require_new(store: Store, into: str, wanted: Iterable[str]) -> None:
     """Raise AlreadyExists if any of these names, relative to `into`, exists in the store."""
-    there = list(existing(store, into, wanted))
-    if there:
-        shown = ", ".join(map(names.printable, there[:_SHOWN])) + (" …" if len(there) > _SHOWN else "")
+    taken = list(existing(store, into, wanted))
+    if taken:
+        shown = ", ".join(map(names.printable, taken[:_SHOWN])) + (" …" if len(taken) > _SHOWN else "")
         raise AlreadyExists(
-            f"{len(there)} of the segments exist already: {shown}", remedy="leave them out with --skip-existing"
+            f"{len(taken)} of the segments exist already: {shown}", remedy="leave them out with --skip-existing"
         )
 
 
@@ -247,7 +247,7 @@ def upload_rows(spec: UploadSpec, ends_lines: bool, batches: Iterable[Any]) -> I
                 segment.write(data)
             uploaded = upload.finish()
     except TierfsError as exc:
-        raise TaskError(told(exc)) from None
+        raise TaskError(error_text(exc)) from None
     yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(uploaded)], pa.binary())], ["uploaded"])
 
 

@@ -103,8 +103,8 @@ def _open(name: str, master: str | None, settings: Mapping[str, str], *, quiet: 
                 session = builder.getOrCreate()
         except (Py4JError, PySparkException) as exc:
             log.seek(0)
-            said = [line.strip() for line in log if "ERROR" in line or "Exception" in line][:_LAST_LINES]
-            raise no_session(master or "this master", said[0] if said else cause_of(exc)) from exc
+            errors = [line.strip() for line in log if "ERROR" in line or "Exception" in line][:_LAST_LINES]
+            raise no_session(master or "this master", errors[0] if errors else cause_of(exc)) from exc
     session.sparkContext.setLogLevel("ERROR")
     return session
 

@@ -65,7 +65,7 @@ class Tasks:
                 try:
                     yield work(one, done)
                 except TierfsError as exc:
-                    raise TaskError(told(exc)) from None
+                    raise TaskError(error_text(exc)) from None
 
         with self.watched(), explained():
             spread = self._spark.sparkContext.parallelize(wanted, len(wanted))
@@ -123,20 +123,20 @@ def explained() -> Iterator[None]:
         yield
     except (Py4JError, PySparkException) as exc:
         text = str(exc)
-        told = _TOLD.search(text)
-        if told is None and (known := _KNOWN.search(text)):
-            raise Unavailable(known[1]) from None
-        if told is None and isinstance(exc, AnalysisException):
+        answer = _TOLD.search(text)
+        if answer is None and (refusal := _KNOWN.search(text)):
+            raise Unavailable(refusal[1]) from None
+        if answer is None and isinstance(exc, AnalysisException):
             raise InvalidRequest(cause_of(exc)) from None
-        if told is None:
+        if answer is None:
             raise Unavailable(
                 f"a Spark task failed: {cause_of(exc)}", remedy="look at Spark's log: -v shows it"
             ) from exc
-        error: dict[str, Any] = json.loads(told[1])
+        error: dict[str, Any] = json.loads(answer[1])
         raise named(error["kind"])(error["message"], remedy=error["remedy"]) from None
 
 
-def told(error: TierfsError) -> str:
+def error_text(error: TierfsError) -> str:
     """Return an error as the text of a TaskError."""
     document = {"kind": type(error).__name__, "message": str(error), "remedy": error.remedy}
     return f"tierfs error {json.dumps(document)}"
