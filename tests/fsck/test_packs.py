@@ -78,7 +78,8 @@ def test_an_upload_of_a_pack_that_nobody_finishes_is_swept(store: TestStore) -> 
     later = packs.pack_name(ObjectId(999), 2, AttemptId("ab" * 16), 0)
     begun = [PendingUpload(one, "id", 0) for one in (name, later)]
     uploads = store.cold_work()._dead_uploads()
-    uploads._storage = type("Uploading", (), {"uploads": lambda *_: iter(begun), "list": lambda *_: iter(())})()  # type: ignore[assignment]
+    members = {"uploads": lambda *_: iter(begun), "abort_upload": lambda *_: None, "list": lambda *_: iter(())}
+    uploads._storage = type("Uploading", (), members)()  # type: ignore[assignment]
     assert [one.name for one in uploads.find(grace_ms=0)] == [name]
 
 
