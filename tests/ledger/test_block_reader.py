@@ -129,8 +129,8 @@ def test_entries_that_are_there_again_are_skipped() -> None:
     entries, deviations = read(data, [BlockSpan(0, len(data), 0, 3)])
     assert payloads_of(entries) == [b"one", b"two", b"three"]
     assert deviations[1:] == [
-        f"{NAME}: entry 0 is there again at 155",
-        f"{NAME}: entry 1 is there again at 185",
+        f"{NAME}: entry 0 is repeated at 155",
+        f"{NAME}: entry 1 is repeated at 185",
     ]
 
 

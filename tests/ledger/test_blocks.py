@@ -161,9 +161,9 @@ PAYLOADS = [b"0" * 50, b"1" * 50, b"2" * 50]
 @pytest.mark.parametrize(
     ("entries", "message", "blocks"),
     [
-        ([(0, b"0" * 50)], "entry 1 was planned, and is missing", 1),
-        ([(0, b"0" * 50), (2, b"2" * 50)], "entry 1 was planned, and is entry 2", 1),
-        ([(0, b"0" * 51), (1, b"1" * 50)], "entry 0 was planned, and is entry 0 of 51 bytes", 0),
+        ([(0, b"0" * 50)], "entry 1 was planned, but is missing", 1),
+        ([(0, b"0" * 50), (2, b"2" * 50)], "entry 1 was planned, but is entry 2", 1),
+        ([(0, b"0" * 51), (1, b"1" * 50)], "entry 0 was planned, but is entry 0 of 51 bytes", 0),
         ([(0, b"0" * 49), (1, b"1" * 50)], "entries from 0 on do not have the lengths that were planned", 0),
         ([*enumerate(PAYLOADS), (3, b"")], "entry 3 follows the last one that was planned", 2),
     ],

@@ -88,8 +88,8 @@ def test_an_index_needs_all_its_bytes() -> None:
 def test_what_pulsar_does_not_look_at_is_noted() -> None:
     """Bytes behind the index, and the length that it says of itself."""
     data = encode_index(INDEX)
-    assert decoded(data + b"more") == (INDEX, [f"i: the index has {len(data) + 4} bytes, and says {len(data)}"])
-    assert decoded(data[:4] + bytes(4) + data[8:]) == (INDEX, [f"i: the index has {len(data)} bytes, and says 0"])
+    assert decoded(data + b"more") == (INDEX, [f"i: the index has {len(data) + 4} bytes, but says {len(data)}"])
+    assert decoded(data[:4] + bytes(4) + data[8:]) == (INDEX, [f"i: the index has {len(data)} bytes, but says 0"])
 
 
 def test_blocks_out_of_order_are_sorted_and_the_first_of_two_counts() -> None:
@@ -98,7 +98,7 @@ def test_blocks_out_of_order_are_sorted_and_the_first_of_two_counts() -> None:
     index, deviations = decoded(raw(rows))
     assert isinstance(index, LedgerIndex)
     assert index.entries == (IndexEntry(0, 2, 0), IndexEntry(1000, 3, 300))
-    assert deviations == ["i: its blocks are not in the order of their entries, or are there twice"]
+    assert deviations == ["i: its blocks are not in the order of their entries, or are repeated"]
 
 
 def raw(rows: list[tuple[int, int, int]], count: int | None = None, metadata_bytes: int | None = None) -> bytes:

@@ -91,7 +91,7 @@ def test_a_flipped_bit_is_found_where_there_is_a_checksum(at: int) -> None:
 
 def test_a_wrong_checksum_is_named() -> None:
     with pytest.raises(
-        DataLoss, match=r"^an entry is damaged: its checksum is cd7e5234, and its bytes have [0-9a-f]{8}$"
+        DataLoss, match=r"^an entry is damaged: its checksum is cd7e5234, but its bytes have [0-9a-f]{8}$"
     ):
         decode(SMALLEST[:-1] + b"!")
 

@@ -1,10 +1,8 @@
-"""Entries out of the blocks of a data object, from pieces of any size. Pure.
+"""Decode entries from the blocks of a data object, in pieces of any size. Pure.
 
-With an index, its offsets and entry ids decide, as in Pulsar's reader: headers and padding are compared, and what
-differs is a deviation. Without one the headers decide. Each step consumes bytes of the object, so no input makes a
+With an index, its offsets and entry ids decide, as in Pulsar's reader: headers and padding are compared, and a
+difference is a deviation. Without one the headers decide. Each step consumes bytes of the object, so no input makes a
 reader loop, and a length is believed only while the block has that many bytes left.
-
-The bytes of an object that a decoder reads in order.
 """
 
 from __future__ import annotations
@@ -41,16 +39,16 @@ class DecoderSource:
 
     @property
     def piece(self) -> memoryview:
-        """What is left of the piece that arrived last; there may be more behind it."""
+        """Return the rest of the piece that arrived last; more may follow it."""
         return self._piece
 
     def advance(self, size: int) -> None:
-        """Leave out bytes of that piece."""
+        """Skip bytes of that piece."""
         self._piece = self._piece[size:]
         self.position += size
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes. Raises DataLoss when the object ends before."""
+        """Return the next `size` bytes. Raises DataLoss when the object ends before."""
         if size <= len(self._piece):
             self.position += size
             data, self._piece = self._piece[:size].tobytes(), self._piece[size:]
@@ -67,7 +65,7 @@ class DecoderSource:
         self._require(offset)
 
     def pieces_to(self, end: int) -> Iterator[memoryview]:
-        """The bytes up to `end`; fewer when the object ends before."""
+        """Yield the bytes up to `end`; fewer when the object ends before."""
         while self.position < end:
             if not self._piece and not self._next_piece():
                 return
@@ -77,11 +75,11 @@ class DecoderSource:
             yield part
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        """The next fields. Raises DataLoss when the object ends before."""
+        """Unpack the next fields. Raises DataLoss when the object ends before."""
         return form.unpack(self.take(form.size))
 
     def damage(self, why: str) -> DataLoss:
-        """The error for damage of this object."""
+        """Return the error for damage of this object."""
         return DataLoss(f"{self.name}: {why}")
 
     def _next_piece(self) -> bool:
@@ -97,29 +95,29 @@ class DecoderSource:
 
 
 _BATCH_ENTRIES = 4096
-"""At once: a hundred times what one entry costs to begin with, and what a row of the store holds."""
+"""Entries per batch: together a hundred times the fixed cost of a batch, and as many as a row of the store holds."""
 
 _NEGATIVE = 0x80
 """Top bit of a length's first byte: padding, or the next block's magic word."""
 
 
 class EntryMissing(DataLoss):
-    """The entries of a block end in front of one that should be there: Pulsar drops those that fit into no block."""
+    """The entries of a block end before an expected one: Pulsar drops those that fit into no block."""
 
 
 class EntryBatch(NamedTuple):
-    """Consecutive entries that follow each other in a block, each behind its frame."""
+    """Consecutive entries of a block, each after its frame."""
 
     first_entry_id: int
     lengths: Sequence[int]
     offset: int
-    """Of the first one's frame in the data object."""
+    """Offset of the first entry's frame in the data object."""
     payload: bytes | None
-    """All of them back to back; None: one entry, whose payload is what the source has next."""
+    """All payloads back to back; None: one entry, whose payload is next in the source."""
 
 
 class LedgerEntry(NamedTuple):
-    """One entry, and where its payload lies in the data object."""
+    """One entry, with the offset of its payload in the data object."""
 
     entry_id: int
     payload: bytes
@@ -128,7 +126,7 @@ class LedgerEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockSpan:
-    """One block that is to be read: where it lies, and which entries it holds."""
+    """One block to be read: its range and its entries."""
 
     offset: int
     length_bytes: int
@@ -136,27 +134,27 @@ class BlockSpan:
 
     first_entry_id: int
     entries: int | None
-    """None: as many as lie in front of the padding."""
+    """None: all those before the padding."""
 
     header_bytes: int = HEADER_BYTES
     ledger_id: int | None = None
-    """In the streaming form."""
+    """Set in the streaming form only."""
 
     may_end_early: bool = False
-    """Padding in front of the last entry is no loss: the ledger goes on in another object."""
+    """Padding before the last entry is no loss: the ledger continues in another object."""
 
     @property
     def end_offset(self) -> int:
-        """Offset just past the block."""
+        """Return the offset just past the block."""
         return self.offset + self.length_bytes
 
 
 def read_entries(
     pieces: Iterable[Buffer], spans: Iterable[BlockSpan], name: str, deviations: Deviations, start_offset: int = 0
 ) -> Iterator[LedgerEntry]:
-    """The entries of the blocks that an index names, from the object's bytes from `start_offset` on.
+    """Yield the entries of the blocks that an index names, from the object's bytes from `start_offset` on.
 
-    Raises DataLoss naming the object and the entry once one is not there. Spans must ascend; blocks of an index
+    Raises DataLoss naming the object and the entry when one is missing. Spans must ascend; blocks of an index
     whose offsets do not are read one by one.
     """
     source = DecoderSource(pieces, start_offset, name)
@@ -165,10 +163,10 @@ def read_entries(
 
 
 def read_batches(source: DecoderSource, spans: Iterable[BlockSpan], deviations: Deviations) -> Iterator[EntryBatch]:
-    """The same, many entries at once where they are whole in a piece.
+    """Yield the same entries in batches, as many at once as are whole in a piece.
 
-    A payload that is not read may be taken from `source`, in pieces even, before the next batch is asked for. Raises
-    EntryMissing, besides, where the entries of a block end too early.
+    A payload left in `source` may be taken from it, even in pieces, before the next batch is requested. Raises as
+    `read_entries`, with EntryMissing where the entries of a block end too early.
     """
     for span in spans:
         if span.entries is not None and span.entries <= 0:
@@ -179,7 +177,7 @@ def read_batches(source: DecoderSource, spans: Iterable[BlockSpan], deviations: 
 
 
 def _entries(source: DecoderSource, batch: EntryBatch) -> Iterator[LedgerEntry]:
-    """The entries of a batch, one by one."""
+    """Yield the entries of a batch, one by one."""
     if batch.payload is None:
         offset = source.position
         yield LedgerEntry(batch.first_entry_id, source.take(batch.lengths[0]), offset)
@@ -194,9 +192,9 @@ def _entries(source: DecoderSource, batch: EntryBatch) -> Iterator[LedgerEntry]:
 def scan_blocks(
     pieces: Iterable[Buffer], object_bytes: int, name: str, deviations: Deviations
 ) -> Iterator[tuple[BlockHeader, LedgerEntry]]:
-    """The entries of a whole data object without its index, each with the header of its block.
+    """Yield the entries of a whole data object without its index, each with the header of its block.
 
-    Raises DataLoss where a block does not begin with a header, or does not continue its ledger.
+    Raises DataLoss for a block that does not begin with a header, or does not continue its ledger.
     """
     source = DecoderSource(pieces, 0, name)
     for header, batch in scan_batches(source, object_bytes, deviations):
@@ -207,7 +205,7 @@ def scan_blocks(
 def scan_batches(
     source: DecoderSource, object_bytes: int, deviations: Deviations
 ) -> Iterator[tuple[BlockHeader, EntryBatch]]:
-    """The same, many entries at once; see `read_batches`."""
+    """Yield the same entries in batches; see `read_batches`."""
     ledger_id, expected = None, None
     while source.position < object_bytes:
         span, header = _scan_header(source, object_bytes)
@@ -222,7 +220,7 @@ def scan_batches(
 
 
 def _scan_header(source: DecoderSource, object_bytes: int) -> tuple[BlockSpan, BlockHeader]:
-    """The header at the position of the source, which moves past it."""
+    """Read the header at the position of the source, and move past it."""
     offset = source.position
     fixed = source.take(FIXED_BYTES)
     if int.from_bytes(fixed[:4], "big") == STREAMING_MAGIC:
@@ -236,7 +234,7 @@ def _scan_header(source: DecoderSource, object_bytes: int) -> tuple[BlockSpan, B
 
 
 def _enter(source: DecoderSource, span: BlockSpan, deviations: Deviations) -> None:
-    """Go to the first entry of a block that an index names, past its header."""
+    """Move to the first entry of a block that an index names, past its header."""
     if span.offset < source.position:
         raise source.damage(f"the block at {span.offset} begins before the one in front of it ends")
     if not 0 <= span.header_bytes <= span.length_bytes:
@@ -249,17 +247,17 @@ def _enter(source: DecoderSource, span: BlockSpan, deviations: Deviations) -> No
 
 
 def _compare_header(head: bytes, span: BlockSpan, source: DecoderSource, deviations: Deviations) -> None:
-    """Note how a header differs from what the index says; another ledger's block is never read as this one's."""
+    """Note the differences between a header and the index. Raises DataLoss for a block of another ledger."""
     try:
-        found = BlockHeader.parse(head, source.name)
+        header = BlockHeader.parse(head, source.name)
     except DataLoss as exc:
         deviations.add(f"{exc}; it lies at {span.offset}")
         return
-    if span.ledger_id is not None and found.ledger_id not in (None, span.ledger_id):
-        raise source.damage(f"the block at {span.offset} is of ledger {found.ledger_id}, not {span.ledger_id}")
-    if found != BlockHeader(span.length_bytes, span.first_entry_id, span.header_bytes, span.ledger_id):
-        deviations.add(f"{source.name}: the header of the block at {span.offset} has {_described(found)}")
-    elif any(head[FIXED_BYTES if found.ledger_id is None else STREAMING_FIXED_BYTES :]):
+    if span.ledger_id is not None and header.ledger_id not in (None, span.ledger_id):
+        raise source.damage(f"the block at {span.offset} is of ledger {header.ledger_id}, not {span.ledger_id}")
+    if header != BlockHeader(span.length_bytes, span.first_entry_id, span.header_bytes, span.ledger_id):
+        deviations.add(f"{source.name}: the header of the block at {span.offset} has {_described(header)}")
+    elif any(head[FIXED_BYTES if header.ledger_id is None else STREAMING_FIXED_BYTES :]):
         deviations.add(f"{source.name}: the header of the block at {span.offset} does not end with zeros")
 
 
@@ -271,7 +269,7 @@ def _described(header: BlockHeader) -> str:
 
 
 def _batches(source: DecoderSource, span: BlockSpan, deviations: Deviations) -> Iterator[EntryBatch]:
-    """The entries of one block, from its first one on, and a look at its padding."""
+    """Yield the entries of one block from its first one on, then check its padding."""
     expected = span.first_entry_id
     stop = None if span.entries is None else expected + span.entries
     padding = b""
@@ -292,13 +290,13 @@ def _batches(source: DecoderSource, span: BlockSpan, deviations: Deviations) -> 
             yield EntryBatch(entry_id, (length,), offset - FRAME.size, None)
             expected += 1
         else:
-            deviations.add(f"{source.name}: entry {entry_id} is there again at {offset}")
+            deviations.add(f"{source.name}: entry {entry_id} is repeated at {offset}")
         source.skip_to(offset + length)
     check_padding(source, span, PADDING, deviations, padding)
 
 
 def _whole_entries(source: DecoderSource, span: BlockSpan, expected: int, stop: int | None) -> EntryBatch:
-    """The next entries as far as each is the one expected and is whole in the piece at hand."""
+    """Return the next entries, as far as each is the expected one and whole in the current piece."""
     piece, start = source.piece, source.position
     end = min(len(piece), span.end_offset - start)
     most = _BATCH_ENTRIES if stop is None else min(_BATCH_ENTRIES, stop - expected)
@@ -320,7 +318,7 @@ def _whole_entries(source: DecoderSource, span: BlockSpan, expected: int, stop: 
 
 
 def _check_end(frame: bytes, expected: int, stop: int | None, span: BlockSpan, source: DecoderSource) -> None:
-    """Entries end in front of `frame`: at padding, or at the end of the block, and not before the last one."""
+    """Check that entries end at padding or at the end of the block, and not before the last one."""
     if stop is not None and not span.may_end_early:
         raise _missing(source, expected, f"the entries of the block at {span.offset} end before it")
     if frame and not frame[0] & _NEGATIVE:
@@ -332,7 +330,7 @@ def _missing(source: DecoderSource, entry_id: int, why: str) -> EntryMissing:
 
 
 def _check_frame(frame: bytes, expected: int, span: BlockSpan, source: DecoderSource) -> tuple[int, int]:
-    """Entry id and length in a frame: the entry that is expected, or one of this block that was there before."""
+    """Return entry id and length in a frame: those of the expected entry, or of a repeated one of this block."""
     length, entry_id = FRAME.unpack(frame)
     if not span.first_entry_id <= entry_id <= expected:
         raise source.damage(f"entry {entry_id} lies at {source.position}, where entry {expected} is expected")
@@ -344,9 +342,9 @@ def _check_frame(frame: bytes, expected: int, span: BlockSpan, source: DecoderSo
 def check_padding(
     source: DecoderSource, span: BlockSpan, pattern: bytes, deviations: Deviations, begun: bytes = b""
 ) -> None:
-    """Read to the end of a block, past what follows its entries; `begun` was taken already.
+    """Read the padding up to the end of a block; `begun` are bytes of it already taken.
 
-    Nothing there counts: other bytes than the pattern, and an object that ends before the block, are deviations.
+    Bytes other than the pattern, and an object that ends before the block, are deviations, not errors.
     """
     phase, differs = 0, False
     for piece in chain([memoryview(begun)], source.pieces_to(span.end_offset)):

@@ -1,10 +1,9 @@
 """Blocks of a data object: their headers, their sizes, and an encoder that follows a plan. Pure.
 
-A block is a header of 128 bytes, whole entries (length, entry id, payload) and end padding. Sizes are planned from
-the lengths of the entries alone, before the first byte is written: an upload has to know the size of each part, and
-an entry that fits into no block has to be refused while nothing is uploaded yet.
-
-Deviations: bytes that a reader accepts although no writer should have written them.
+A block is a header of 128 bytes, whole entries (length, entry id, payload) and end padding. Sizes are planned from the
+lengths of the entries alone, before the first byte is written: an upload must know the size of each part, and an entry
+that fits into no block must be refused before anything is uploaded. *Deviations* are bytes that a reader accepts
+although no writer should have written them.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.names import printable
 
 MAGIC = 0xFBDBABCB
-"""Of format 1; negative as the length of an entry, so that a reader of entries stops at it."""
+"""Magic of format 1; negative as the length of an entry, so that a reader of entries stops at it."""
 
 STREAMING_MAGIC = 0x26A66D32
-"""Of the streaming form: positive, so only offsets and block lengths tell its block edges."""
+"""Magic of the streaming form: positive, so only offsets and block lengths show its block edges."""
 
 HEADER_BYTES = 128
-"""Of every header that Pulsar writes; most of it is zeros."""
+"""Size of every header that Pulsar writes; most of it is zeros."""
 
 PADDING = bytes.fromhex("fedcdead")
 """Repeated from the end of the last entry to the end of the block, where it is cut."""
 
 MAX_BLOCK_BYTES = 2**31 - 1
-"""Pulsar keeps the size of a block in an int of Java."""
+"""Pulsar keeps the size of a block in a Java int."""
 
 FRAME = struct.Struct(">iq")
-"""In front of each payload: its length, the entry's id."""
+"""Frame before each payload: its length, the entry's id."""
 
 _FIXED = struct.Struct(">Iqqq")
 """Magic, header length, block length, first entry id."""
@@ -53,7 +52,7 @@ _PADDED_AT_ONCE = 16384
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """The header of a block; the ledger id is there in the streaming form only."""
+    """The header of a block; only the streaming form has the ledger id."""
 
     block_length: int
     first_entry_id: int
@@ -62,11 +61,11 @@ class BlockHeader:
 
     @property
     def magic(self) -> int:
-        """The magic word of its form."""
+        """Return the magic word of its form."""
         return MAGIC if self.ledger_id is None else STREAMING_MAGIC
 
     def encode(self) -> bytes:
-        """The header with its zeros. Raises InvalidRequest for numbers that do not fit."""
+        """Return the header with its zeros. Raises InvalidRequest for numbers that do not fit."""
         try:
             fixed = _FIXED.pack(self.magic, self.header_length, self.block_length, self.first_entry_id)
             return (fixed + (b"" if self.ledger_id is None else _LEDGER.pack(self.ledger_id))).ljust(
@@ -77,7 +76,7 @@ class BlockHeader:
 
     @classmethod
     def decode(cls, data: Buffer, name: str) -> BlockHeader:
-        """The header in `data`, which holds all of it. Raises DataLoss naming the object."""
+        """Decode the header in `data`, which must hold all of it. Raises DataLoss naming the object."""
         header = cls.parse(data, name)
         if len(data) < header.header_length:
             raise DataLoss(f"{printable(name)} ends within a block header of {header.header_length} bytes")
@@ -85,7 +84,7 @@ class BlockHeader:
 
     @classmethod
     def parse(cls, data: Buffer, name: str) -> BlockHeader:
-        """The fields in front of the zeros. Raises DataLoss naming the object."""
+        """Decode the fields before the zeros. Raises DataLoss naming the object."""
         if len(data) < FIXED_BYTES:
             raise DataLoss(f"{printable(name)} ends within a block header")
         magic, header_length, block_length, first_entry_id = _FIXED.unpack_from(data)
@@ -100,7 +99,7 @@ class BlockHeader:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """One block that is to be written: consecutive entries, and where it will lie in its object."""
+    """One block to be written: consecutive entries, and its offset in the object."""
 
     first_entry_id: int
     entries: int
@@ -111,17 +110,17 @@ class BlockPlan:
 
 @dataclass(frozen=True, slots=True)
 class BlockForm:
-    """The differences between one form of blocks and another."""
+    """The sizes and encodings that differ between forms of blocks."""
 
     header_bytes: int
     frame_bytes: int
     padding: bytes
     header: Callable[[BlockPlan], bytes]
     frame: Callable[[int, int], bytes]
-    """Bytes in front of a payload, from its length and the entry's id."""
+    """Returns the bytes before a payload, from its length and the entry's id."""
 
     def used_bytes(self, entries: int, payload_bytes: int) -> int:
-        """Size of a block of these entries without padding."""
+        """Return the size of a block of these entries without padding."""
         return self.header_bytes + entries * self.frame_bytes + payload_bytes
 
 
@@ -136,9 +135,9 @@ FORMAT_1 = BlockForm(HEADER_BYTES, FRAME.size, PADDING, _header, FRAME.pack)
 def plan_blocks(
     lengths: Sequence[int], max_block_bytes: int, form: BlockForm = FORMAT_1, offset: int = 0
 ) -> list[BlockPlan]:
-    """The blocks of a ledger whose entries have these lengths; the first lies at `offset`.
+    """Plan the blocks of a ledger whose entries have these lengths; the first begins at `offset`.
 
-    All but the last have `max_block_bytes`, the last has what its entries take. Raises InvalidRequest for an entry
+    All but the last have `max_block_bytes`, the last is as long as its entries. Raises InvalidRequest for an entry
     that is too large for a block: Pulsar drops it and all after it, and reports success.
     """
     _check_lengths(lengths, max_block_bytes, form)
@@ -174,9 +173,9 @@ def _check_lengths(lengths: Sequence[int], max_block_bytes: int, form: BlockForm
 def encode_blocks(
     entries: Iterable[tuple[int, Buffer]], plans: Sequence[BlockPlan], form: BlockForm = FORMAT_1
 ) -> Iterator[bytearray]:
-    """The blocks of a data object, one by one; only the entries of one are read before it is yielded.
+    """Yield the blocks of a data object; only the entries of one are read before it is yielded.
 
-    Raises InvalidRequest when the entries are not those that were planned, and then never yields the last block.
+    Raises InvalidRequest when the entries are not the planned ones, and then never yields the last block.
     """
     source = iter(entries)
     for plan in plans[:-1]:
@@ -194,10 +193,10 @@ def _block(source: Iterator[tuple[int, Buffer]], plan: BlockPlan, form: BlockFor
     block[: form.header_bytes] = form.header(plan)
     at = form.header_bytes
     for entry_id in range(plan.first_entry_id, plan.first_entry_id + plan.entries):
-        found, payload = next(source, (None, b""))
+        planned_id, payload = next(source, (None, b""))
         end = at + form.frame_bytes + len(payload)
-        if found != entry_id or end > plan.length_bytes:
-            raise InvalidRequest(f"entry {entry_id} was planned, and is {_described(found, payload)}")
+        if planned_id != entry_id or end > plan.length_bytes:
+            raise InvalidRequest(f"entry {entry_id} was planned, but is {_described(planned_id, payload)}")
         block[at : at + form.frame_bytes] = form.frame(len(payload), entry_id)
         block[at + form.frame_bytes : end] = payload
         at = end
@@ -207,12 +206,12 @@ def _block(source: Iterator[tuple[int, Buffer]], plan: BlockPlan, form: BlockFor
     return block
 
 
-def _described(found: int | None, payload: Buffer) -> str:
-    return "missing" if found is None else f"entry {found} of {len(payload)} bytes"
+def _described(entry_id: int | None, payload: Buffer) -> str:
+    return "missing" if entry_id is None else f"entry {entry_id} of {len(payload)} bytes"
 
 
 def padding(length_bytes: int) -> bytes:
-    """What fills a block of format 1 behind its last entry."""
+    """Return the bytes that fill a block of format 1 after its last entry."""
     return (PADDING * (length_bytes // len(PADDING) + 1))[:length_bytes]
 
 
@@ -224,18 +223,18 @@ def _pad(block: bytearray, start: int, pattern: bytes) -> None:
 
 
 MAX_MESSAGES = 100
-"""Kept in words, a guess: an object can deviate in each of its entries, and has millions."""
+"""Messages kept per object, a guess: an object can deviate in each of its millions of entries."""
 
 
 @dataclass(slots=True)
 class Deviations:
-    """The first deviations of an object in words, and how many there are in all."""
+    """Messages of the first deviations of an object, and the number of all."""
 
     messages: list[str] = field(default_factory=list)
     count: int = 0
 
     def add(self, message: str) -> None:
-        """Note one more."""
+        """Note one more deviation."""
         self.count += 1
         if len(self.messages) < MAX_MESSAGES:
             self.messages.append(message)

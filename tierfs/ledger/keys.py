@@ -1,6 +1,6 @@
 """Names and user metadata of a ledger's two objects. Pure.
 
-The functions that parse take what Pulsar's take; a listing shows them names that others chose.
+The parsers accept whatever Pulsar's accept; a listing passes them names chosen by other software.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.names import printable
 
 FORMAT_VERSION = "1"
-"""Of both forms of data and index objects; their magic words tell them apart."""
+"""Version of both forms of data and index objects; their magic words tell them apart."""
 
 VERSION_KEY = "s3managedledgeroffloaderformatversion"
 SOFTWARE_VERSION_KEY = "s3managedledgeroffloadersoftwareversion"
@@ -38,38 +38,38 @@ class Role(StrEnum):
 
 
 def data_key(uuid: UUID, ledger_id: int) -> str:
-    """Name of the data object of one attempt at a ledger."""
+    """Return the name of the data object of one attempt at a ledger."""
     return f"{uuid}{_LEDGER}{ledger_id}"
 
 
 def index_key(uuid: UUID, ledger_id: int) -> str:
-    """Name of its index object."""
+    """Return the name of its index object."""
     return data_key(uuid, ledger_id) + _INDEX
 
 
 def streaming_data_key(uuid: UUID) -> str:
-    """Name of a data object of the streaming form, which holds several ledgers."""
+    """Return the name of a data object of the streaming form, which holds several ledgers."""
     return str(uuid)
 
 
 def streaming_index_key(uuid: UUID) -> str:
-    """Name of its index object."""
+    """Return the name of its index object."""
     return f"{uuid}{_INDEX}"
 
 
 def parse_ledger_id(name: str | None) -> int | None:
-    """The ledger in the name of a data or index object; None when there is none."""
-    _, found, number = (name or "").removesuffix(_INDEX).partition(_LEDGER)
-    if not found or _NUMBER.fullmatch(number) is None:
+    """Return the ledger in the name of a data or index object; None when there is none."""
+    _, separator, number = (name or "").removesuffix(_INDEX).partition(_LEDGER)
+    if not separator or _NUMBER.fullmatch(number) is None:
         return None
     ledger_id = int(number)
     return ledger_id if -_MAX_ID - 1 <= ledger_id <= _MAX_ID else None
 
 
 def parse_context_uuid(name: str | None, ledger_id: int | None) -> str | None:
-    """The attempt in the name of this ledger's data or index object; None for any other name.
+    """Return the attempt in the name of this ledger's data or index object; None for any other name.
 
-    Pulsar also takes the names of ledgers whose number begins with this one's digits.
+    Pulsar also accepts the names of ledgers whose number begins with this one's digits.
     """
     if name is None or ledger_id is None:
         return None
@@ -80,7 +80,7 @@ def parse_context_uuid(name: str | None, ledger_id: int | None) -> str | None:
 def user_metadata(
     role: Role, managed_ledger: str, software_version: str, software_commit: str, cluster: str | None = None
 ) -> dict[str, str]:
-    """User metadata of an object. Raises InvalidRequest for text that a header cannot carry.
+    """Return the user metadata of an object. Raises InvalidRequest for text that a header cannot carry.
 
     Objects of the streaming form have neither the role nor the managed ledger.
     """

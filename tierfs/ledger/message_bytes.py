@@ -1,10 +1,8 @@
-"""Takes an entry of Pulsar apart from the front, and lets no size lead beyond its end. Pure.
-
-The compressions of Pulsar's payloads. Pure.
+"""Read a Pulsar entry from the front, never beyond its end, and decompress its payload. Pure.
 
 The size of the output is known from the metadata: each codec writes into a buffer of that size and must fill it.
-A buffer is made once the size proves to be within the caller's limit. Zstandard also reserves a window, as the
-frame asks for, of at most 128 MiB; that is address space, and no memory until output is written (measured).
+The buffer is allocated once the size proves to be within the caller's limit. Zstandard also reserves the window that
+the frame asks for, at most 128 MiB; that is address space, and no memory until output is written (measured).
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from tierfs.types import MIB
 M = TypeVar("M", bound=Message)
 
 MAX_METADATA_BYTES = 8 * MIB
-"""All metadata of an entry, and all of the messages of its batch; more than Pulsar's largest entry by default."""
+"""Limit for all metadata of an entry and its batch together; more than Pulsar's largest entry by default."""
 
 
 class MessageReader:
@@ -34,25 +32,25 @@ class MessageReader:
         self._metadata_bytes = 0
 
     def take(self, count: int, what: str) -> memoryview:
-        """The next `count` bytes."""
+        """Return the next `count` bytes."""
         if not 0 <= count <= len(self.rest):
             raise damaged(self.where, f"{what} has {count} bytes, and {len(self.rest)} are left")
         taken, self.rest = self.rest[:count], self.rest[count:]
         return taken
 
     def number(self, what: str) -> int:
-        """The next u32."""
+        """Return the next u32."""
         return int.from_bytes(self.take(4, what), "big")
 
     def skip(self, magic: bytes) -> bool:
-        """Whether `magic` came next; then it is taken."""
-        found = self.rest[: len(magic)] == magic
-        if found:
+        """Skip `magic` if it is next; return whether it was."""
+        is_next = self.rest[: len(magic)] == magic
+        if is_next:
             self.rest = self.rest[len(magic) :]
-        return found
+        return is_next
 
     def metadata(self, kind: type[M]) -> M:
-        """The next message of protobuf, behind its size. All of them together are bounded."""
+        """Decode the next protobuf message, after its size. The sum of all their sizes is bounded."""
         name = kind.DESCRIPTOR.name
         size = self.number(f"the size of {name}")
         self._metadata_bytes += size
@@ -68,7 +66,7 @@ class MessageReader:
 
 
 def damaged(where: str, why: str) -> DataLoss:
-    """The error of an entry whose bytes contradict themselves."""
+    """Return the error of an entry whose bytes contradict themselves."""
     return DataLoss(f"{where} is damaged: {why}")
 
 
@@ -86,7 +84,7 @@ _Buffer = bytes | bytearray | memoryview
 
 
 def decompress(compression: Compression, data: memoryview, size_bytes: int, limit_bytes: int, where: str) -> _Buffer:
-    """The `size_bytes` bytes behind `data`; `data` itself when it is not compressed.
+    """Decompress `data` to `size_bytes` bytes; return `data` itself when it is not compressed.
 
     Raises DataLoss naming `where` for another size, for damage, and for more than `limit_bytes`.
     """
@@ -106,9 +104,9 @@ def decompress(compression: Compression, data: memoryview, size_bytes: int, limi
 
 
 def _lz4(data: memoryview, size_bytes: int) -> tuple[_Buffer, int]:
-    """A block without frame and without its length in front.
+    """Decompress a block without frame and without its length before it.
 
-    cramjam tries a block that fails once more, with its first four bytes as the length, which Pulsar does not.
+    cramjam retries a failed block with its first four bytes as the length, which Pulsar does not.
     """
     from cramjam import lz4
 
@@ -119,7 +117,7 @@ def _lz4(data: memoryview, size_bytes: int) -> tuple[_Buffer, int]:
 
 
 def _zlib(data: memoryview, size_bytes: int) -> tuple[_Buffer, int]:
-    """A stream that need not end: Pulsar flushes it and leaves out the end and the checksum."""
+    """Decompress a stream without an end: Pulsar flushes it and omits the end and the checksum."""
     output = zlib.decompressobj().decompress(data, size_bytes + 1)  # 0 would be no limit
     return output, len(output)
 
@@ -132,7 +130,7 @@ def _zstd(data: memoryview, size_bytes: int) -> tuple[_Buffer, int]:
 
 
 def _snappy(data: memoryview, size_bytes: int) -> tuple[_Buffer, int]:
-    """The raw format, not the one with frames."""
+    """Decompress the raw format, not the one with frames."""
     from cramjam import snappy
 
     output = bytearray(size_bytes)

@@ -1,12 +1,10 @@
-"""Decodes what Apache Pulsar puts into a ledger entry: metadata, and one message or a batch of them. Pure.
+"""Decode an Apache Pulsar entry: its metadata, its message or batch of messages, and their JSON lines. Pure.
 
     [0x0E02 | u32 size | BrokerEntryMetadata]  [0x0E01 | u32 CRC32C of the rest]  u32 size | MessageMetadata | payload
 
-Brackets mark what may be absent; integers are big-endian. A batch is, once unpacked, for each of its messages
-`u32 size | SingleMessageMetadata | payload`. Every byte is hostile: sizes are bounded
-before anything is allocated. Encrypted entries and markers are named and have no messages.
-
-What an entry of Pulsar holds: the entry, its messages, and the JSON line of a message. Pure.
+Parts in brackets may be absent; integers are big-endian. An unpacked batch is, for each of its messages,
+`u32 size | SingleMessageMetadata | payload`. Every byte is hostile: sizes are bounded before anything is allocated.
+Encrypted entries and markers are named and have no messages.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from tierfs.types import MIB
 class MessageChunk:
     """Place of a chunk in a message that was too large for one entry.
 
-    The message was compressed before it was cut, so a chunk can be unpacked together with the others only.
+    The message was compressed before it was cut, so a chunk can be unpacked only together with the others.
     """
 
     uuid: str
@@ -38,7 +36,7 @@ class MessageChunk:
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord:
-    """One message as its producer sent it. Times are milliseconds since the epoch; None: the entry does not say."""
+    """One message as its producer sent it. Times are milliseconds since the epoch; None: not in the entry."""
 
     producer_name: str
     sequence_id: int
@@ -63,7 +61,7 @@ class MessageRecord:
     chunk: MessageChunk | None = None
 
     def as_json(self) -> dict[str, object]:
-        """The message as one JSON object: what it does not have is left out."""
+        """Return the message as one JSON object, without absent fields."""
         line = {name: getattr(self, name) for name in _AS_THEY_ARE}
         line["ordering_key_base64"] = None if self.ordering_key is None else _base64(self.ordering_key)
         line["properties"] = dict(self.properties) or None
@@ -84,7 +82,7 @@ class MessageRecord:
         return place | ({} if chunk.compression is Compression.NONE else {"compression": chunk.compression.name})
 
     def _payload_as_json(self) -> dict[str, object]:
-        """Text when it is UTF-8, else base64; a chunk is always base64, since a cut may part a character."""
+        """Return the payload as text if it is UTF-8, else as base64; a chunk always so: a cut may split a character."""
         if not self.payload and (self.null_value or self.compacted_out):
             return {}
         if self.chunk is None:
@@ -116,7 +114,7 @@ _AS_THEY_ARE = (
 
 @dataclass(frozen=True, slots=True)
 class DecodedEntry:
-    """One entry: what brokers and producer say of it, and its messages.
+    """One entry: the fields set by broker and producer, and its messages.
 
     An encrypted entry (`encryption_keys`) and a marker (`marker`) have no messages.
     """
@@ -128,11 +126,11 @@ class DecodedEntry:
     messages: tuple[MessageRecord, ...]
     broker_timestamp_ms: int | None = None
     broker_index: int | None = None
-    """Of a batch: the index of its last message."""
+    """For a batch, the index of its last message."""
     checksum: int | None = None
-    """CRC32C, proved right; None: the entry has none."""
+    """CRC32C, verified; None: the entry has none."""
     batch_size: int | None = None
-    """Messages of the batch; None: it is none."""
+    """Messages of the batch; None: not a batch."""
     encryption_keys: tuple[str, ...] = ()
     """Names of the keys that the payload is encrypted with."""
     marker: str | None = None
@@ -144,10 +142,10 @@ def _base64(data: bytes) -> str:
 
 
 MAX_PAYLOAD_BYTES = 64 * MIB
-"""What a payload may unpack to, unless the caller says otherwise. Pulsar's messages are at most 5 MiB by default."""
+"""Default limit of an unpacked payload. Pulsar's messages are at most 5 MiB by default."""
 
 MAX_MESSAGES = 100_000
-"""Of one batch. Producers stop at 1,000 by default."""
+"""Limit of messages per batch. Producers stop at 1,000 by default."""
 
 BROKER_MAGIC = b"\x0e\x02"
 CHECKSUM_MAGIC = b"\x0e\x01"
@@ -171,7 +169,7 @@ def decode(
     entry_id: int | None = None,
     limit_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> DecodedEntry:
-    """What `entry` holds. Its ids, where given, stand in each message and in errors.
+    """Decode `entry`. Its ids, if given, are set in each message and named in errors.
 
     Raises DataLoss for an entry that is damaged, or whose payload unpacks to more than `limit_bytes`.
     """
@@ -203,13 +201,13 @@ def decode(
 
 
 def _checksum(reader: MessageReader) -> int | None:
-    """The CRC32C in front of the metadata, if there is one; it must be that of all that follows."""
+    """Return the CRC32C before the metadata, if any. Raises DataLoss unless it is that of all that follows."""
     if not reader.skip(CHECKSUM_MAGIC):
         return None
     stored = reader.number("the checksum")
     actual = crc32c(reader.rest)
     if stored != actual:
-        raise damaged(reader.where, f"its checksum is {stored:08x}, and its bytes have {actual:08x}")
+        raise damaged(reader.where, f"its checksum is {stored:08x}, but its bytes have {actual:08x}")
     return stored
 
 
@@ -221,7 +219,7 @@ def _compression(metadata: pb.MessageMetadata, where: str) -> Compression:
 
 
 def _batch_size(metadata: pb.MessageMetadata, where: str) -> int | None:
-    """The number of messages in a batch; None when the entry is no batch."""
+    """Return the number of messages in a batch; None when the entry is not a batch."""
     if not metadata.HasField("num_messages_in_batch"):
         return None
     size = metadata.num_messages_in_batch
@@ -231,14 +229,14 @@ def _batch_size(metadata: pb.MessageMetadata, where: str) -> int | None:
 
 
 def _marker(metadata: pb.MessageMetadata) -> str | None:
-    """The name of the marker; None when the entry is none."""
+    """Return the name of the marker; None for another entry."""
     if not metadata.HasField("marker_type"):
         return None
     return _MARKERS.get(metadata.marker_type, f"marker {metadata.marker_type}")
 
 
 def _chunk(metadata: pb.MessageMetadata, compression: Compression, where: str) -> MessageChunk | None:
-    """The place of the chunk; None when the entry is none. A message of one chunk is an ordinary one."""
+    """Return the place of the chunk; None for another entry. A message of one chunk is an ordinary one."""
     count = metadata.num_chunks_from_msg
     if count <= 1:
         return None
@@ -255,7 +253,7 @@ def _head(
     chunk: MessageChunk | None,
     ids: tuple[int | None, int | None],
 ) -> MessageRecord:
-    """The message of an entry, without its payload; the messages of a batch begin as copies of it."""
+    """Return the message of an entry without its payload; the messages of a batch take their defaults from it."""
     key, key_is_base64 = _key(metadata, is_null=metadata.null_partition_key)
     has_txn_id = metadata.HasField("txnid_most_bits") and metadata.HasField("txnid_least_bits")
     return MessageRecord(
@@ -282,7 +280,7 @@ def _head(
 def _messages(
     head: MessageRecord, metadata: pb.MessageMetadata, reader: MessageReader, compression: Compression, limit_bytes: int
 ) -> Iterator[MessageRecord]:
-    """The messages in the payload, which is what `reader` has left."""
+    """Yield the messages in the payload, which is the rest of `reader`."""
     if head.chunk is not None:
         yield replace(head, payload=bytes(reader.rest))
         return
@@ -302,11 +300,11 @@ def _messages(
 def _from_batch(
     head: MessageRecord, metadata: pb.MessageMetadata, batch: MessageReader, at: int, count: int
 ) -> MessageRecord:
-    """The next message of a batch: what it does not say itself is as in `head`, but key and properties."""
+    """Return the next message of a batch: fields it lacks are taken from `head`, except key and properties."""
     own = batch.metadata(pb.SingleMessageMetadata)
     is_null = own.null_partition_key if own.HasField("null_partition_key") else metadata.null_partition_key
     key, key_is_base64 = _key(own, is_null=is_null)
-    # The broker counts messages and writes down the index of the last. One that is too low counts something else.
+    # The broker counts messages and records the index of the last. An index that is too low counts something else.
     index = None if head.index is None or head.index < count - 1 else head.index - count + 1 + at
     return MessageRecord(  # dataclasses.replace would take twice as long (measured)
         head.producer_name,
@@ -332,7 +330,7 @@ def _from_batch(
 
 
 def _key(metadata: pb.MessageMetadata | pb.SingleMessageMetadata, *, is_null: bool) -> tuple[str | None, bool]:
-    """The key and whether it is base64 of the bytes meant; bytes that are not UTF-8 become so."""
+    """Return the key and whether it is base64 of the bytes meant; bytes that are not UTF-8 are encoded so."""
     if is_null or not metadata.HasField("partition_key"):
         return None, False
     try:
@@ -346,7 +344,7 @@ def _properties(pairs: Iterable[pb.KeyValue]) -> dict[str, str]:
 
 
 def _text(data: bytes) -> str:
-    """As Pulsar's Java client reads it."""
+    """Decode text as Pulsar's Java client does."""
     return data.decode(errors="replace")
 
 

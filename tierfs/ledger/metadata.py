@@ -1,11 +1,8 @@
 """Records of a ledger as BookKeeper and Pulsar keep them. ledger.proto documents every field.
 
-Fields that were not written are None, and those of newer versions survive a rewrite (record.py).
-
-The base of frozen dataclasses that are read from Pulsar's protobuf messages and written to them.
-
-None means that a field was not written, which differs from a zero that was: a record that was decoded encodes to
-the same bytes.
+Each is a frozen dataclass read from a protobuf message and written to it. None means that a field was not written,
+which differs from a written zero: a decoded record encodes to the same bytes. Unknown fields of newer versions survive
+a rewrite.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ class ProtobufRecord:
     READ: ClassVar[Readers] = {}
 
     def encode(self) -> bytes:
-        """Its bytes. Raises InvalidRequest for values that do not fit."""
+        """Return its bytes. Raises InvalidRequest for values that do not fit."""
         try:
             return self.to_message().SerializeToString(deterministic=True)
         except (ValueError, TypeError) as exc:
@@ -48,7 +45,7 @@ class ProtobufRecord:
 
     @classmethod
     def decode(cls, data: bytes, name: str) -> Self:
-        """The record in `data`. Raises DataLoss naming the object it was read from."""
+        """Decode the record in `data`. Raises DataLoss naming the object it was read from."""
         try:
             message = cls.MESSAGE.FromString(data)
         except DecodeError as exc:
@@ -58,14 +55,14 @@ class ProtobufRecord:
         return cls.from_message(message)
 
     def to_message(self) -> Message:
-        """The record as Pulsar's message."""
+        """Return the record as Pulsar's message."""
         message = self.MESSAGE(**{theirs: _theirs(getattr(self, ours)) for ours, theirs in self.NAMES.items()})
         message.MergeFromString(self.unknown)
         return message
 
     @classmethod
     def from_message(cls, message: Message) -> Self:
-        """The record of a message whose required fields are all there."""
+        """Return the record of a message that has all its required fields."""
         values = {ours: _ours(message, theirs, cls.READ.get(ours)) for ours, theirs in cls.NAMES.items()}
         return cls(**values, unknown=_unknown(message))
 
@@ -91,16 +88,16 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _text(value: str | bytes) -> str:
-    """Text that is not UTF-8 arrives as bytes; as in Java, it gets replacement characters."""
+    """Return text; text that is not UTF-8 arrives as bytes and gets replacement characters, as in Java."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def _unknown(message: Message) -> bytes:
-    """The rest of a message, without the fields that this version knows."""
+    """Return the rest of a message, without the fields that this version knows."""
     rest = type(message)()
     rest.CopyFrom(message)
-    for known, _ in message.ListFields():
-        rest.ClearField(known.name)
+    for descriptor, _ in message.ListFields():
+        rest.ClearField(descriptor.name)
     return rest.SerializePartialToString()
 
 
@@ -185,7 +182,7 @@ class LedgerMetadata(ProtobufRecord):
 
     @property
     def readable_last_entry_id(self) -> int:
-        """The last entry that may be read; 0 where it was not written, as Pulsar's reader takes it."""
+        """Return the last entry that may be read; 0 if it was not written, as in Pulsar's reader."""
         return self.last_entry_id or 0
 
 
@@ -202,7 +199,7 @@ class KeyValue(ProtobufRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverMetadata(ProtobufRecord):
-    """The offloader that wrote an object, and where."""
+    """The offloader that wrote an object, and its destination."""
 
     name: str
     properties: tuple[KeyValue, ...] = ()
@@ -238,7 +235,7 @@ class OffloadSegment(ProtobufRecord):
 
     @property
     def uuid(self) -> UUID | None:
-        """The attempt, or None when none began."""
+        """Return the attempt, or None when none began."""
         return join_uuid(self.uuid_upper, self.uuid_lower)
 
 
@@ -268,7 +265,7 @@ class OffloadContext(ProtobufRecord):
 
     @property
     def uuid(self) -> UUID | None:
-        """The attempt, or None when none began."""
+        """Return the attempt, or None when none began."""
         return join_uuid(self.uuid_upper, self.uuid_lower)
 
 
@@ -296,18 +293,18 @@ class LedgerInfo(ProtobufRecord):
 
     @property
     def last_entry_id(self) -> int:
-        """The last entry; -1 for none, or while nothing is known of them."""
+        """Return the last entry id; -1 for none, or while the entries are unknown."""
         return (self.entries or 0) - 1
 
 
 def split_uuid(uuid: UUID) -> tuple[int, int]:
-    """A UUID as Pulsar stores it: two signed numbers, upper half first."""
+    """Split a UUID as Pulsar stores it: two signed numbers, upper half first."""
     upper, lower = uuid.int >> 64, uuid.int & _UUID_MASK
     return upper - ((upper >> 63) << 64), lower - ((lower >> 63) << 64)
 
 
 def join_uuid(upper: int | None, lower: int | None) -> UUID | None:
-    """The UUID of both halves; None while one is missing."""
+    """Return the UUID of both halves; None if one is missing."""
     if upper is None or lower is None:
         return None
     return UUID(int=(upper & _UUID_MASK) << 64 | (lower & _UUID_MASK))

@@ -1,7 +1,7 @@
-"""The form of PIP-17's first version: one object, its index in front of its blocks. Pure.
+"""The form of PIP-17's first version: one object, its index before its blocks. Pure.
 
 No Pulsar ever wrote it, and its magic words were never published: they are parameters. A reader gets the first
-START_BYTES, learns from them how long the index is, gets the index, and then the blocks it wants.
+START_BYTES, which hold the length of the index, then the index, then the blocks it needs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tierfs.types import ByteRange
 PADDING = bytes.fromhex("dead1234")
 
 FIRST_PART_ID = 2
-"""Of the first block: the index is part 1."""
+"""Part number of the first block: the index is part 1."""
 
 _START = struct.Struct(">4sIII")
 """Magic, length of the index, number of blocks, length of the metadata that follows."""
@@ -58,37 +58,37 @@ class MagicWords:
 
 @dataclass(frozen=True, slots=True)
 class SingleObjectIndex:
-    """The index in front of the blocks; offsets count from the start of the object."""
+    """The index before the blocks; offsets count from the start of the object."""
 
     metadata: LedgerMetadata
     length_bytes: int
     entries: tuple[IndexEntry, ...]
 
     def find(self, entry_id: int) -> IndexEntry:
-        """The block that holds an entry. Raises InvalidRequest for one that the ledger does not have."""
+        """Return the block that holds an entry. Raises InvalidRequest for an entry outside the ledger."""
         return find_entry(self.entries, entry_id, self.metadata.readable_last_entry_id)
 
     def spans(self, object_bytes: int) -> list[BlockSpan]:
-        """The blocks as a reader of entries needs them."""
+        """Return the blocks as a reader of entries needs them."""
         return block_spans(self.entries, object_bytes, self.metadata.readable_last_entry_id, _HEADER.size)
 
 
 @dataclass(frozen=True, slots=True)
 class SingleObjectPlan:
-    """An object that is to be written: its index, and the blocks that follow it."""
+    """An object to be written: its index, and the blocks that follow it."""
 
     index: SingleObjectIndex
     blocks: tuple[BlockPlan, ...]
     magic: MagicWords
 
     def encode_index(self) -> bytes:
-        """The front of the object."""
+        """Return the front of the object."""
         metadata = self.index.metadata.encode()
         start = _START.pack(self.magic.index, self.index.length_bytes, len(self.blocks), len(metadata))
         return start + metadata + pack_entries(self.index.entries)
 
     def encode(self, entries: Iterable[tuple[int, Buffer]]) -> Iterator[bytes | bytearray]:
-        """The object part by part: the index, then block by block. Raises InvalidRequest as `encode_blocks` does."""
+        """Yield the object by parts: the index, then each block. Raises InvalidRequest as `encode_blocks`."""
         yield self.encode_index()
         yield from encode_blocks(entries, self.blocks, _form(self.magic))
 
@@ -96,7 +96,7 @@ class SingleObjectPlan:
 def plan_object(
     metadata: LedgerMetadata, lengths: Sequence[int], max_block_bytes: int, magic: MagicWords
 ) -> SingleObjectPlan:
-    """The object of a ledger whose entries have these lengths. Raises InvalidRequest as `plan_blocks` does."""
+    """Plan the object of a ledger whose entries have these lengths. Raises InvalidRequest as `plan_blocks`."""
     form = _form(magic)
     front_bytes = START_BYTES + len(metadata.encode())
     blocks = plan_blocks(lengths, max_block_bytes, form)
@@ -107,11 +107,11 @@ def plan_object(
 
 
 def index_range(start: Buffer, object_bytes: int, magic: MagicWords, name: str) -> ByteRange:
-    """The range of the index, from the first START_BYTES of the object. Raises DataLoss naming it."""
+    """Return the range of the index, from the first START_BYTES of the object. Raises DataLoss naming it."""
     source = DecoderSource([start], 0, name)
-    found, length, count, metadata_bytes = source.unpack(_START)
-    if found != magic.index:
-        raise source.damage(f"it begins with {found.hex()}, which is not the magic word of an index")
+    word, length, count, metadata_bytes = source.unpack(_START)
+    if word != magic.index:
+        raise source.damage(f"it begins with {word.hex()}, which is not the magic word of an index")
     if length > min(object_bytes, MAX_INDEX_BYTES) or START_BYTES + metadata_bytes + count * ENTRY.size != length:
         raise source.damage(f"an index of {length} bytes with {count} blocks cannot be in {object_bytes} bytes")
     return ByteRange(0, length)
@@ -120,10 +120,10 @@ def index_range(start: Buffer, object_bytes: int, magic: MagicWords, name: str) 
 def decode_index(
     data: Buffer, object_bytes: int, magic: MagicWords, name: str, deviations: Deviations
 ) -> SingleObjectIndex:
-    """The index in its bytes. Raises DataLoss naming the object.
+    """Decode the index from its bytes. Raises DataLoss naming the object.
 
-    The PIP lets offsets begin at the payload in its example, and at the start of the object in its text: a first
-    block at 0 can only be of the former kind.
+    In the PIP's example offsets count from the payload, in its text from the start of the object: a first block at 0
+    can only be of the former kind.
     """
     length = index_range(data, object_bytes, magic, name).length_bytes
     source = DecoderSource([data], 0, name)
@@ -144,9 +144,9 @@ def read_entries(
     deviations: Deviations,
     start_offset: int = 0,
 ) -> Iterator[LedgerEntry]:
-    """The entries of the blocks that an index names, from the object's bytes from `start_offset` on.
+    """Yield the entries of the blocks that an index names, from the object's bytes from `start_offset` on.
 
-    Raises DataLoss naming the object when a block is not what the index says: entries carry no ids to tell.
+    Raises DataLoss naming the object when a block differs from the index: entries carry no ids to check.
     """
     source = DecoderSource(pieces, start_offset, name)
     for batch in read_batches(source, spans, magic, deviations):
@@ -157,7 +157,7 @@ def read_entries(
 def read_batches(
     source: DecoderSource, spans: Iterable[BlockSpan], magic: MagicWords, deviations: Deviations
 ) -> Iterator[EntryBatch]:
-    """The same without payloads, one by one; see block_reader.read_batches."""
+    """Yield the same entries without payloads, one by one; see block_reader.read_batches."""
     for span in spans:
         if span.offset < source.position:
             raise source.damage(f"the block at {span.offset} begins before the one in front of it ends")
@@ -176,9 +176,9 @@ def read_batches(
 def _check_header(
     fields: tuple[bytes, int, int, int], span: BlockSpan, magic: MagicWords, source: DecoderSource
 ) -> None:
-    found, length, count, first_entry_id = fields
-    if found != magic.block:
-        raise source.damage(f"the block at {span.offset} begins with {found.hex()}, which is not its magic word")
+    word, length, count, first_entry_id = fields
+    if word != magic.block:
+        raise source.damage(f"the block at {span.offset} begins with {word.hex()}, which is not its magic word")
     if (length, count, first_entry_id) != (span.length_bytes, span.entries, span.first_entry_id):
         raise source.damage(
             f"the block at {span.offset} has {length} bytes and {count} entries from {first_entry_id} on, its index "

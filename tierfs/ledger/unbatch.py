@@ -1,7 +1,7 @@
-"""Unbatching: one entry per message, not compressed, out of what Pulsar puts into an entry. Pure.
+"""Unbatch Pulsar's entries: make one entry per message, without compression. Pure.
 
-What cannot be taken apart stays as it is: encrypted entries, markers, chunks of a large message, and what is none of
-Pulsar's. A message that compaction dropped is left out, since only a batch can keep its place.
+Encrypted entries, markers, chunks of a large message, and entries not written by Pulsar stay as they are. A message
+that compaction dropped is left out, since only a batch can keep its place.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tierfs.ledger.message_bytes import Compression, MessageReader, decompress
 from tierfs.ledger.messages import BROKER_MAGIC, CHECKSUM_MAGIC, MAX_PAYLOAD_BYTES, decode
 
 NAME = "unbatch"
-"""By which the metadata of an object tells of it."""
+"""Name of this transformation in the metadata of an object."""
 
 _FROM_BATCH = ("partition_key", "partition_key_b64_encoded", "ordering_key")
-"""Of a message that only its own metadata tells of."""
+"""Fields that are taken from a message's own metadata only."""
 
 _UNLESS_OWN = ("sequence_id", "event_time", "null_value", "null_partition_key")
-"""Of a message that its batch tells of where its own metadata does not."""
+"""Fields that are taken from the batch's metadata where the message's own lacks them."""
 
 
 def unbatch(entry: bytes) -> list[bytes]:
-    """The entries that take the place of `entry`: itself, where there is nothing to do."""
+    """Return the entries that replace `entry`: itself if it cannot or need not be split."""
     try:
         decoded = decode(entry)
     except DataLoss:
@@ -38,7 +38,7 @@ def unbatch(entry: bytes) -> list[bytes]:
 
 
 def _taken_apart(entry: bytes, *, has_checksum: bool) -> Iterator[bytes]:
-    """The messages of an entry that was decoded without an error."""
+    """Yield the messages, as entries, of an entry that was decoded without an error."""
     reader = MessageReader(memoryview(entry), "an entry")
     broker = reader.metadata(pb.BrokerEntryMetadata) if reader.skip(BROKER_MAGIC) else None
     if reader.skip(CHECKSUM_MAGIC):
@@ -62,7 +62,7 @@ def _taken_apart(entry: bytes, *, has_checksum: bool) -> Iterator[bytes]:
 
 
 def _alone(metadata: pb.MessageMetadata, own: pb.SingleMessageMetadata) -> pb.MessageMetadata:
-    """The metadata of one message of a batch as that of an entry."""
+    """Return the metadata of one message of a batch as that of an entry."""
     alone = pb.MessageMetadata()
     alone.CopyFrom(metadata)
     del alone.properties[:]
@@ -77,16 +77,16 @@ def _alone(metadata: pb.MessageMetadata, own: pb.SingleMessageMetadata) -> pb.Me
 
 
 def _indexed(broker: pb.BrokerEntryMetadata | None, at: int, count: int) -> pb.BrokerEntryMetadata | None:
-    """What the broker says of one message of a batch: the index that it wrote down is the last one's."""
+    """Return the broker's metadata for one message of a batch: the index it recorded is the last one's."""
     if broker is None or not broker.HasField("index"):
         return broker
-    found = pb.BrokerEntryMetadata()
-    found.CopyFrom(broker)
+    metadata = pb.BrokerEntryMetadata()
+    metadata.CopyFrom(broker)
     if broker.index < count - 1:
-        found.ClearField("index")
+        metadata.ClearField("index")
     else:
-        found.index = broker.index - count + 1 + at
-    return found
+        metadata.index = broker.index - count + 1 + at
+    return metadata
 
 
 def _encoded(
